@@ -1,0 +1,62 @@
+# Two commands do all the set-up: `make demo` and `make test`. Everything is installed into .venv.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+.PHONY: help demo test lint campaign bench docs lock clean
+
+help:  ## list the targets
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+demo: $(VENV)/.run  ## a lake's life in a minute, explained as it happens
+	@$(BIN)/lakebed demo
+
+test: $(VENV)/.dev lint  ## format, lint, types, import layers and all tests of the default run
+	$(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff format --check --quiet src tests benchmarks
+	$(BIN)/ruff check --quiet src tests benchmarks
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+campaign: $(VENV)/.dev  ## the long runs: more examples, more kills, under strace
+	LAKEBED_CAMPAIGN=1 $(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
+
+bench: $(VENV)/.bench  ## measure against the peers and the targets; prints the environment
+	$(BIN)/python -m benchmarks $(ARGS)
+
+docs: $(VENV)/.dev  ## regenerate the pages that are made from the code
+	$(BIN)/python -m lakebed.cli.reference > docs/cli.md
+
+lock:  ## pin the dependencies again (needs uv)
+	uv pip compile pyproject.toml --group build $(LOCK) -o requirements/run.txt
+	uv pip compile pyproject.toml --all-extras --group build --group dev $(LOCK) -o requirements/dev.txt
+	uv pip compile pyproject.toml --all-extras --group build --group dev --group bench $(LOCK) -o requirements/bench.txt
+LOCK := --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate
+
+clean:  ## remove what the targets made
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "lakebed needs Python 3.11 or newer; say which with: make PYTHON=python3.11 …" >&2; exit 1; }
+	@echo "making $(VENV) …"
+	@$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.run: pyproject.toml requirements/run.txt | $(BIN)/python
+	@echo "installing what lakebed needs into $(VENV) (once) …"
+	@$(PIP) --require-hashes --requirement requirements/run.txt
+	@$(PIP) --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/.dev: requirements/dev.txt $(VENV)/.run | $(BIN)/python
+	@echo "installing what the tests need into $(VENV) (once) …"
+	@$(PIP) --require-hashes --requirement requirements/dev.txt
+	@touch $@
+
+$(VENV)/.bench: requirements/bench.txt $(VENV)/.dev | $(BIN)/python
+	@echo "installing the peers for the benchmarks into $(VENV) (once) …"
+	@$(PIP) --require-hashes --requirement requirements/bench.txt
+	@touch $@
