@@ -1,0 +1,129 @@
+"""A connection to the truth. Everything that changes the lake happens inside `Catalog.write`, which
+takes a tick of the one clock first; everything that reads it happens inside `Catalog.read`, one
+repeatable snapshot.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TypeVar
+
+import sqlalchemy as sa
+
+from lakebed.catalog import clock
+from lakebed.catalog.dialects import WRITE, Dialect, find_dialect
+from lakebed.catalog.migrate import require_head
+from lakebed.errors import OutcomeUnknown, Unavailable
+
+T = TypeVar("T")
+_CONFIRM_TRIES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """A write in progress: nothing else in the lake commits between its tick and its commit."""
+
+    connection: sa.Connection
+    tick: int
+    actor: str
+
+
+class Catalog:
+    """One lake's catalog. Cheap to open; safe to share between threads."""
+
+    def __init__(self, url: str, *, actor: str, read_only: bool = False) -> None:
+        self.url = url
+        self.actor = actor
+        self.read_only = read_only
+        self.dialect: Dialect = find_dialect(url, read_only=read_only)
+        self.engine = self.dialect.create_engine()
+        self._writer = self.engine.execution_options(**{WRITE: True})
+
+    def require_current(self) -> None:
+        """Raise unless the catalog exists and has this program's shape."""
+        with self.read() as connection:
+            require_head(connection, self.url)
+
+    @contextmanager
+    def read(self) -> Iterator[sa.Connection]:
+        """One consistent view of everything committed; nothing in it changes while it is open."""
+        with self._translated(), self.engine.connect() as connection, connection.begin():
+            yield connection
+
+    @contextmanager
+    def write(self, ticks: int = 1) -> Iterator[Transaction]:
+        """One transaction on the lake's clock; commits when the block is left without an error.
+
+        A broken connection during commit raises `OutcomeUnknown`; any other error means that
+        nothing happened.
+        """
+        with self._translated(), self._writer.connect() as connection:
+            transaction = connection.begin()
+            try:
+                yield Transaction(connection, clock.advance(connection, ticks), self.actor)
+            except BaseException:
+                transaction.rollback()
+                raise
+            try:
+                transaction.commit()
+            except sa.exc.DBAPIError as error:
+                connection.invalidate()
+                raise OutcomeUnknown(
+                    "the connection to the catalog broke during commit"
+                ) from error
+
+    @contextmanager
+    def beat(self) -> Iterator[sa.Connection]:
+        """A small write that the lake's clock does not order: heartbeats of leases."""
+        with self._translated(), self._writer.begin() as connection:
+            yield connection
+
+    def commit(
+        self, work: Callable[[Transaction], T], happened: Callable[[sa.Connection, T], bool]
+    ) -> T:
+        """Run ``work`` in a write; if its outcome is unknown, ask the catalog whether it
+        ``happened``, after a tick, so that the lost commit can no longer arrive."""
+        result: list[T] = []
+        try:
+            with self.write() as transaction:
+                result.append(work(transaction))
+        except OutcomeUnknown as unknown:
+            if not self._confirm(lambda connection: happened(connection, result[0])):
+                raise Unavailable(
+                    "the connection to the catalog broke and nothing was committed",
+                    hint="repeat the operation",
+                ) from unknown
+        return result[0]
+
+    def _confirm(self, happened: Callable[[sa.Connection], bool]) -> bool:
+        for attempt in range(_CONFIRM_TRIES):
+            try:
+                with self.write() as transaction:
+                    return happened(transaction.connection)
+            except Unavailable:
+                time.sleep(0.2 * 2**attempt)
+        raise OutcomeUnknown(
+            "the connection broke during commit and the catalog cannot be asked what happened",
+            hint="look with `lakebed journal` once it is reachable again",
+        )
+
+    def close(self) -> None:
+        """Close every connection."""
+        self.engine.dispose()
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except sa.exc.DBAPIError as error:
+            known = self.dialect.translate(error)
+            if known is None:
+                raise
+            raise known from error
+        except sa.exc.TimeoutError as error:
+            raise Unavailable("too many catalog connections are in use") from error
+
+

@@ -1,0 +1,41 @@
+"""The one clock. A tick is taken by updating one row, which stays locked until the transaction
+ends: so ticks are unique, in commit order, and no snapshot ever gains something in its past.
+"""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+from lakebed.catalog.dialects import catalog_clock, greatest
+from lakebed.catalog.schema import lake_clock
+from lakebed.errors import LakeNotFound
+
+
+def advance(connection: sa.Connection, ticks: int = 1) -> int:
+    """Take ``ticks`` new ticks and return the last of them; holds the clock until commit."""
+    statement = (
+        sa.update(lake_clock)
+        .values(now=greatest(lake_clock.c.now + ticks, catalog_clock()))
+        .returning(lake_clock.c.now)
+    )
+    now = connection.scalar(statement)
+    if now is None:
+        raise LakeNotFound("the catalog has no clock", hint="make a lake with: lakebed init")
+    return int(now)
+
+
+def now(connection: sa.Connection) -> int:
+    """The last tick of this snapshot."""
+    return int(connection.scalar(sa.select(lake_clock.c.now)) or 0)
+
+
+def sweep_horizon(connection: sa.Connection) -> int:
+    """The tick before which retired partitions may be gone."""
+    return int(connection.scalar(sa.select(lake_clock.c.sweep_horizon)) or 0)
+
+
+def raise_sweep_horizon(connection: sa.Connection, tick: int) -> None:
+    """Remember that something retired at this tick is being swept."""
+    connection.execute(
+        sa.update(lake_clock).values(sweep_horizon=greatest(lake_clock.c.sweep_horizon, tick))
+    )

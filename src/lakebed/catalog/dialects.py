@@ -1,0 +1,303 @@
+"""What differs between SQLite and PostgreSQL: how to connect, how transactions begin, how an error
+is recognised, and the few SQL expressions that the two spell differently. Queries elsewhere are
+the same on both.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Protocol
+from urllib.parse import quote
+
+import sqlalchemy as sa
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.functions import FunctionElement
+
+from lakebed.errors import BadInput, LakebedError, Overlap, ReadOnly, Unavailable
+
+WRITE = "lakebed_write"
+"""Execution option: this transaction writes."""
+
+OVERLAP_TOKEN = "lakebed:overlap"  # noqa: S105
+"""What the SQLite triggers raise; PostgreSQL's exclusion constraint has its own SQLSTATE."""
+
+_SAFE_WAL = (3, 51, 3)
+_BUSY_SECONDS = 60
+_NETWORK_FILE_SYSTEMS = re.compile(r"nfs\d?|cifs|smb\w*|afs|ceph|glusterfs|lustre|9p|fuse\.\w+")
+
+
+class Dialect(Protocol):
+    """The seam between the catalog and a database."""
+
+    name: str
+
+    def create_engine(self) -> sa.Engine: ...
+
+    def describe(self) -> str:
+        """Which database and which way of being durable, for people."""
+        ...
+
+    def translate(self, error: sa.exc.DBAPIError) -> LakebedError | None:
+        """The domain error behind a driver's error, told by code, never by message text."""
+        ...
+
+
+def find_dialect(url: str, *, read_only: bool = False) -> Dialect:
+    """The dialect for a catalog's URL; nothing is connected yet."""
+    if url.startswith("sqlite:///"):
+        return SqliteDialect(Path(url.removeprefix("sqlite:///")), read_only=read_only)
+    if url.startswith(("postgresql://", "postgres://")):
+        return PostgresDialect(url, read_only=read_only)
+    raise BadInput(
+        f"cannot tell what kind of catalog {url!r} is",
+        hint="use sqlite:////absolute/file or postgresql://user@host/database",
+    )
+
+
+class SqliteDialect:
+    """One file. Write-ahead logging where the library is free of the WAL-reset bug (3.51.3 and
+    later); otherwise the rollback journal, synced to the directory as well."""
+
+    name = "sqlite"
+
+    def __init__(self, path: Path, *, read_only: bool = False) -> None:
+        self.path = path
+        self.read_only = read_only
+        self.module = _newest_sqlite()
+        self.uses_wal = self.module.sqlite_version_info >= _SAFE_WAL
+
+    def describe(self) -> str:
+        mode = "WAL, synchronous=FULL" if self.uses_wal else "rollback journal, synchronous=EXTRA"
+        return f"SQLite {self.module.sqlite_version} ({mode})"
+
+    def create_engine(self) -> sa.Engine:
+        refuse_network_file_system(self.path.parent, _mounts())
+        engine = sa.create_engine(
+            "sqlite://",
+            module=self.module,
+            creator=self._connect,
+            poolclass=sa.pool.QueuePool,
+            pool_reset_on_return="rollback",
+        )
+        sa.event.listen(engine, "begin", _begin_sqlite)
+        return engine
+
+    def _connect(self) -> Any:
+        address = f"file:{quote(str(self.path))}?mode={'ro' if self.read_only else 'rw'}"
+        if self.read_only and not _may_write(self.path.parent) and not _has_log(self.path):
+            address += "&immutable=1"  # read-only media: there is nowhere to put a shared-memory file
+        connection = self.module.connect(
+            address,
+            uri=True,
+            timeout=_BUSY_SECONDS,
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=256,
+        )
+        connection.execute("PRAGMA foreign_keys = ON")
+        if not self.read_only:
+            mode, sync = ("WAL", "FULL") if self.uses_wal else ("DELETE", "EXTRA")
+            connection.execute(f"PRAGMA journal_mode = {mode}").fetchone()
+            connection.execute(f"PRAGMA synchronous = {sync}")
+        return connection
+
+    def translate(self, error: sa.exc.DBAPIError) -> LakebedError | None:
+        original = error.orig
+        code = getattr(original, "sqlite_errorcode", None)
+        if code is None:
+            return None
+        primary = code & 0xFF
+        if primary == sqlite3.SQLITE_CONSTRAINT and str(original) == OVERLAP_TOKEN:
+            return Overlap("another live partition of the same series overlaps the range")
+        if primary in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            return Unavailable(f"the catalog {self.path} stayed locked for {_BUSY_SECONDS} s")
+        if primary in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM):
+            return ReadOnly(
+                f"the catalog {self.path} cannot be written", hint="check its permissions and mount"
+            )
+        if primary == sqlite3.SQLITE_FULL:
+            return Unavailable("the disk of the catalog is full", hint="free some space and repeat")
+        if primary in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR):
+            return Unavailable(f"cannot open or read the catalog {self.path}")
+        if primary in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
+            return Unavailable(f"{self.path} is not a readable SQLite database")
+        return None
+
+
+class PostgresDialect:
+    """A shared server, through psycopg 3."""
+
+    name = "postgresql"
+
+    def __init__(self, url: str, *, read_only: bool = False) -> None:
+        try:
+            self.url = sa.make_url(url).set(drivername="postgresql+psycopg")
+        except sa.exc.ArgumentError:
+            raise BadInput(f"cannot read {url!r} as a PostgreSQL URL") from None
+        self.read_only = read_only
+
+    def describe(self) -> str:
+        return f"PostgreSQL at {self.url.host or self.url.query.get('host', 'the local socket')}"
+
+    def create_engine(self) -> sa.Engine:
+        try:
+            import psycopg  # noqa: F401
+        except ImportError:
+            raise BadInput(
+                "a PostgreSQL catalog needs psycopg", hint="pip install 'lakebed[postgres]'"
+            ) from None
+        engine = sa.create_engine(
+            self.url, pool_size=5, max_overflow=20, connect_args={"connect_timeout": 10}
+        )
+        sa.event.listen(engine, "begin", self._begin)
+        return engine
+
+    def _begin(self, connection: sa.Connection) -> None:
+        if connection.get_execution_options().get(WRITE):
+            mode = "ISOLATION LEVEL READ COMMITTED, READ WRITE"
+        else:
+            mode = "ISOLATION LEVEL REPEATABLE READ, READ ONLY"
+        connection.exec_driver_sql(f"SET TRANSACTION {mode}")
+
+    def translate(self, error: sa.exc.DBAPIError) -> LakebedError | None:
+        code = getattr(error.orig, "sqlstate", None)
+        if code == "23P01":  # exclusion_violation
+            return Overlap("another live partition of the same series overlaps the range")
+        if code == "25006":  # read_only_sql_transaction
+            return ReadOnly("the catalog cannot be written", hint="is this a standby server?")
+        if code is None or code[:2] in ("08", "53", "57", "28", "3D"):
+            reason = str(error.orig).strip().splitlines()[0] if str(error.orig).strip() else "lost"
+            return Unavailable(
+                f"cannot reach the catalog at {self.url.render_as_string(hide_password=True)}: "
+                f"{reason}",
+                hint="check that the server runs and that the URL is right",
+            )
+        return None
+
+
+def _begin_sqlite(connection: sa.Connection) -> None:
+    write = connection.get_execution_options().get(WRITE)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
+
+
+def _newest_sqlite() -> ModuleType:
+    """The SQLite that pysqlite3 brings, or Python's own if there is no wheel or it is newer."""
+    try:
+        from pysqlite3 import dbapi2
+    except ImportError:
+        return sqlite3
+    brought: ModuleType = dbapi2
+    return max(brought, sqlite3, key=lambda module: module.sqlite_version_info)
+
+
+def _mounts() -> str:
+    table = Path("/proc/self/mounts")
+    return table.read_text() if table.exists() else ""
+
+
+def refuse_network_file_system(folder: Path, mounts: str) -> None:
+    """SQLite's locks do not hold across hosts; ``mounts`` is the text of /proc/self/mounts."""
+    best, kind = "", ""
+    for line in mounts.splitlines():
+        fields = line.split()
+        if len(fields) < 3:
+            continue
+        point = fields[1].encode().decode("unicode_escape")
+        if folder.resolve().is_relative_to(point) and len(point) >= len(best):
+            best, kind = point, fields[2]
+    if _NETWORK_FILE_SYSTEMS.fullmatch(kind):
+        raise BadInput(
+            f"{folder} is on a network file system ({kind}), where SQLite's locks do not hold",
+            hint="put the catalog on a local disk, or use --catalog postgresql://…",
+        )
+
+
+def _may_write(folder: Path) -> bool:
+    import os
+
+    return os.access(folder, os.W_OK)
+
+
+def _has_log(path: Path) -> bool:
+    return path.with_name(path.name + "-wal").exists()
+
+
+class greatest(FunctionElement[int]):  # noqa: N801
+    """The larger of two numbers."""
+
+    type = sa.BigInteger()
+    inherit_cache = True
+
+
+class catalog_clock(FunctionElement[int]):  # noqa: N801
+    """The database's own clock in microseconds; no other clock decides anything."""
+
+    type = sa.BigInteger()
+    inherit_cache = True
+
+
+@compiles(greatest, "sqlite")
+def _(element: Any, compiler: Any, **kw: Any) -> str:
+    return f"max({compiler.process(element.clauses, **kw)})"
+
+
+@compiles(greatest, "postgresql")
+def _(element: Any, compiler: Any, **kw: Any) -> str:
+    return f"greatest({compiler.process(element.clauses, **kw)})"
+
+
+@compiles(catalog_clock, "sqlite")
+def _(_element: Any, _compiler: Any, **_kw: Any) -> str:
+    return "CAST((julianday('now') - 2440587.5) * 86400000000.0 AS INTEGER)"
+
+
+@compiles(catalog_clock, "postgresql")
+def _(_element: Any, _compiler: Any, **_kw: Any) -> str:
+    return "CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT)"
+
+
+class _ValueList(sa.types.TypeDecorator[Sequence[Any]]):
+    """A list as one bound value: an array on PostgreSQL, a JSON text on SQLite."""
+
+    impl = sa.Text
+    cache_ok = True
+
+    def __init__(self, item: type[sa.types.TypeEngine[Any]]) -> None:
+        super().__init__()
+        self.item = item
+
+    def load_dialect_impl(self, dialect: sa.Dialect) -> Any:
+        if dialect.name == "postgresql":
+            return dialect.type_descriptor(sa.ARRAY(self.item))
+        return dialect.type_descriptor(sa.Text())
+
+    def process_bind_param(self, value: Any, dialect: sa.Dialect) -> Any:
+        return list(value) if dialect.name == "postgresql" else json.dumps(list(value))
+
+
+class value_table(FunctionElement[Any]):  # noqa: N801
+    """The elements of a bound list as rows; there is no limit to how many."""
+
+    inherit_cache = True
+
+
+@compiles(value_table, "sqlite")
+def _(element: Any, compiler: Any, **kw: Any) -> str:
+    return f"(SELECT value FROM json_each({compiler.process(element.clauses, **kw)}))"
+
+
+@compiles(value_table, "postgresql")
+def _(element: Any, compiler: Any, **kw: Any) -> str:
+    return f"(SELECT unnest({compiler.process(element.clauses, **kw)}))"
+
+
+def one_of(column: sa.ColumnElement[Any], values: Sequence[Any]) -> sa.ColumnElement[bool]:
+    """``column IN (…)`` for any number of values, without a limit on bound parameters."""
+    item = sa.BigInteger if values and isinstance(values[0], int) else sa.Text
+    bound = sa.bindparam(None, list(values), type_=_ValueList(item), unique=True)
+    return column.op("IN", is_comparison=True)(value_table(bound))

@@ -1,0 +1,147 @@
+"""Files that are not part of the lake, yet or any more: reserved names, retired files, files that a
+sweep has claimed, and quarantine. With the live partitions they account for every byte in a store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+
+from lakebed.catalog.dialects import one_of
+from lakebed.catalog.schema import leases, partitions, temporary_files
+from lakebed.model.partition import FileState
+
+
+@dataclass(frozen=True, slots=True)
+class TemporaryFile:
+    """One row: a path and why it is not live."""
+
+    file_path: str
+    file_size: int
+    state: FileState
+    expiration: int | None = None
+    lease_id: str | None = None
+    reason: str | None = None
+
+
+def insert_many(connection: sa.Connection, files: Sequence[TemporaryFile]) -> None:
+    """Record files that are not live."""
+    if not files:
+        return
+    connection.execute(
+        sa.insert(temporary_files),
+        [
+            {
+                "file_path": file.file_path,
+                "file_size": file.file_size,
+                "state": file.state.value,
+                "expiration": file.expiration,
+                "lease_id": file.lease_id,
+                "reason": file.reason,
+            }
+            for file in files
+        ],
+    )
+
+
+def take(
+    connection: sa.Connection,
+    paths: Sequence[str],
+    states: Sequence[FileState],
+    lease_id: str | None = None,
+) -> int:
+    """Remove the rows of these paths that are in one of the states (and belong to the lease);
+    how many there were. Rows that a sweep has claimed are never taken."""
+    table = temporary_files
+    statement = sa.delete(table).where(
+        one_of(table.c.file_path, paths), table.c.state.in_([state.value for state in states])
+    )
+    if lease_id is not None:
+        statement = statement.where(table.c.lease_id == lease_id)
+    return connection.execute(statement).rowcount
+
+
+def list_files(
+    connection: sa.Connection, states: Sequence[FileState] = tuple(FileState)
+) -> list[TemporaryFile]:
+    """Every temporary file in one of the states, by path."""
+    table = temporary_files
+    rows = connection.execute(
+        sa.select(table)
+        .where(table.c.state.in_([state.value for state in states]))
+        .order_by(table.c.file_path)
+    )
+    return [_read(row) for row in rows]
+
+
+def find_file(connection: sa.Connection, file_path: str) -> TemporaryFile | None:
+    """The temporary file at a path, if there is one."""
+    table = temporary_files
+    row = connection.execute(sa.select(table).where(table.c.file_path == file_path)).one_or_none()
+    return None if row is None else _read(row)
+
+
+def list_abandoned(connection: sa.Connection, limit: int) -> list[TemporaryFile]:
+    """Reservations whose lease is gone."""
+    table = temporary_files
+    living = sa.select(leases.c.lease_id)
+    rows = connection.execute(
+        sa.select(table)
+        .where(table.c.state == FileState.STAGED.value, table.c.lease_id.not_in(living))
+        .order_by(table.c.file_path)
+        .limit(limit)
+    )
+    return [_read(row) for row in rows]
+
+
+def list_expired(
+    connection: sa.Connection, now: int, protected_from: int, limit: int
+) -> list[tuple[TemporaryFile, int | None]]:
+    """Retired files past their grace period that no reader's snapshot can hold, each with the tick
+    at which its last partition was retired."""
+    table = temporary_files
+    last = (
+        sa.select(sa.func.max(partitions.c.retired_at))
+        .where(partitions.c.file_path == table.c.file_path)
+        .scalar_subquery()
+    )
+    rows = connection.execute(
+        sa.select(table, last.label("last_retired"))
+        .where(
+            table.c.state == FileState.RETIRED.value,
+            table.c.expiration <= now,
+            sa.func.coalesce(last, 0) <= protected_from,
+        )
+        .order_by(table.c.expiration, table.c.file_path)
+        .limit(limit)
+    )
+    return [(_read(row), row.last_retired) for row in rows]
+
+
+def list_claimed(connection: sa.Connection, limit: int) -> list[TemporaryFile]:
+    """Files that a sweep has claimed and not finished with."""
+    table = temporary_files
+    rows = connection.execute(
+        sa.select(table)
+        .where(table.c.state == FileState.DELETING.value)
+        .order_by(table.c.file_path)
+        .limit(limit)
+    )
+    return [_read(row) for row in rows]
+
+
+def claim(connection: sa.Connection, paths: Sequence[str], expiration: int | None = None) -> None:
+    """Mark files as being deleted; this is never undone."""
+    table = temporary_files
+    values: dict[str, object] = {"state": FileState.DELETING.value, "lease_id": None}
+    if expiration is not None:
+        values["expiration"] = expiration
+    connection.execute(sa.update(table).where(one_of(table.c.file_path, paths)).values(**values))
+
+
+def _read(row: sa.Row[tuple[object, ...]]) -> TemporaryFile:
+    return TemporaryFile(
+        row.file_path, row.file_size, FileState(row.state), row.expiration, row.lease_id, row.reason
+    )

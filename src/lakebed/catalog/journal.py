@@ -1,0 +1,116 @@
+"""What happened to the lake: append-only, one entry per thing done, with when, who and why."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import sqlalchemy as sa
+
+from lakebed.catalog.catalog import Transaction
+from lakebed.catalog.schema import journal
+from lakebed.model.partition import Partition
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line of the journal; ``tick`` and ``actor`` come from the transaction."""
+
+    operation: str
+    reason: str | None = None
+    view_set: str | None = None
+    instance: str | None = None
+    partition_id: str | None = None
+    file_path: str | None = None
+    rows: int = 0
+    bytes: int = 0
+    detail: dict[str, Any] = field(default_factory=dict)
+    tick: int = 0
+    actor: str = ""
+
+    @classmethod
+    def about(cls, operation: str, partition: Partition, reason: str | None = None) -> Entry:
+        """An entry about one partition."""
+        return cls(
+            operation,
+            reason,
+            partition.view_set,
+            partition.instance,
+            partition.partition_id,
+            partition.file_path,
+            partition.num_rows,
+            partition.file_size,
+            {"insert_range": [partition.insert_range.begin, partition.insert_range.end]},
+        )
+
+
+def append(transaction: Transaction, entries: Iterable[Entry]) -> None:
+    """Record what this transaction does."""
+    rows = [
+        {
+            "tick": transaction.tick,
+            "operation": entry.operation,
+            "actor": transaction.actor,
+            "reason": entry.reason,
+            "view_set_name": entry.view_set,
+            "view_instance_id": entry.instance,
+            "partition_id": entry.partition_id,
+            "file_path": entry.file_path,
+            "rows": entry.rows,
+            "bytes": entry.bytes,
+            "detail": json.dumps(entry.detail, separators=(",", ":")),
+        }
+        for entry in entries
+    ]
+    if rows:
+        transaction.connection.execute(sa.insert(journal), rows)
+
+
+def list_entries(
+    connection: sa.Connection,
+    *,
+    limit: int | None = None,
+    operations: Sequence[str] = (),
+    view_set: str | None = None,
+    since: int | None = None,
+) -> list[Entry]:
+    """The newest entries that match, newest first."""
+    query = sa.select(journal).order_by(journal.c.entry_id.desc())
+    if operations:
+        query = query.where(journal.c.operation.in_(operations))
+    if view_set is not None:
+        query = query.where(journal.c.view_set_name == view_set)
+    if since is not None:
+        query = query.where(journal.c.tick >= since)
+    if limit is not None:
+        query = query.limit(limit)
+    return [
+        Entry(
+            row.operation,
+            row.reason,
+            row.view_set_name,
+            row.view_instance_id,
+            row.partition_id,
+            row.file_path,
+            row.rows,
+            row.bytes,
+            json.loads(row.detail),
+            row.tick,
+            row.actor,
+        )
+        for row in connection.execute(query)
+    ]
+
+
+def prune(transaction: Transaction, before: int, limit: int) -> int:
+    """Drop at most ``limit`` of the oldest entries from before a tick; how many."""
+    old = (
+        sa.select(journal.c.entry_id)
+        .where(journal.c.tick < before)
+        .order_by(journal.c.entry_id)
+        .limit(limit)
+    )
+    statement = sa.delete(journal).where(journal.c.entry_id.in_(old))
+    return transaction.connection.execute(statement).rowcount

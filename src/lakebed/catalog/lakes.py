@@ -1,0 +1,62 @@
+"""The one row that says which lake this is and where its store is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+
+from lakebed.catalog.schema import lake
+from lakebed.errors import LakeNotFound
+
+
+@dataclass(frozen=True, slots=True)
+class LakeRow:
+    """What every process of one lake agrees on."""
+
+    lake_id: str
+    store_url: str
+    grace_us: int
+    longest_read_us: int
+    created_at: int
+    copied_from: str | None = None
+
+
+def find(connection: sa.Connection) -> LakeRow | None:
+    """The lake of this catalog, if one was made."""
+    row = connection.execute(sa.select(lake)).one_or_none()
+    if row is None:
+        return None
+    return LakeRow(
+        row.lake_id,
+        row.store_url,
+        row.grace_us,
+        row.longest_read_us,
+        row.created_at,
+        row.copied_from,
+    )
+
+
+def get(connection: sa.Connection) -> LakeRow:
+    """The lake of this catalog."""
+    found = find(connection)
+    if found is None:
+        raise LakeNotFound(
+            "the catalog has no lake yet", hint="finish it with: lakebed init --catalog … --store …"
+        )
+    return found
+
+
+def insert(connection: sa.Connection, row: LakeRow) -> None:
+    """Make this catalog a lake's; fails if it is one already."""
+    connection.execute(
+        sa.insert(lake).values(
+            singleton=1,
+            lake_id=row.lake_id,
+            store_url=row.store_url,
+            grace_us=row.grace_us,
+            longest_read_us=row.longest_read_us,
+            created_at=row.created_at,
+            copied_from=row.copied_from,
+        )
+    )

@@ -1,0 +1,326 @@
+"""The lake: one clock, partitions with an identity of their own and rules that the database keeps,
+view sets, leases and the journal. Edited in place until the first release.
+"""
+
+import uuid
+from collections import defaultdict
+
+import sqlalchemy as sa
+from alembic import op
+
+from lakebed.errors import Conflict
+
+revision = "0003"
+down_revision = "0002"
+
+_LIVE = "retired_at IS NULL"
+
+# The neighbour by begin has the largest end of all that begin before us, because live partitions
+# of a series never overlap: one index look-up decides.
+_SQLITE_OVERLAP = """
+CREATE TRIGGER partitions_no_overlap_on_{event}
+BEFORE {event} ON lakehouse_partitions WHEN NEW.retired_at IS NULL
+BEGIN
+  SELECT RAISE(ABORT, 'lakebed:overlap')
+  WHERE NEW.begin_insert_time < (
+    SELECT end_insert_time FROM lakehouse_partitions
+    WHERE series_id = NEW.series_id AND retired_at IS NULL
+      AND begin_insert_time < NEW.end_insert_time{others}
+    ORDER BY begin_insert_time DESC LIMIT 1);
+END
+"""
+
+# Equality of the series is written as a range so that no extension is needed.
+_POSTGRES_OVERLAP = """
+ALTER TABLE lakehouse_partitions ADD CONSTRAINT partitions_no_overlap
+EXCLUDE USING gist (
+  int8range(series_id, series_id, '[]') WITH &&,
+  int8range(begin_insert_time, end_insert_time) WITH &&
+) WHERE (retired_at IS NULL)
+"""
+
+_CHECKS = {
+    # Zero-width ranges would escape the exclusion constraint.
+    "partitions_range_not_empty": "begin_insert_time < end_insert_time",
+    # An empty partition is a proof: no rows, no file, no events, no bytes. All or none.
+    "partitions_empty_has_no_file": "(num_rows = 0) = (file_path IS NULL)",
+    "partitions_empty_has_no_events": "(file_path IS NULL) = (min_event_time IS NULL)"
+    " AND (min_event_time IS NULL) = (max_event_time IS NULL)"
+    " AND (min_event_time IS NULL) = (event_span IS NULL)",
+    "partitions_empty_has_no_bytes": "(num_rows = 0) = (file_size = 0)",
+    "partitions_counts_not_negative": "num_rows >= 0 AND file_size >= 0",
+    # Searching by event time relies on the span being wide enough.
+    "partitions_events_fit_span": "min_event_time <= max_event_time"
+    " AND max_event_time - min_event_time < event_span",
+    "partitions_retired_after_published": "retired_at > published_at",
+    "partitions_only_retired_expire": "retired_at IS NOT NULL OR (expiration IS NULL AND NOT held)",
+    "partitions_held_never_expire": "NOT held OR expiration IS NULL",
+}
+
+
+def upgrade() -> None:
+    connection = op.get_bind()
+    _create_lake_tables()
+    op.drop_index("lakehouse_partitions_path", "lakehouse_partitions")
+    op.rename_table("lakehouse_partitions", "older_partitions")
+    _create_partitions(connection)
+    _adopt(connection)
+    op.drop_table("older_partitions")
+
+
+def _create_lake_tables() -> None:
+    op.create_table(
+        "lake",
+        sa.Column("singleton", sa.Integer, primary_key=True),
+        sa.Column("lake_id", sa.Text, nullable=False),
+        sa.Column("store_url", sa.Text, nullable=False),
+        sa.Column("grace_us", sa.BigInteger, nullable=False),
+        sa.Column("longest_read_us", sa.BigInteger, nullable=False),
+        sa.Column("created_at", sa.BigInteger, nullable=False),
+        sa.Column("copied_from", sa.Text),
+        sa.CheckConstraint("singleton = 1", name="lake_is_one"),
+    )
+    op.create_table(
+        "lake_clock",
+        sa.Column("singleton", sa.Integer, primary_key=True),
+        sa.Column("now", sa.BigInteger, nullable=False),
+        sa.Column("sweep_horizon", sa.BigInteger, nullable=False),
+        sa.CheckConstraint("singleton = 1", name="lake_clock_is_one"),
+    )
+    op.create_table(
+        "view_sets",
+        sa.Column("name", sa.Text, primary_key=True),
+        sa.Column("version", sa.Integer, nullable=False),
+        sa.Column("schema_hash", sa.LargeBinary, nullable=False),
+        sa.Column("definition", sa.Text, nullable=False),
+        sa.Column("activated_at", sa.BigInteger, nullable=False),
+        sa.Column("retention_us", sa.BigInteger),
+        sa.Column("retained_from", sa.BigInteger, nullable=False),
+    )
+    op.create_table(
+        "series",
+        sa.Column("series_id", sa.Integer, primary_key=True),
+        sa.Column("view_set_name", sa.Text, nullable=False),
+        sa.Column("view_instance_id", sa.Text, nullable=False),
+        sa.Column("file_schema_hash", sa.LargeBinary, nullable=False),
+        sa.UniqueConstraint(
+            "view_set_name", "view_instance_id", "file_schema_hash", name="series_is_unique"
+        ),
+        # What the partition's foreign key refers to, so that its names cannot disagree.
+        sa.UniqueConstraint(
+            "series_id", "view_set_name", "view_instance_id", "file_schema_hash", name="series_names"
+        ),
+    )
+    op.create_table(
+        "leases",
+        sa.Column("lease_id", sa.Text, primary_key=True),
+        sa.Column("kind", sa.Text, nullable=False),
+        sa.Column("holder", sa.Text, nullable=False),
+        sa.Column("view_set_name", sa.Text),
+        sa.Column("oldest_tick", sa.BigInteger),
+        sa.Column("beats", sa.BigInteger, nullable=False),
+        sa.Column("ttl_us", sa.BigInteger, nullable=False),
+        sa.Column("acquired_at", sa.BigInteger, nullable=False),
+        sa.CheckConstraint("kind IN ('reader', 'writer', 'builder')", name="leases_kind"),
+        sa.CheckConstraint("(kind = 'reader') = (oldest_tick IS NOT NULL)", name="leases_reader"),
+        sa.CheckConstraint("(kind = 'builder') = (view_set_name IS NOT NULL)", name="leases_builder"),
+    )
+    # One builder at a time for each view set.
+    op.create_index("leases_one_builder", "leases", ["view_set_name"], unique=True)
+    op.create_table(
+        "journal",
+        sa.Column(
+            "entry_id",
+            sa.BigInteger().with_variant(sa.Integer, "sqlite"),
+            primary_key=True,
+            autoincrement=True,
+        ),
+        sa.Column("tick", sa.BigInteger, nullable=False),
+        sa.Column("operation", sa.Text, nullable=False),
+        sa.Column("actor", sa.Text, nullable=False),
+        sa.Column("reason", sa.Text),
+        sa.Column("view_set_name", sa.Text),
+        sa.Column("view_instance_id", sa.Text),
+        sa.Column("partition_id", sa.Text),
+        sa.Column("file_path", sa.Text),
+        sa.Column("rows", sa.BigInteger, nullable=False),
+        sa.Column("bytes", sa.BigInteger, nullable=False),
+        sa.Column("detail", sa.Text, nullable=False),
+    )
+    op.create_index("journal_tick", "journal", ["tick"])
+    with op.batch_alter_table("temporary_files") as table:
+        table.add_column(
+            sa.Column("state", sa.Text, nullable=False, server_default=sa.text("'retired'"))
+        )
+        table.add_column(sa.Column("lease_id", sa.Text))
+        table.add_column(sa.Column("reason", sa.Text))
+        table.create_check_constraint(
+            "temporary_files_state", "state IN ('staged', 'retired', 'deleting', 'quarantined')"
+        )
+        # A reservation lives as long as its lease and by no clock.
+        table.create_check_constraint(
+            "temporary_files_staged", "state <> 'staged' OR lease_id IS NOT NULL"
+        )
+        table.create_check_constraint(
+            "temporary_files_quarantined", "state <> 'quarantined' OR expiration IS NULL"
+        )
+    op.create_index("temporary_files_expiration", "temporary_files", ["state", "expiration"])
+    op.create_index("temporary_files_lease", "temporary_files", ["lease_id"])
+    op.create_index("blocks_insert_time", "blocks", ["insert_time"])
+
+
+def _create_partitions(connection: sa.Connection) -> None:
+    op.create_table(
+        "lakehouse_partitions",
+        sa.Column("partition_id", sa.Text, primary_key=True),
+        sa.Column("series_id", sa.Integer, nullable=False),
+        sa.Column("view_set_name", sa.Text, nullable=False),
+        sa.Column("view_instance_id", sa.Text, nullable=False),
+        sa.Column("begin_insert_time", sa.BigInteger, nullable=False),
+        sa.Column("end_insert_time", sa.BigInteger, nullable=False),
+        sa.Column("file_schema_hash", sa.LargeBinary, nullable=False),
+        sa.Column("min_event_time", sa.BigInteger),
+        sa.Column("max_event_time", sa.BigInteger),
+        sa.Column("event_span", sa.BigInteger),
+        sa.Column("file_path", sa.Text),
+        sa.Column("file_size", sa.BigInteger, nullable=False),
+        sa.Column("num_rows", sa.BigInteger, nullable=False),
+        sa.Column("source_data_hash", sa.LargeBinary, nullable=False),
+        sa.Column("sort_order", sa.Text, nullable=False),
+        sa.Column("partition_format_version", sa.Integer, nullable=False),
+        sa.Column("statistics", sa.Text, nullable=False),
+        sa.Column("published_at", sa.BigInteger, nullable=False),
+        sa.Column("retired_at", sa.BigInteger),
+        sa.Column("expiration", sa.BigInteger),
+        sa.Column("held", sa.Boolean, nullable=False),
+        sa.ForeignKeyConstraint(
+            ["series_id", "view_set_name", "view_instance_id", "file_schema_hash"],
+            [
+                "series.series_id",
+                "series.view_set_name",
+                "series.view_instance_id",
+                "series.file_schema_hash",
+            ],
+            name="partitions_series",
+        ),
+        # No file without a footer, and no footer goes before its file's rows.
+        sa.ForeignKeyConstraint(
+            ["file_path"], ["partition_metadata.file_path"], name="partitions_footer"
+        ),
+        *(sa.CheckConstraint(rule, name=name) for name, rule in _CHECKS.items()),
+    )
+    if connection.dialect.name == "postgresql":
+        op.execute(_POSTGRES_OVERLAP)
+    else:
+        op.execute(_SQLITE_OVERLAP.format(event="INSERT", others=""))
+        itself = " AND partition_id <> OLD.partition_id"
+        op.execute(_SQLITE_OVERLAP.format(event="UPDATE", others=itself))
+
+    def index(name: str, columns: list[str], where: str, *, unique: bool = False) -> None:
+        condition = sa.text(where)
+        op.create_index(
+            name,
+            "lakehouse_partitions",
+            columns,
+            unique=unique,
+            sqlite_where=condition,
+            postgresql_where=condition,
+        )
+
+    index(
+        "partitions_identity",
+        [
+            "view_set_name",
+            "view_instance_id",
+            "begin_insert_time",
+            "end_insert_time",
+            "file_schema_hash",
+        ],
+        _LIVE,
+        unique=True,
+    )
+    index("partitions_neighbours", ["series_id", "begin_insert_time"], _LIVE)
+    index(
+        "partitions_events",
+        ["view_set_name", "file_schema_hash", "event_span", "min_event_time"],
+        _LIVE,
+    )
+    index("partitions_live_file", ["file_path"], f"{_LIVE} AND file_path IS NOT NULL", unique=True)
+    index("partitions_file", ["file_path"], "file_path IS NOT NULL")
+    index("partitions_retired", ["retired_at"], "retired_at IS NOT NULL")
+    index("partitions_expiring", ["expiration"], "expiration IS NOT NULL")
+    index("partitions_held", ["view_set_name", "view_instance_id"], "held")
+
+
+def _adopt(connection: sa.Connection) -> None:
+    """Give the older rows their identity; refuse, naming them, what the new rules would not."""
+    rows = connection.execute(sa.text("SELECT * FROM older_partitions")).all()
+    _refuse_overlaps(rows)
+    tables = sa.MetaData()
+    tables.reflect(connection, only=["lakehouse_partitions", "series", "lake_clock"])
+    names = {
+        (row.view_set_name, row.view_instance_id, bytes(row.file_schema_hash)) for row in rows
+    }
+    series = {name: number for number, name in enumerate(sorted(names), start=1)}
+    for (view_set, instance, schema_hash), number in series.items():
+        connection.execute(
+            tables.tables["series"].insert(),
+            {
+                "series_id": number,
+                "view_set_name": view_set,
+                "view_instance_id": instance,
+                "file_schema_hash": schema_hash,
+            },
+        )
+    if series and connection.dialect.name == "postgresql":
+        connection.exec_driver_sql(
+            "SELECT setval(pg_get_serial_sequence('series', 'series_id'), max(series_id)) FROM series"
+        )
+    for row in rows:
+        empty = row.file_path is None
+        name = (row.view_set_name, row.view_instance_id, bytes(row.file_schema_hash))
+        span = None if empty else 1 << (row.max_event_time - row.min_event_time).bit_length()
+        connection.execute(
+            tables.tables["lakehouse_partitions"].insert(),
+            {
+                "partition_id": str(uuid.uuid4()),
+                "series_id": series[name],
+                "view_set_name": row.view_set_name,
+                "view_instance_id": row.view_instance_id,
+                "begin_insert_time": row.begin_insert_time,
+                "end_insert_time": row.end_insert_time,
+                "file_schema_hash": row.file_schema_hash,
+                "min_event_time": None if empty else row.min_event_time,
+                "max_event_time": None if empty else row.max_event_time,
+                "event_span": span,
+                "file_path": row.file_path,
+                "file_size": 0 if empty else row.file_size,
+                "num_rows": row.num_rows,
+                "source_data_hash": row.source_data_hash,
+                "sort_order": "[]",
+                "partition_format_version": row.partition_format_version,
+                "statistics": "{}",
+                "published_at": row.updated,
+                "held": False,
+            },
+        )
+    now = max((row.updated for row in rows), default=0)
+    connection.execute(
+        tables.tables["lake_clock"].insert(), {"singleton": 1, "now": now, "sweep_horizon": 0}
+    )
+
+
+def _refuse_overlaps(rows: "list[sa.Row[tuple[object, ...]]] | object") -> None:
+    by_series = defaultdict(list)
+    for row in rows:  # type: ignore[attr-defined]
+        key = (row.view_set_name, row.view_instance_id, bytes(row.file_schema_hash))
+        by_series[key].append((row.begin_insert_time, row.end_insert_time))
+    for key, ranges in by_series.items():
+        ranges.sort()
+        for (begin, end), (next_begin, next_end) in zip(ranges, ranges[1:], strict=False):
+            if next_begin < end:
+                raise Conflict(
+                    f"partitions [{begin}, {end}) and [{next_begin}, {next_end}) of {key[0]}/{key[1]} "
+                    "overlap in the older catalog",
+                    hint="remove one of the two rows with the program that wrote them, and repeat",
+                )

@@ -1,0 +1,329 @@
+"""Partitions as rows: inserting, retiring and finding them. Rules that must always hold are the
+database's own; see the migration that makes the table.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+
+from lakebed.catalog.dialects import one_of
+from lakebed.catalog.footers import StoredFooter
+from lakebed.catalog.schema import partition_metadata, series
+from lakebed.catalog.schema import partitions as table
+from lakebed.model.partition import EventRange, Identity, Partition
+from lakebed.model.time import TimeRange
+
+_PAGE_ROWS = 10_000
+_WIDEST_SPAN = 1 << 62
+
+
+def insert_many(connection: sa.Connection, partitions: Sequence[Partition]) -> None:
+    """Make partitions live; their footers must be there. `Overlap` if the series has one already."""
+    known: dict[tuple[str, str, bytes], int] = {}
+    rows = []
+    for partition in partitions:
+        key = (partition.view_set, partition.instance, partition.schema_hash)
+        if key not in known:
+            known[key] = _series_id(connection, *key)
+        rows.append(_write(partition, known[key]))
+    if rows:
+        connection.execute(sa.insert(table), rows)
+
+
+def _series_id(
+    connection: sa.Connection, view_set: str, instance: str, schema_hash: bytes
+) -> int:
+    """The number of a series, given out when it is first used; the clock keeps this unique."""
+    columns = {
+        "view_set_name": view_set,
+        "view_instance_id": instance,
+        "file_schema_hash": schema_hash,
+    }
+    conditions = [series.c[name] == value for name, value in columns.items()]
+    found = connection.scalar(sa.select(series.c.series_id).where(*conditions))
+    if found is None:
+        statement = sa.insert(series).values(**columns).returning(series.c.series_id)
+        found = connection.scalar(statement)
+    return int(found)  # type: ignore[arg-type]
+
+
+def retire(
+    connection: sa.Connection,
+    partition_ids: Sequence[str],
+    tick: int,
+    *,
+    expiration: int | None,
+    held: bool = False,
+) -> int:
+    """Take live partitions out of sight; how many of them still were live."""
+    statement = (
+        sa.update(table)
+        .where(one_of(table.c.partition_id, partition_ids), table.c.retired_at.is_(None))
+        .values(retired_at=tick, expiration=expiration, held=held)
+    )
+    return connection.execute(statement).rowcount
+
+
+def release(connection: sa.Connection, partition_id: str, expiration: int) -> None:
+    """End the hold on a retired row, whose place a restored one takes."""
+    connection.execute(
+        sa.update(table)
+        .where(table.c.partition_id == partition_id)
+        .values(held=False, expiration=expiration)
+    )
+
+
+def list_by_id(connection: sa.Connection, partition_ids: Sequence[str]) -> list[Partition]:
+    """The partitions with these ids, live or retired, in no particular order."""
+    rows = connection.execute(sa.select(table).where(one_of(table.c.partition_id, partition_ids)))
+    return [read_partition(row) for row in rows]
+
+
+def list_by_path(connection: sa.Connection, file_path: str) -> list[Partition]:
+    """Every row that refers to a file, oldest first."""
+    query = sa.select(table).where(table.c.file_path == file_path).order_by(table.c.published_at)
+    return [read_partition(row) for row in connection.execute(query)]
+
+
+def count_live(connection: sa.Connection) -> dict[str, int]:
+    """How many live partitions each view set has."""
+    rows = connection.execute(
+        sa.select(table.c.view_set_name, sa.func.count())
+        .where(table.c.retired_at.is_(None))
+        .group_by(table.c.view_set_name)
+    )
+    return {name: count for name, count in rows}  # noqa: C416
+
+
+def list_held(
+    connection: sa.Connection, view_set: str, instance: str, within: TimeRange
+) -> list[Partition]:
+    """Held partitions that overlap a range, of any schema."""
+    rows = connection.execute(
+        sa.select(table).where(
+            table.c.held,
+            table.c.view_set_name == view_set,
+            table.c.view_instance_id == instance,
+            table.c.begin_insert_time < within.end,
+            table.c.end_insert_time > within.begin,
+        )
+    )
+    return [read_partition(row) for row in rows]
+
+
+def list_expired_empty(
+    connection: sa.Connection, now: int, protected_from: int, limit: int
+) -> list[Partition]:
+    """Retired rows without a file that are past their grace period and out of every snapshot."""
+    rows = connection.execute(
+        sa.select(table)
+        .where(
+            table.c.expiration <= now,
+            table.c.file_path.is_(None),
+            table.c.retired_at <= protected_from,
+        )
+        .order_by(table.c.expiration, table.c.partition_id)
+        .limit(limit)
+    )
+    return [read_partition(row) for row in rows]
+
+
+def delete_by_id(connection: sa.Connection, partition_ids: Sequence[str]) -> int:
+    """Forget retired rows."""
+    statement = sa.delete(table).where(
+        one_of(table.c.partition_id, partition_ids), table.c.retired_at.is_not(None)
+    )
+    return connection.execute(statement).rowcount
+
+
+def delete_by_path(connection: sa.Connection, paths: Sequence[str]) -> int:
+    """Forget every retired row of files that are gone."""
+    statement = sa.delete(table).where(
+        one_of(table.c.file_path, paths), table.c.retired_at.is_not(None)
+    )
+    return connection.execute(statement).rowcount
+
+
+def list_live_among(connection: sa.Connection, paths: Sequence[str]) -> list[str]:
+    """Which of these paths belong to a live partition."""
+    query = sa.select(table.c.file_path).where(
+        one_of(table.c.file_path, paths), table.c.retired_at.is_(None)
+    )
+    return [str(path) for path in connection.scalars(query)]
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """Which partitions are wanted. ``view_sets`` pairs a name with the schema hashes that the
+    caller can read; None means any. ``as_of`` sees the past instead of the present."""
+
+    view_sets: Sequence[tuple[str, Sequence[bytes] | None]] | None = None
+    instance: str | None = None
+    inserted: TimeRange | None = None
+    events: TimeRange | None = None
+    as_of: int | None = None
+    include_retired: bool = False
+
+
+def search(connection: sa.Connection, wanted: Search) -> list[Partition]:
+    """The partitions that match, by identity; one query."""
+    query = _search_query(wanted, sa.select(table))
+    return [read_partition(row) for row in connection.execute(query)]
+
+
+def search_with_footers(
+    connection: sa.Connection, wanted: Search
+) -> list[tuple[Partition, StoredFooter | None]]:
+    """The partitions that match, each with its footer; one query, so nothing can come between."""
+    joined = sa.select(
+        table,
+        partition_metadata.c.metadata.label("footer"),
+        partition_metadata.c.partition_format_version.label("footer_format"),
+        partition_metadata.c.digest.label("footer_digest"),
+        partition_metadata.c.file_size.label("footer_file_size"),
+    ).join_from(
+        table, partition_metadata, table.c.file_path == partition_metadata.c.file_path, isouter=True
+    )
+    found = []
+    for row in connection.execute(_search_query(wanted, joined)):
+        footer = None
+        if row.footer is not None:
+            footer = StoredFooter(
+                row.file_path,
+                row.footer_file_size,
+                bytes(row.footer),
+                row.footer_format,
+                bytes(row.footer_digest),
+            )
+        found.append((read_partition(row), footer))
+    return found
+
+
+def list_pages(connection: sa.Connection) -> Iterator[list[Partition]]:
+    """Every row, live and retired, in pages; for `check`, which reads them all."""
+    result = connection.execution_options(yield_per=_PAGE_ROWS).execute(
+        sa.select(table).order_by(table.c.partition_id)
+    )
+    for page in result.partitions(_PAGE_ROWS):
+        yield [read_partition(row) for row in page]
+
+
+def _search_query(wanted: Search, base: sa.Select[tuple[object, ...]]) -> sa.Select[tuple[object, ...]]:
+    query = base
+    if wanted.view_sets is not None:
+        query = query.where(
+            sa.or_(
+                sa.false(),
+                *(
+                    table.c.view_set_name == name
+                    if hashes is None
+                    else sa.and_(
+                        table.c.view_set_name == name, table.c.file_schema_hash.in_(hashes)
+                    )
+                    for name, hashes in wanted.view_sets
+                ),
+            )
+        )
+    if wanted.instance is not None:
+        query = query.where(table.c.view_instance_id == wanted.instance)
+    if wanted.inserted is not None:
+        query = query.where(
+            table.c.begin_insert_time < wanted.inserted.end,
+            table.c.end_insert_time > wanted.inserted.begin,
+        )
+    if wanted.events is not None:
+        query = _overlapping_events(query, wanted.events)
+    if wanted.as_of is not None:
+        query = query.where(
+            table.c.published_at <= wanted.as_of,
+            sa.or_(table.c.retired_at.is_(None), table.c.retired_at > wanted.as_of),
+        )
+    elif not wanted.include_retired:
+        query = query.where(table.c.retired_at.is_(None))
+    return query.order_by(
+        table.c.view_set_name,
+        table.c.view_instance_id,
+        table.c.begin_insert_time,
+        table.c.end_insert_time,
+        table.c.file_schema_hash,
+        table.c.published_at,
+    )
+
+
+def _overlapping_events(
+    query: sa.Select[tuple[object, ...]], events: TimeRange
+) -> sa.Select[tuple[object, ...]]:
+    """Join the few possible spans first: for each, the earliest event lies in a range bounded on
+    both sides, which the index on (…, event_span, min_event_time) answers directly. One very long
+    partition costs one more row, not a scan."""
+    spans = sa.select(sa.cast(sa.literal(1), sa.BigInteger).label("span")).cte(
+        "spans", recursive=True
+    )
+    spans = spans.union_all(sa.select(spans.c.span * 2).where(spans.c.span < _WIDEST_SPAN))
+    return query.join(
+        spans,
+        sa.and_(
+            table.c.event_span == spans.c.span,
+            table.c.min_event_time > events.begin - spans.c.span,
+            table.c.min_event_time < events.end,
+        ),
+    ).where(table.c.max_event_time >= events.begin)
+
+
+def _write(partition: Partition, series_id: int) -> dict[str, object]:
+    events = partition.events
+    return {
+        "partition_id": partition.partition_id,
+        "series_id": series_id,
+        "view_set_name": partition.view_set,
+        "view_instance_id": partition.instance,
+        "begin_insert_time": partition.insert_range.begin,
+        "end_insert_time": partition.insert_range.end,
+        "file_schema_hash": partition.schema_hash,
+        "min_event_time": events.earliest if events else None,
+        "max_event_time": events.latest if events else None,
+        "event_span": 1 << (events.latest - events.earliest).bit_length() if events else None,
+        "file_path": partition.file_path,
+        "file_size": partition.file_size,
+        "num_rows": partition.num_rows,
+        "source_data_hash": partition.source_hash,
+        "sort_order": json.dumps(list(partition.sort_order)),
+        "partition_format_version": partition.format_version,
+        "statistics": json.dumps(partition.statistics, sort_keys=True, separators=(",", ":")),
+        "published_at": partition.published_at,
+        "retired_at": partition.retired_at,
+        "expiration": partition.expiration,
+        "held": partition.held,
+    }
+
+
+def read_partition(row: sa.Row[tuple[object, ...]]) -> Partition:
+    """The partition in a row that has this table's columns."""
+    events = None
+    if row.min_event_time is not None:
+        events = EventRange(row.min_event_time, row.max_event_time)
+    return Partition(
+        partition_id=row.partition_id,
+        identity=Identity(
+            row.view_set_name,
+            row.view_instance_id,
+            TimeRange(row.begin_insert_time, row.end_insert_time),
+            bytes(row.file_schema_hash),
+        ),
+        events=events,
+        file_path=row.file_path,
+        file_size=row.file_size,
+        num_rows=row.num_rows,
+        source_hash=bytes(row.source_data_hash),
+        sort_order=tuple(json.loads(row.sort_order)),
+        format_version=row.partition_format_version,
+        statistics=json.loads(row.statistics),
+        published_at=row.published_at,
+        retired_at=row.retired_at,
+        expiration=row.expiration,
+        held=bool(row.held),
+    )

@@ -1,0 +1,177 @@
+"""The catalog's tables as queries see them. Constraints, indexes and triggers are made by the
+migrations; a test proves that a migrated database has exactly these columns.
+
+Instants are microseconds in BIGINT columns; hashes are bytes.
+"""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+metadata = sa.MetaData()
+
+
+def _table(name: str, *columns: sa.Column[object]) -> sa.Table:
+    return sa.Table(name, metadata, *columns)
+
+
+def _text(name: str, **options: bool) -> sa.Column[object]:
+    return sa.Column(name, sa.Text, **options)  # type: ignore[arg-type]
+
+
+def _big(name: str, **options: bool) -> sa.Column[object]:
+    return sa.Column(name, sa.BigInteger, **options)  # type: ignore[arg-type]
+
+
+def _bytes(name: str, **options: bool) -> sa.Column[object]:
+    return sa.Column(name, sa.LargeBinary, **options)  # type: ignore[arg-type]
+
+
+REQUIRED = {"nullable": False}
+
+# One row: which lake this is, where its store is, how long retired files are kept and how long
+# a snapshot may be read.
+lake = _table(
+    "lake",
+    sa.Column("singleton", sa.Integer, primary_key=True),
+    _text("lake_id", **REQUIRED),
+    _text("store_url", **REQUIRED),
+    _big("grace_us", **REQUIRED),
+    _big("longest_read_us", **REQUIRED),
+    _big("created_at", **REQUIRED),
+    _text("copied_from"),
+)
+
+# One row: the last tick, and the tick up to which retired partitions may have been swept.
+lake_clock = _table(
+    "lake_clock",
+    sa.Column("singleton", sa.Integer, primary_key=True),
+    _big("now", **REQUIRED),
+    _big("sweep_horizon", **REQUIRED),
+)
+
+processes = _table(
+    "processes",
+    _text("process_id", primary_key=True),
+    _text("properties", **REQUIRED),
+    _big("insert_time", **REQUIRED),
+)
+
+streams = _table(
+    "streams",
+    _text("stream_id", primary_key=True),
+    _text("process_id", **REQUIRED),
+    _text("properties", **REQUIRED),
+    _big("insert_time", **REQUIRED),
+)
+
+blocks = _table(
+    "blocks",
+    _text("block_id", primary_key=True),
+    _text("stream_id", **REQUIRED),
+    _text("process_id", **REQUIRED),
+    _big("insert_time", **REQUIRED),
+    _big("begin_time"),
+    _big("end_time"),
+    _big("nb_objects", **REQUIRED),
+    _text("encoding", **REQUIRED),
+    _bytes("payload_digest", **REQUIRED),
+    _text("segment_path", **REQUIRED),
+    _big("segment_offset", **REQUIRED),
+    _big("payload_size", **REQUIRED),
+)
+
+view_sets = _table(
+    "view_sets",
+    _text("name", primary_key=True),
+    sa.Column("version", sa.Integer, nullable=False),
+    _bytes("schema_hash", **REQUIRED),
+    _text("definition", **REQUIRED),
+    _big("activated_at", **REQUIRED),
+    _big("retention_us"),
+    _big("retained_from", **REQUIRED),
+)
+
+# An integer for each (view set, instance, schema hash): what constraints and indexes compare.
+series = _table(
+    "series",
+    sa.Column("series_id", sa.Integer, primary_key=True),
+    _text("view_set_name", **REQUIRED),
+    _text("view_instance_id", **REQUIRED),
+    _bytes("file_schema_hash", **REQUIRED),
+)
+
+partitions = _table(
+    "lakehouse_partitions",
+    _text("partition_id", primary_key=True),
+    sa.Column("series_id", sa.Integer, nullable=False),
+    _text("view_set_name", **REQUIRED),
+    _text("view_instance_id", **REQUIRED),
+    _big("begin_insert_time", **REQUIRED),
+    _big("end_insert_time", **REQUIRED),
+    _bytes("file_schema_hash", **REQUIRED),
+    _big("min_event_time"),
+    _big("max_event_time"),
+    # The power of two above max - min: with it, an overlap search is a few bounded index ranges.
+    _big("event_span"),
+    _text("file_path"),
+    _big("file_size", **REQUIRED),
+    _big("num_rows", **REQUIRED),
+    _bytes("source_data_hash", **REQUIRED),
+    _text("sort_order", **REQUIRED),
+    sa.Column("partition_format_version", sa.Integer, nullable=False),
+    _text("statistics", **REQUIRED),
+    _big("published_at", **REQUIRED),
+    _big("retired_at"),
+    # When a retired partition may be swept; NULL while live, and while held.
+    _big("expiration"),
+    sa.Column("held", sa.Boolean, nullable=False),
+)
+
+partition_metadata = _table(
+    "partition_metadata",
+    _text("file_path", primary_key=True),
+    _big("file_size", **REQUIRED),
+    _bytes("metadata", **REQUIRED),
+    sa.Column("partition_format_version", sa.Integer, nullable=False),
+    _big("insert_time", **REQUIRED),
+    _bytes("digest", **REQUIRED),
+)
+
+temporary_files = _table(
+    "temporary_files",
+    _text("file_path", primary_key=True),
+    _big("file_size", **REQUIRED),
+    _big("expiration"),
+    _text("state", **REQUIRED),
+    _text("lease_id"),
+    _text("reason"),
+)
+
+leases = _table(
+    "leases",
+    _text("lease_id", primary_key=True),
+    _text("kind", **REQUIRED),
+    _text("holder", **REQUIRED),
+    _text("view_set_name"),
+    _big("oldest_tick"),
+    _big("beats", **REQUIRED),
+    _big("ttl_us", **REQUIRED),
+    _big("acquired_at", **REQUIRED),
+)
+
+journal = _table(
+    "journal",
+    sa.Column("entry_id", sa.BigInteger, primary_key=True),
+    _big("tick", **REQUIRED),
+    _text("operation", **REQUIRED),
+    _text("actor", **REQUIRED),
+    _text("reason"),
+    _text("view_set_name"),
+    _text("view_instance_id"),
+    _text("partition_id"),
+    _text("file_path"),
+    _big("rows", **REQUIRED),
+    _big("bytes", **REQUIRED),
+    _text("detail", **REQUIRED),
+)

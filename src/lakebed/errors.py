@@ -1,0 +1,135 @@
+"""Every error that Lakebed raises on purpose, grouped by what a caller does about it.
+
+    LakebedError
+    ├── BadInput            fix the call                                       exit 2
+    ├── NotFound            name something that exists                         exit 3
+    │   ├── LakeNotFound
+    │   ├── UnknownViewSet
+    │   ├── UnknownPartition
+    │   ├── UnknownFooter
+    │   └── UnknownObject
+    ├── Conflict            nothing happened; look again, plan again, repeat   exit 4
+    │   ├── Overlap         a live or held partition already covers the range
+    │   ├── StalePlan       what the step read or reserved has changed since
+    │   ├── Ambiguous       several partitions match; the candidates are named
+    │   ├── LeaseLost       somebody took this process for dead
+    │   └── Outdated        a newer program owns this view set or catalog
+    ├── Refused             allowed only when asked for by name                exit 4
+    ├── SnapshotExpired     take a new snapshot and read again                 exit 4
+    ├── Damage              stored bytes are not what the catalog says         exit 1
+    │   ├── DamagedFile
+    │   └── DamagedFooter
+    └── Unavailable         nothing is wrong with the call; try again          exit 69
+        ├── ReadOnly        the catalog or the store cannot be written
+        └── OutcomeUnknown  the commit may or may not have happened
+
+An error is one lowercase sentence that says what was expected; ``hint`` says what to do next.
+"""
+
+from __future__ import annotations
+
+
+class LakebedError(Exception):
+    """Something Lakebed refuses or fails to do."""
+
+    exit_code = 1
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+class BadInput(LakebedError):
+    """The caller's values make no sense; nothing was attempted."""
+
+    exit_code = 2
+
+
+class NotFound(LakebedError):
+    """The named thing does not exist."""
+
+    exit_code = 3
+
+
+class LakeNotFound(NotFound):
+    """There is no lake at this place."""
+
+
+class UnknownViewSet(NotFound):
+    """No view set of this name is registered."""
+
+
+class UnknownPartition(NotFound):
+    """No partition matches."""
+
+
+class UnknownFooter(NotFound):
+    """No footer is stored for this path."""
+
+
+class UnknownObject(NotFound):
+    """The store has nothing at this path."""
+
+
+class Conflict(LakebedError):
+    """The lake changed under the caller; nothing happened and the step can be planned again."""
+
+    exit_code = 4
+
+
+class Overlap(Conflict):
+    """A live or held partition already covers part of the range."""
+
+
+class StalePlan(Conflict):
+    """What the step read or reserved has changed since."""
+
+
+class Ambiguous(Conflict):
+    """Several partitions match where exactly one was expected."""
+
+
+class LeaseLost(Conflict):
+    """The lease was taken away because its holder seemed dead."""
+
+
+class Outdated(Conflict):
+    """This program is older than what it wants to change."""
+
+
+class Refused(LakebedError):
+    """Too dangerous to do without being told so by name."""
+
+    exit_code = 4
+
+
+class SnapshotExpired(LakebedError):
+    """The snapshot's files may be gone; never answered with fewer rows."""
+
+    exit_code = 4
+
+
+class Damage(LakebedError):
+    """Stored bytes are not what the catalog says they are."""
+
+
+class DamagedFile(Damage):
+    """A Parquet file is missing, has the wrong size, or does not read as recorded."""
+
+
+class DamagedFooter(Damage):
+    """Footer bytes do not match their digest or cannot be parsed."""
+
+
+class Unavailable(LakebedError):
+    """The catalog or the store cannot do it now."""
+
+    exit_code = 69
+
+
+class ReadOnly(Unavailable):
+    """The catalog or the store cannot be written."""
+
+
+class OutcomeUnknown(Unavailable):
+    """The connection broke during commit and the catalog could not be asked again."""

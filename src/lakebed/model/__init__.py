@@ -1,0 +1,1 @@
+"""Plain values that every stage shares; no I/O happens here."""

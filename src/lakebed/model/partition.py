@@ -1,0 +1,131 @@
+"""A partition: the published result of one view-set instance over one insert-time range, which is
+a Parquet file or the record that the range is empty. Its states and their legal moves stand here.
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from lakebed.model.time import TimeRange
+
+
+class PartitionState(enum.StrEnum):
+    """Where a partition is between its reservation and its end."""
+
+    STAGED = "staged"  # its file name is reserved; nobody can see it
+    PUBLISHED = "published"  # live: queries see it
+    RETIRED = "retired"  # out of sight, restorable until its grace period ends
+    DELETING = "deleting"  # claimed by a sweep; never comes back
+    GONE = "gone"  # file, footer and row are deleted
+
+
+LEGAL_MOVES: frozenset[tuple[PartitionState, PartitionState]] = frozenset(
+    {
+        (PartitionState.STAGED, PartitionState.PUBLISHED),  # publish
+        (PartitionState.STAGED, PartitionState.DELETING),  # sweep, once its writer is dead
+        (PartitionState.PUBLISHED, PartitionState.RETIRED),  # retire, or replaced by publish
+        (PartitionState.RETIRED, PartitionState.PUBLISHED),  # restore
+        (PartitionState.RETIRED, PartitionState.DELETING),  # sweep, after the grace period
+        (PartitionState.DELETING, PartitionState.GONE),  # sweep
+    }
+)
+
+
+class FileState(enum.StrEnum):
+    """Why a file is in the store without being part of the lake."""
+
+    STAGED = "staged"  # reserved by a living writer
+    RETIRED = "retired"  # its partition was retired
+    DELETING = "deleting"  # claimed by a sweep
+    QUARANTINED = "quarantined"  # set aside by an operator; never expires
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Identity:
+    """The five fields that name one live partition. Four are not enough: while a schema evolves,
+    two schema hashes may cover the same range."""
+
+    view_set: str
+    instance: str
+    insert_range: TimeRange
+    schema_hash: bytes
+
+    def __str__(self) -> str:
+        return f"{self.view_set}/{self.instance} {self.insert_range} {self.schema_hash.hex()[:12]}"
+
+
+@dataclass(frozen=True, slots=True)
+class EventRange:
+    """The earliest and the latest event in a file, both included."""
+
+    earliest: int
+    latest: int
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """One row of the catalog's partitions, with everything a reader needs but the footer."""
+
+    partition_id: str
+    identity: Identity
+    events: EventRange | None
+    file_path: str | None
+    file_size: int
+    num_rows: int
+    source_hash: bytes
+    sort_order: tuple[str, ...]
+    format_version: int
+    statistics: dict[str, Any]
+    published_at: int
+    retired_at: int | None = None
+    expiration: int | None = None
+    held: bool = False
+
+    @property
+    def view_set(self) -> str:
+        return self.identity.view_set
+
+    @property
+    def instance(self) -> str:
+        return self.identity.instance
+
+    @property
+    def insert_range(self) -> TimeRange:
+        return self.identity.insert_range
+
+    @property
+    def schema_hash(self) -> bytes:
+        return self.identity.schema_hash
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether this is the proof that its range gave no rows."""
+        return self.file_path is None
+
+    @property
+    def is_live(self) -> bool:
+        return self.retired_at is None
+
+    def describe(self) -> str:
+        """For messages: empty from non-empty at a glance."""
+        what = "empty" if self.is_empty else f"{self.num_rows} rows in {self.file_path}"
+        return f"{self.identity} ({what})"
+
+
+SOURCE_HASH_BYTES = 32
+NO_SOURCE = bytes(SOURCE_HASH_BYTES)
+
+
+def add_source_hashes(hashes: Iterable[bytes]) -> bytes:
+    """The set hash of a union of disjoint sources: sums of SHA-256, so that merges add up."""
+    total = sum(int.from_bytes(each, "big") for each in hashes)
+    return (total % (1 << 8 * SOURCE_HASH_BYTES)).to_bytes(SOURCE_HASH_BYTES, "big")
+
+
+def hash_sources(names: Iterable[str]) -> bytes:
+    """The set hash of named source blocks; their order does not matter."""
+    return add_source_hashes(hashlib.sha256(name.encode()).digest() for name in names)

@@ -1,0 +1,132 @@
+"""Instants and ranges. An instant is a whole number of microseconds since 1970 in UTC; a tick is
+an instant of the lake's own clock. Ranges are half-open everywhere.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from lakebed.errors import BadInput
+
+Instant = int | datetime | str
+"""What callers may pass for an instant: microseconds, an aware datetime, or ISO 8601 with a zone."""
+
+SECOND = 1_000_000
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_UNITS = {"us": 1, "ms": 1_000, "s": SECOND, "m": 60 * SECOND, "h": 3600 * SECOND}
+_UNITS |= {"d": 24 * _UNITS["h"], "w": 7 * 24 * _UNITS["h"]}
+_DURATION = re.compile(r"(\d{1,12})(us|ms|s|m|h|d|w)")
+_LIMIT = 1 << 62
+
+
+def to_instant(value: Instant) -> int:
+    """Microseconds since 1970 for any accepted spelling; a time without a zone is refused."""
+    if isinstance(value, bool):
+        raise BadInput(f"expected an instant, not {value!r}")
+    if isinstance(value, int):
+        if not -_LIMIT < value < _LIMIT:
+            raise BadInput(f"{value} microseconds is not an instant of this era")
+        return value
+    if isinstance(value, str):
+        try:
+            value = datetime.fromisoformat(value)
+        except ValueError:
+            raise BadInput(
+                f"cannot read {value!r} as a time", hint="write it like 2026-11-15T12:00:00Z"
+            ) from None
+    if not isinstance(value, datetime):
+        raise BadInput(f"expected an instant, not {type(value).__name__}")
+    if value.tzinfo is None:
+        raise BadInput(
+            f"the time {value.isoformat()} has no zone",
+            hint=f"write {value.isoformat()}Z for UTC, or add an offset such as +02:00",
+        )
+    return (value - _EPOCH) // _MICROSECOND
+
+
+def to_datetime(instant: int) -> datetime:
+    """The aware UTC datetime of an instant."""
+    try:
+        return _EPOCH + timedelta(microseconds=instant)
+    except OverflowError:
+        raise BadInput(f"{instant} microseconds is beyond the calendar") from None
+
+
+def format_instant(instant: int) -> str:
+    """ISO 8601 in UTC with microseconds, e.g. ``2026-11-15T12:00:00.000000Z``.
+
+    Instants beyond the calendar, which stored bytes may hold, are shown as a plain number.
+    """
+    try:
+        moment = _EPOCH + timedelta(microseconds=instant)
+    except OverflowError:
+        return f"{instant}us"
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def parse_duration(text: str) -> int:
+    """Microseconds of a duration such as ``30s``, ``15m``, ``24h`` or ``7d``."""
+    match = _DURATION.fullmatch(text.strip())
+    if match is None:
+        raise BadInput(
+            f"cannot read {text!r} as a duration", hint="write it like 30s, 15m, 24h or 7d"
+        )
+    duration = int(match[1]) * _UNITS[match[2]]
+    if duration >= _LIMIT:
+        raise BadInput(f"the duration {text!r} is too long")
+    return duration
+
+
+def format_duration(micros: int) -> str:
+    """The shortest exact spelling that `parse_duration` reads back."""
+    for unit in ("w", "d", "h", "m", "s", "ms"):
+        if micros and micros % _UNITS[unit] == 0:
+            return f"{micros // _UNITS[unit]}{unit}"
+    return f"{micros}us"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TimeRange:
+    """The instants from ``begin`` up to, not including, ``end``; never empty."""
+
+    begin: int
+    end: int
+
+    def __post_init__(self) -> None:
+        if self.begin >= self.end:
+            raise BadInput(
+                f"the range [{format_instant(self.begin)}, {format_instant(self.end)}) "
+                f"{'is empty' if self.begin == self.end else 'runs backwards'}",
+                hint="begin must be before end",
+            )
+
+    @classmethod
+    def of(cls, begin: Instant, end: Instant) -> TimeRange:
+        """The range between two instants in any accepted spelling."""
+        return cls(to_instant(begin), to_instant(end))
+
+    def overlaps(self, other: TimeRange) -> bool:
+        """Whether the two share an instant."""
+        return self.begin < other.end and other.begin < self.end
+
+    def contains(self, other: TimeRange) -> bool:
+        """Whether every instant of the other is in this one."""
+        return self.begin <= other.begin and other.end <= self.end
+
+    def __str__(self) -> str:
+        return f"[{format_instant(self.begin)}, {format_instant(self.end)})"
+
+
+def covers(ranges: list[TimeRange], target: TimeRange) -> bool:
+    """Whether the union of the ranges contains the target without a gap."""
+    reached = target.begin
+    for each in sorted(ranges):
+        if each.begin > reached:
+            return False
+        reached = max(reached, each.end)
+        if reached >= target.end:
+            return True
+    return False

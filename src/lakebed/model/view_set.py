@@ -1,0 +1,202 @@
+"""A view set: a named, versioned definition of rows, and the hash that names its schema.
+
+The hash and the stored definition are spelled by this module, not by a library, so that they stay
+the same across processes and library versions.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from lakebed.errors import BadInput
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+GLOBAL = "global"
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
+_INSTANCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
+_PLAIN = (
+    "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float32 float64 "
+    "string large_string binary large_binary date32 date64"
+).split()
+
+
+@dataclass(frozen=True, slots=True)
+class ViewSet:
+    """What a program declares: the rows' schema, its version, the event time and the sort order."""
+
+    name: str
+    version: int
+    schema: pa.Schema
+    time_column: str
+    sort_order: tuple[str, ...] = ()
+    retention_us: int | None = None
+
+    def __post_init__(self) -> None:
+        check_view_set_name(self.name)
+        if self.version < 1:
+            raise BadInput(f"view set {self.name} has version {self.version}; versions start at 1")
+        names = self.schema.names
+        if len(set(names)) != len(names):
+            raise BadInput(f"view set {self.name} names a column twice")
+        if self.time_column not in names:
+            raise BadInput(f"view set {self.name} has no column {self.time_column!r} for its time")
+        time_type = encode_type(self.schema.field(self.time_column).type)
+        if not (isinstance(time_type, dict) and "timestamp" in time_type and time_type["zone"]):
+            raise BadInput(
+                f"the time column {self.time_column} of view set {self.name} is {time_type}",
+                hint="declare it as pa.timestamp('us', 'UTC')",
+            )
+        for column in self.sort_order:
+            if column not in names:
+                raise BadInput(f"view set {self.name} has no column {column!r} to sort by")
+        encode_schema(self.schema)
+
+    @property
+    def schema_hash(self) -> bytes:
+        """SHA-256 over the canonical schema and the declared version."""
+        return schema_hash(self.schema, self.version)
+
+    def definition(self) -> str:
+        """What the catalog stores: JSON that `from_definition` reads back."""
+        return _canonical_json(
+            {
+                "name": self.name,
+                "version": self.version,
+                "schema": encode_schema(self.schema),
+                "time_column": self.time_column,
+                "sort_order": list(self.sort_order),
+                "retention_us": self.retention_us,
+            }
+        )
+
+    @classmethod
+    def from_definition(cls, text: str) -> ViewSet:
+        """The view set that `definition` wrote."""
+        value = json.loads(text)
+        return cls(
+            name=value["name"],
+            version=value["version"],
+            schema=decode_schema(value["schema"]),
+            time_column=value["time_column"],
+            sort_order=tuple(value["sort_order"]),
+            retention_us=value["retention_us"],
+        )
+
+
+def check_view_set_name(name: str) -> str:
+    """The name, if it is one; view set names become folders and SQL tables."""
+    if not _NAME.fullmatch(name):
+        raise BadInput(
+            f"{name!r} is not a view set name",
+            hint="use lowercase letters, digits and _, at most 63, beginning with a letter",
+        )
+    return name
+
+
+def check_instance(instance: str) -> str:
+    """The instance id, if it is one; instance ids become folders."""
+    if not _INSTANCE.fullmatch(instance):
+        raise BadInput(
+            f"{instance!r} is not an instance of a view set",
+            hint="use letters, digits and _ . -, at most 128, beginning with a letter or digit",
+        )
+    return instance
+
+
+def schema_hash(schema: pa.Schema, version: int) -> bytes:
+    """The hash that partitions of this schema and version carry."""
+    text = _canonical_json({"schema": encode_schema(schema), "version": version})
+    return hashlib.sha256(text.encode()).digest()
+
+
+def _canonical_json(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def encode_schema(schema: pa.Schema) -> list[Any]:
+    """The schema as plain values; Arrow's own metadata is not part of it."""
+    return [_encode_field(field) for field in schema]
+
+
+def decode_schema(fields: list[Any]) -> pa.Schema:
+    """The Arrow schema that `encode_schema` described."""
+    import pyarrow as pa
+
+    return pa.schema([_decode_field(field) for field in fields])
+
+
+def _encode_field(field: pa.Field) -> list[Any]:
+    return [field.name, encode_type(field.type), field.nullable]
+
+
+def _decode_field(value: list[Any]) -> pa.Field:
+    import pyarrow as pa
+
+    return pa.field(value[0], decode_type(value[1]), nullable=value[2])
+
+
+def encode_type(kind: pa.DataType) -> Any:
+    """An Arrow type as plain values; types that Parquet or Spark cannot hold are refused."""
+    import pyarrow as pa
+
+    for name in _PLAIN:
+        if kind == getattr(pa, name)():
+            return name
+    types = pa.types
+    if types.is_timestamp(kind):
+        return {"timestamp": kind.unit, "zone": kind.tz}
+    if types.is_duration(kind):
+        return {"duration": kind.unit}
+    if types.is_decimal128(kind):
+        return {"decimal": [kind.precision, kind.scale]}
+    if types.is_fixed_size_binary(kind):
+        return {"fixed_binary": kind.byte_width}
+    if types.is_dictionary(kind):
+        return {"dictionary": [encode_type(kind.index_type), encode_type(kind.value_type)]}
+    if types.is_large_list(kind):
+        return {"large_list": _encode_field(kind.value_field)}
+    if types.is_list(kind):
+        return {"list": _encode_field(kind.value_field)}
+    if types.is_map(kind):
+        return {"map": [_encode_field(kind.key_field), _encode_field(kind.item_field)]}
+    if types.is_struct(kind):
+        return {"struct": [_encode_field(kind.field(i)) for i in range(kind.num_fields)]}
+    raise BadInput(f"columns of type {kind} cannot be stored")
+
+
+def decode_type(value: Any) -> pa.DataType:
+    """The Arrow type that `encode_type` described."""
+    import pyarrow as pa
+
+    if isinstance(value, str):
+        if value not in _PLAIN:
+            raise BadInput(
+                f"{value!r} is not a column type", hint=f"one of {', '.join(_PLAIN)}, or an object"
+            )
+        return getattr(pa, value)()
+    match value:
+        case {"timestamp": unit, "zone": zone}:
+            return pa.timestamp(unit, zone)
+        case {"duration": unit}:
+            return pa.duration(unit)
+        case {"decimal": [precision, scale]}:
+            return pa.decimal128(precision, scale)
+        case {"fixed_binary": width}:
+            return pa.binary(width)
+        case {"dictionary": [index, values]}:
+            return pa.dictionary(decode_type(index), decode_type(values))
+        case {"large_list": item}:
+            return pa.large_list(_decode_field(item))
+        case {"list": item}:
+            return pa.list_(_decode_field(item))
+        case {"map": [key, item]}:
+            return pa.map_(_decode_field(key), _decode_field(item))
+        case {"struct": fields}:
+            return pa.struct([_decode_field(field) for field in fields])
+    raise BadInput(f"{value!r} is not a column type")

@@ -1,0 +1,39 @@
+"""The only reader of the environment. Every setting is an environment variable ``LAKEBED_…``; what a
+lake's processes must agree on (grace period, longest read) is stored in its catalog instead.
+"""
+
+from __future__ import annotations
+
+import os
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+class Settings(BaseSettings):
+    """How this process behaves; the field descriptions are the documentation."""
+
+    model_config = SettingsConfigDict(env_prefix="LAKEBED_", extra="ignore")
+
+    lake: str = Field(".", description="The lake to use: a folder, or the URL of its catalog.")
+    actor: str = Field("", description="Who the journal names; user@host:process if not set.")
+    lease_seconds: float = Field(
+        30.0, gt=0, description="A process that shows no sign of life for this long is taken for dead."
+    )
+    sweep_files: int = Field(
+        1000, ge=1, description="How many files one transaction of a sweep claims at most."
+    )
+    breaker_share: float = Field(
+        0.5, gt=0, le=1, description="Retiring more than this share of a view set must be confirmed."
+    )
+    breaker_partitions: int = Field(
+        10, ge=1, description="Retiring fewer partitions than this never needs to be confirmed."
+    )
+    journal_days: float = Field(
+        90.0, gt=0, description="Journal entries older than this are dropped by a sweep."
+    )
+
+
+def s3_endpoint() -> str | None:
+    """The S3 server to talk to, in the spelling of AWS; None for AWS itself."""
+    return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or None

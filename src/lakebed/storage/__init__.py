@@ -1,0 +1,1 @@
+"""Bytes at a location: objects, the layout that spells every path, durable Parquet files."""

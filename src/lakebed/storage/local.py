@@ -1,0 +1,160 @@
+"""A store in a folder. Written by hand, not through obstore: its local backend stages every put as
+``name#1``, links and unlinks it, and never syncs, which would leave files that no reservation knows
+after a crash.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+from urllib.parse import quote, unquote, urlsplit
+
+from lakebed.errors import BadInput, LakebedError, ReadOnly, Unavailable, UnknownObject
+from lakebed.storage import layout
+from lakebed.storage.disk import Disk
+from lakebed.storage.objects import AlreadyThere, Listed
+
+
+class LocalStore:
+    """Objects are files below one folder; every create and delete is synced."""
+
+    def __init__(self, root: Path, disk: Disk | None = None) -> None:
+        self.root = root
+        self.disk = disk or Disk()
+        self._synced_folders: set[Path] = set()
+
+    @classmethod
+    def from_url(cls, url: str, disk: Disk | None = None) -> LocalStore:
+        """The store at a ``file://`` URL with an absolute path."""
+        parts = urlsplit(url)
+        if parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
+            raise BadInput(f"{url!r} is not a folder", hint="use file:///absolute/folder")
+        return cls(Path(unquote(parts.path)), disk)
+
+    @property
+    def url(self) -> str:
+        return f"file://{quote(str(self.root))}"
+
+    def locate(self, path: str) -> Path:
+        """The file behind a store path."""
+        return self.root / layout.check_path(path)
+
+    @contextmanager
+    def create(self, path: str) -> Iterator[BinaryIO]:
+        target = self.locate(path)
+        with _translated(f"write {path}"):
+            self._ensure_folder(target.parent)
+            try:
+                descriptor = self.disk.create(target)
+            except FileExistsError:
+                raise AlreadyThere(f"{path} exists already in {self.url}") from None
+            try:
+                sink = io.BufferedWriter(_Sink(self.disk, descriptor), 1 << 20)
+                yield cast(BinaryIO, sink)
+                sink.flush()
+                self.disk.sync(descriptor)
+            finally:
+                self.disk.close(descriptor)
+            self.disk.sync_directory(target.parent)
+
+    def _ensure_folder(self, folder: Path) -> None:
+        """Make a folder and everything above it last; once per process and folder."""
+        if folder in self._synced_folders:
+            return
+        if folder != self.root:
+            self._ensure_folder(folder.parent)
+        elif not folder.is_dir():
+            raise UnknownObject(
+                f"the store's folder {folder} does not exist", hint="was it moved or not mounted?"
+            )
+        if not folder.is_dir():
+            self.disk.make_directory(folder)
+        if folder != self.root:
+            self.disk.sync_directory(folder.parent)
+        self._synced_folders.add(folder)
+
+    def size(self, path: str) -> int:
+        with _translated(f"look at {path}"):
+            return self.locate(path).stat().st_size
+
+    def read(self, path: str, start: int, length: int) -> bytes:
+        with _translated(f"read {path}"), self.locate(path).open("rb") as file:
+            file.seek(start)
+            return file.read(length)
+
+    def open(self, path: str) -> Any:
+        import pyarrow as pa
+
+        with _translated(f"read {path}"):
+            return pa.OSFile(str(self.locate(path)), "rb")
+
+    def delete(self, paths: Iterable[str]) -> None:
+        folders: set[Path] = set()
+        for path in paths:
+            target = self.locate(path)
+            with _translated(f"delete {path}"):
+                self.disk.unlink(target)
+            folders.add(target.parent)
+        for folder in sorted(folders):
+            if folder.is_dir():
+                with _translated(f"sync {folder}"):
+                    self.disk.sync_directory(folder)
+
+    def list(self) -> Iterator[Listed]:
+        for folder, folders, files in os.walk(self.root):
+            here = Path(folder)
+            for name in files:
+                found = here / name
+                try:
+                    stat = found.lstat()
+                except FileNotFoundError:
+                    continue  # removed since the folder was read
+                modified = stat.st_mtime_ns // 1000
+                yield Listed(found.relative_to(self.root).as_posix(), stat.st_size, modified)
+            if not files and not folders and here != self.root:
+                modified = here.stat().st_mtime_ns // 1000
+                yield Listed(here.relative_to(self.root).as_posix(), 0, modified, True)
+
+
+class _Sink(io.RawIOBase):
+    """A descriptor as a Python file whose writes go through the disk seam."""
+
+    def __init__(self, disk: Disk, descriptor: int) -> None:
+        self._disk = disk
+        self._descriptor = descriptor
+        self._written = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        written = self._disk.write(self._descriptor, memoryview(data))
+        self._written += written
+        return written
+
+    def tell(self) -> int:
+        return self._written
+
+
+@contextmanager
+def _translated(action: str) -> Iterator[None]:
+    """The system's errors as Lakebed's, with what to do about them."""
+    try:
+        yield
+    except LakebedError:
+        raise
+    except FileNotFoundError as error:
+        raise UnknownObject(f"cannot {action}: no such file in the store") from error
+    except OSError as error:
+        why = error.strerror or str(error)
+        if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+            raise ReadOnly(
+                f"cannot {action}: {why.lower()}", hint="check the store's permissions and mount"
+            ) from error
+        hint = "free some space and repeat" if error.errno in (errno.ENOSPC, errno.EDQUOT) else None
+        raise Unavailable(f"cannot {action}: {why.lower()}", hint=hint) from error

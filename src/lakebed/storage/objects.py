@@ -1,0 +1,107 @@
+"""A store: bytes under relative paths, on local disk or behind an S3-compatible API.
+
+Objects are created exclusively, are durable when `create` returns, and are never changed or
+renamed. Nothing is learnt by listing: only `check` and `backup` look at what is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, BinaryIO, Protocol
+
+from lakebed.errors import BadInput, LakebedError, Unavailable
+from lakebed.storage import layout
+
+
+class AlreadyThere(LakebedError):
+    """An object of this name exists; names are unique, so somebody else wrote it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """One thing found in a store: an object, or (local disk only) a folder without any."""
+
+    path: str
+    size: int
+    modified: int
+    empty_folder: bool = False
+
+
+class Store(Protocol):
+    """The seam between Lakebed and where its bytes are."""
+
+    @property
+    def url(self) -> str:
+        """Where this store is, in the spelling that `open_store` takes."""
+        ...
+
+    def create(self, path: str) -> AbstractContextManager[BinaryIO]:
+        """Write a new object; durable once the block is left without an error. `AlreadyThere`
+        if the name is taken; after any error the object may exist half-written."""
+        ...
+
+    def size(self, path: str) -> int:
+        """Bytes stored at the path; `UnknownObject` if there are none."""
+        ...
+
+    def read(self, path: str, start: int, length: int) -> bytes:
+        """A range of an object's bytes, shorter where the object ends."""
+        ...
+
+    def open(self, path: str) -> Any:
+        """A random-access file that pyarrow reads; closing it is the caller's part."""
+        ...
+
+    def delete(self, paths: Iterable[str]) -> None:
+        """Remove objects durably; one that is missing counts as removed."""
+        ...
+
+    def list(self) -> Iterator[Listed]:
+        """Everything below the store's root, in no particular order."""
+        ...
+
+
+def open_store(url: str) -> Store:
+    """The store at a ``file://`` or ``s3://`` URL; nothing is touched yet."""
+    if url.startswith("file://"):
+        from lakebed.storage.local import LocalStore
+
+        return LocalStore.from_url(url)
+    if url.startswith("s3://"):
+        from lakebed.storage.s3 import S3Store
+
+        return S3Store(url)
+    raise BadInput(
+        f"cannot tell what kind of store {url!r} is", hint="use file:///folder or s3://bucket/prefix"
+    )
+
+
+def read_all(store: Store, path: str) -> bytes:
+    """A whole object; only for small ones."""
+    return store.read(path, 0, store.size(path))
+
+
+def put(store: Store, path: str, data: bytes) -> None:
+    """Create an object from bytes at hand."""
+    with store.create(path) as sink:
+        sink.write(data)
+
+
+def probe_create_only(store: Store, probe_id: str) -> None:
+    """Raise unless the store refuses to overwrite: some servers accept the condition and ignore
+    it, and then two writers could silently share one name."""
+    path = layout.probe_path(probe_id)
+    put(store, path, b"first")
+    try:
+        put(store, path, b"second")
+    except AlreadyThere:
+        pass
+    else:
+        raise Unavailable(
+            f"the store {store.url} overwrites objects although asked to create only",
+            hint="use a store that honours If-None-Match: * on PUT",
+        )
+    finally:
+        store.delete([path])

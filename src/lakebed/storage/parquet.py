@@ -1,0 +1,183 @@
+"""Durable Parquet files: written once under a unique name, synced, reopened and validated before
+anything refers to them.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from lakebed.errors import BadInput, DamagedFile
+from lakebed.model.partition import EventRange
+from lakebed.model.view_set import ViewSet, schema_hash
+from lakebed.storage import footer as footers
+from lakebed.storage.objects import Store
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+_VERSION_KEY = b"lakebed.version"
+_TRAILER_BYTES = 8
+_ROW_GROUP_ROWS = 128 * 1024
+_LONGEST_STATISTIC = 64
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenFile:
+    """What is known of a file after it was written and validated."""
+
+    path: str
+    size: int
+    num_rows: int
+    footer: bytes
+    events: EventRange
+    statistics: dict[str, Any]
+
+
+def conform(table: pa.Table, view_set: ViewSet) -> pa.Table:
+    """The rows as the view set stores them: its columns, its sort order; or `BadInput`."""
+    expected = {field.name: field for field in view_set.schema}
+    missing = [name for name in expected if name not in table.column_names]
+    extra = [name for name in table.column_names if name not in expected]
+    if missing or extra:
+        raise BadInput(
+            f"the rows do not fit view set {view_set.name}: "
+            + "; ".join(
+                f"{what} {', '.join(names)}"
+                for what, names in (("missing", missing), ("unexpected", extra))
+                if names
+            )
+        )
+    table = table.select(view_set.schema.names)
+    for name, field in expected.items():
+        if table.schema.field(name).type != field.type:
+            raise BadInput(
+                f"column {name} of view set {view_set.name} is {field.type}, "
+                f"not {table.schema.field(name).type}"
+            )
+        if not field.nullable and table[name].null_count:
+            raise BadInput(f"column {name} of view set {view_set.name} must not be null")
+    if table[view_set.time_column].null_count:
+        raise BadInput(f"the time column {view_set.time_column} must not be null")
+    table = table.cast(view_set.schema)
+    if view_set.sort_order:
+        table = table.sort_by([(column, "ascending") for column in view_set.sort_order])
+    return table
+
+
+def write(store: Store, path: str, rows: pa.Table, view_set: ViewSet) -> WrittenFile:
+    """Write conforming rows durably and validate what was written.
+
+    The path must be reserved and unused. After any error the file may exist in any condition:
+    it is lost, and the caller starts over under a new name.
+    """
+    import pyarrow.parquet as pq
+
+    metadata = {_VERSION_KEY: str(view_set.version).encode()}
+    with (
+        store.create(path) as sink,
+        pq.ParquetWriter(
+            sink,
+            view_set.schema.with_metadata(metadata),
+            compression="zstd",
+            write_page_index=True,
+            sorting_columns=_sorting(view_set),
+        ) as writer,
+    ):
+        writer.write_table(rows.replace_schema_metadata(metadata), row_group_size=_ROW_GROUP_ROWS)
+    size = store.size(path)
+    footer = read_footer(store, path, size)
+    parsed = footers.parse(footer, path=path, trusted=True)
+    validate(parsed, path=path, num_rows=rows.num_rows, expected_hash=view_set.schema_hash)
+    return WrittenFile(
+        path=path,
+        size=size,
+        num_rows=rows.num_rows,
+        footer=footer,
+        events=_events(rows[view_set.time_column]),
+        statistics=_statistics(parsed),
+    )
+
+
+def read_footer(store: Store, path: str, file_size: int) -> bytes:
+    """The footer bytes exactly as they stand at the end of the file."""
+    trailer = store.read(path, max(0, file_size - _TRAILER_BYTES), _TRAILER_BYTES)
+    length = footers.footer_length(trailer, path=path, file_size=file_size)
+    return store.read(path, file_size - _TRAILER_BYTES - length, length)
+
+
+def validate(
+    parsed: pq.FileMetaData, *, path: str, num_rows: int, expected_hash: bytes | None
+) -> None:
+    """Raise `DamagedFile` unless the footer tells of these rows and this schema.
+
+    Without an expected hash (files that another system wrote) only the rows are compared.
+    """
+    if parsed.num_rows != num_rows:
+        raise DamagedFile(f"{path} holds {parsed.num_rows} rows, the catalog says {num_rows}")
+    if expected_hash is None:
+        return
+    version = (parsed.metadata or {}).get(_VERSION_KEY)
+    if version is None or not version.isdigit():
+        raise DamagedFile(f"{path} does not say which version of its view set wrote it")
+    found = schema_hash(parsed.schema.to_arrow_schema(), int(version))
+    if found != expected_hash:
+        raise DamagedFile(
+            f"{path} has schema hash {found.hex()[:12]}, expected {expected_hash.hex()[:12]}"
+        )
+
+
+def _sorting(view_set: ViewSet) -> Any:
+    import pyarrow.parquet as pq
+
+    if not view_set.sort_order:
+        return None
+    order = [(column, "ascending") for column in view_set.sort_order]
+    return pq.SortingColumn.from_ordering(view_set.schema, order)
+
+
+def _events(times: pa.ChunkedArray) -> EventRange:
+    """First and last event in microseconds, widened where the column is finer."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    bounds = pc.min_max(times.cast(pa.int64())).as_py()
+    if times.type.unit == "ns":
+        return EventRange(bounds["min"] // 1000, -(-bounds["max"] // 1000))
+    scale = {"s": 1_000_000, "ms": 1_000, "us": 1}[times.type.unit]
+    return EventRange(bounds["min"] * scale, bounds["max"] * scale)
+
+
+def _statistics(parsed: pq.FileMetaData) -> dict[str, Any]:
+    """Smallest and largest value of every plain column, as JSON values, for pruning in the catalog.
+
+    A column whose bounds are unknown, long, or not plain JSON is left out: absent means anything.
+    """
+    known: dict[str, Any] = {}
+    for index in range(parsed.num_columns):
+        column = parsed.schema.column(index)
+        if column.max_repetition_level or "." in column.path:
+            continue
+        bounds = [
+            parsed.row_group(group).column(index).statistics
+            for group in range(parsed.num_row_groups)
+        ]
+        if any(each is None or not each.has_min_max for each in bounds):
+            continue
+        if column.logical_type.type == "TIMESTAMP":  # Python's calendar is too short for some
+            low = min(each.min_raw for each in bounds)
+            high = max(each.max_raw for each in bounds)
+        else:
+            low = min(each.min for each in bounds)
+            high = max(each.max for each in bounds)
+        if all(_is_short_json(value) for value in (low, high)):
+            known[column.path] = [low, high]
+    return known
+
+
+def _is_short_json(value: object) -> bool:
+    if isinstance(value, str):
+        return len(value) <= _LONGEST_STATISTIC
+    return isinstance(value, bool | int) or (isinstance(value, float) and math.isfinite(value))

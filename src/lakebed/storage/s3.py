@@ -1,0 +1,114 @@
+"""A store in a bucket, through obstore. A put is one request with ``If-None-Match: *``, so it is
+atomic and exclusive; the server acknowledges what is durable.
+
+Credentials, region and endpoint come from the environment in the spelling of AWS
+(``AWS_ACCESS_KEY_ID``, ``AWS_REGION``, ``AWS_ENDPOINT_URL`` …).
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, BinaryIO
+from urllib.parse import urlsplit
+
+from lakebed.errors import BadInput, ReadOnly, Unavailable, UnknownObject
+from lakebed.settings import s3_endpoint
+from lakebed.storage import layout
+from lakebed.storage.objects import AlreadyThere, Listed
+
+_DELETE_BATCH = 1000
+
+
+class S3Store:
+    """Objects are keys below one prefix of one bucket."""
+
+    def __init__(self, url: str) -> None:
+        import obstore.store
+
+        parts = urlsplit(url)
+        if not parts.netloc or parts.query or parts.fragment:
+            raise BadInput(f"{url!r} is not a bucket", hint="use s3://bucket/prefix")
+        self.url = url.rstrip("/")
+        endpoint = s3_endpoint()
+        options: dict[str, Any] = {"endpoint": endpoint} if endpoint else {}
+        insecure = bool(endpoint and endpoint.startswith("http://"))
+        self._store = obstore.store.S3Store(
+            parts.netloc,
+            prefix=parts.path.strip("/") or None,
+            client_options={"allow_http": insecure},
+            **options,
+        )
+
+    @contextmanager
+    def create(self, path: str) -> Iterator[BinaryIO]:
+        import obstore
+
+        layout.check_path(path)
+        sink = io.BytesIO()
+        yield sink
+        with self._translated(f"write {path}"):
+            obstore.put(self._store, path, sink.getvalue(), mode="create", use_multipart=False)
+
+    def size(self, path: str) -> int:
+        import obstore
+
+        with self._translated(f"look at {path}"):
+            return int(obstore.head(self._store, layout.check_path(path))["size"])
+
+    def read(self, path: str, start: int, length: int) -> bytes:
+        import obstore
+
+        if length <= 0:
+            return b""
+        with self._translated(f"read {path}"):
+            return bytes(
+                obstore.get_range(self._store, layout.check_path(path), start=start, length=length)
+            )
+
+    def open(self, path: str) -> Any:
+        import obstore
+        import pyarrow as pa
+
+        with self._translated(f"read {path}"):
+            return pa.PythonFile(obstore.open_reader(self._store, layout.check_path(path)), "r")
+
+    def delete(self, paths: Iterable[str]) -> None:
+        import obstore
+
+        keys = [layout.check_path(path) for path in paths]
+        for start in range(0, len(keys), _DELETE_BATCH):
+            with self._translated("delete objects"):
+                obstore.delete(self._store, keys[start : start + _DELETE_BATCH])
+
+    def list(self) -> Iterator[Listed]:
+        import obstore
+
+        with self._translated("list objects"):
+            for batch in obstore.list(self._store):
+                for found in batch:
+                    modified = int(found["last_modified"].timestamp() * 1_000_000)
+                    yield Listed(found["path"], found["size"], modified)
+
+    @contextmanager
+    def _translated(self, action: str) -> Iterator[None]:
+        """The store's errors as Lakebed's; obstore's own texts run over many lines."""
+        from obstore import exceptions
+
+        try:
+            yield
+        except FileNotFoundError as error:
+            raise UnknownObject(f"cannot {action}: not in {self.url}") from error
+        except exceptions.AlreadyExistsError as error:
+            raise AlreadyThere(f"cannot {action}: it exists already in {self.url}") from error
+        except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as error:
+            raise ReadOnly(
+                f"cannot {action}: {self.url} denies it", hint="check the AWS_… credentials"
+            ) from error
+        except (exceptions.BaseError, OSError) as error:
+            reason = str(error).splitlines()[0]
+            raise Unavailable(
+                f"cannot {action} in {self.url}: {reason}",
+                hint="check the bucket, AWS_ENDPOINT_URL and the network",
+            ) from error

@@ -1,0 +1,319 @@
+"""A bounds-checked walker over Thrift compact protocol bytes, the encoding of a Parquet footer.
+
+It never builds a value tree: it finds where each field starts and ends, so that ``footer.py`` can
+cut and insert fields while every other byte, known to Parquet or not, stays as it was written.
+Work and memory are linear in the bytes given, whatever those bytes claim about themselves.
+
+Compact protocol: https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Mapping, Set
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+MAX_DEPTH = 64
+MAX_VARINT_BYTES = 10
+MAX_FIELD_ID = 0x7FFF  # a decoder that wraps would take a higher one for a known field
+EVERY_FIELD = range(-MAX_FIELD_ID - 1, MAX_FIELD_ID + 1)
+
+TRUE, FALSE, BYTE, I16, I32, I64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT = range(1, 13)
+
+_FIXED_BYTES = {TRUE: 1, FALSE: 1, BYTE: 1, DOUBLE: 8}  # inside a container, where a bool is a byte
+_BITS = {BYTE: 8, I16: 16, I32: 32, I64: 64}
+
+
+class ThriftError(ValueError):
+    """The bytes are not the struct they should be; ``footer.py`` turns it into a domain error."""
+
+
+class Span(NamedTuple):
+    """Where a field of a struct stands: its header at ``start``, then ``value`` up to ``end``."""
+
+    field_id: int
+    wire: int
+    start: int
+    value: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What a known field must hold; ``element`` for lists, ``shape`` for structs worth checking."""
+
+    wire: int
+    shape: Shape | None = None
+    element: Kind | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The known fields of a struct; fields that are not listed may hold anything well-formed.
+
+    Fields whose ids are in ``watched`` are shown to the visitor.
+    """
+
+    name: str
+    fields: Mapping[int, Kind]
+    required: Set[int] = frozenset()
+    watched: Container[int] = ()
+    required_bits: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "required_bits", sum(1 << number for number in self.required))
+
+
+Visitor = Callable[[Shape, list[Span]], None]
+
+
+def walk(data: bytes, shape: Shape, visit: Visitor) -> int:
+    """Check the struct at the start of ``data`` and return the offset behind its stop byte.
+
+    ``visit`` gets the watched fields of every struct that watches any, inner structs first. Raises
+    ``ThriftError`` when the bytes end early, nest deeper than ``MAX_DEPTH``, claim more
+    elements than bytes remain, or when a known field repeats, lacks or has another type.
+    """
+    try:
+        return _walk_struct(data, 0, shape, visit, 1)
+    except IndexError:
+        raise ThriftError("the bytes end inside a value") from None
+
+
+def read_integer(data: bytes, span: Span) -> int:
+    """Return the integer in ``span``, refusing what does not fit the width of its type."""
+    if span.wire == BYTE:
+        return data[span.value] - ((data[span.value] & 0x80) << 1)
+    raw, _ = _read_varint(data, span.value)
+    if raw >> _BITS[span.wire]:
+        raise ThriftError(f"an integer of {_BITS[span.wire]} bits at offset {span.value} overflows")
+    return (raw >> 1) ^ -(raw & 1)
+
+
+def read_length(data: bytes, span: Span) -> int:
+    """Return how many bytes the string, or how many elements the list, in ``span`` holds."""
+    if span.wire == BINARY:
+        return _read_varint(data, span.value)[0]
+    return _list_header(data, span.value)[1]
+
+
+def is_delta_header(data: bytes, span: Span) -> bool:
+    """Tell whether the field's id is stored as a distance from the field before it."""
+    return data[span.start] > 0x0F
+
+
+def encode_integer(value: int) -> bytes:
+    """Return a zigzag varint; ``value`` must fit 64 bits."""
+    return _encode_varint((value << 1) ^ (value >> 63))
+
+
+def encode_header(field_id: int, wire: int, *, after: int) -> bytes:
+    """Return a field's header, short when its id follows ``after`` closely enough."""
+    delta = field_id - after
+    if 0 < delta <= 15:
+        return bytes((delta << 4 | wire,))
+    return bytes((wire,)) + encode_integer(field_id)
+
+
+def _encode_varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _read_varint(data: bytes, pos: int) -> tuple[int, int]:
+    value = data[pos]
+    if value < 0x80:
+        return value, pos + 1
+    value &= 0x7F
+    for index in range(1, MAX_VARINT_BYTES):
+        byte = data[pos + index]
+        value |= (byte & 0x7F) << (7 * index)
+        if byte < 0x80:
+            return value, pos + index + 1
+    raise ThriftError(f"the varint at offset {pos} is longer than {MAX_VARINT_BYTES} bytes")
+
+
+def _skip_varint(data: bytes, pos: int) -> int:
+    if data[pos] < 0x80:
+        return pos + 1
+    return _read_varint(data, pos)[1]
+
+
+def _read_long_id(data: bytes, pos: int) -> tuple[int, int]:
+    raw, end = _read_varint(data, pos)
+    if raw > 0xFFFF:
+        raise ThriftError(f"the field id at offset {pos} does not fit 16 bits")
+    return (raw >> 1) ^ -(raw & 1), end
+
+
+def _list_header(data: bytes, pos: int) -> tuple[int, int, int]:
+    """Return element type, count and the offset of the first element."""
+    head = data[pos]
+    wire = head & 0x0F
+    count = head >> 4
+    pos += 1
+    if count == 15:
+        count, pos = _read_varint(data, pos)
+    _check_claim(data, pos, count, wire)
+    return wire, count, pos
+
+
+def _check_claim(data: bytes, pos: int, count: int, wire: int) -> None:
+    """Refuse a container whose elements, at one byte each or more, cannot all be there."""
+    if count and not TRUE <= wire <= STRUCT:  # of an empty list, some writers leave it out
+        raise ThriftError(f"unknown type {wire} of a container at offset {pos}")
+    if count * _FIXED_BYTES.get(wire, 1) > len(data) - pos:
+        raise ThriftError(
+            f"a container at offset {pos} claims {count} elements"
+            f" where only {len(data) - pos} bytes remain"
+        )
+
+
+def _check_depth(pos: int, depth: int) -> None:
+    if depth > MAX_DEPTH:
+        raise ThriftError(f"nested deeper than {MAX_DEPTH} levels at offset {pos}")
+
+
+def _walk_struct(data: bytes, pos: int, shape: Shape, visit: Visitor, depth: int) -> int:
+    _check_depth(pos, depth)
+    known = shape.fields
+    watched = shape.watched
+    spans: list[Span] = []
+    seen = 0
+    field_id = 0
+    while head := data[pos]:
+        start = pos
+        pos += 1
+        wire = head & 0x0F
+        if head > 0x0F:
+            field_id += head >> 4
+        else:
+            field_id, pos = _read_long_id(data, pos)
+        value = pos
+        kind = known.get(field_id)
+        if kind is None:
+            if field_id > MAX_FIELD_ID:
+                raise ThriftError(f"the field id at offset {start} does not fit 16 bits")
+            pos = _skip_field(data, pos, wire, depth)
+        else:
+            bit = 1 << field_id
+            if kind.wire != wire:
+                raise ThriftError(
+                    f"{shape.name} field {field_id} at offset {start} has type {wire}"
+                    f" instead of {kind.wire}"
+                )
+            if seen & bit:
+                raise ThriftError(f"{shape.name} repeats field {field_id} at offset {start}")
+            seen |= bit
+            if I16 <= wire <= I64:
+                pos = pos + 1 if data[pos] < 0x80 else _read_varint(data, pos)[1]
+            elif wire == LIST and kind.element is not None:
+                pos = _walk_list(data, pos, kind.element, visit, depth + 1)
+            elif wire == STRUCT and kind.shape is not None:
+                pos = _walk_struct(data, pos, kind.shape, visit, depth + 1)
+            else:
+                pos = _skip_field(data, pos, wire, depth)
+        if field_id in watched:
+            spans.append(Span(field_id, wire, start, value, pos))
+    pos += 1
+    if shape.required_bits & ~seen:
+        missing = sorted(number for number in shape.required if not seen >> number & 1)
+        raise ThriftError(f"{shape.name} before offset {pos} lacks field {missing[0]}")
+    if watched:
+        visit(shape, spans)
+    return pos
+
+
+def _walk_list(data: bytes, pos: int, element: Kind, visit: Visitor, depth: int) -> int:
+    wire, count, first = _list_header(data, pos)
+    if wire != element.wire and count:
+        raise ThriftError(
+            f"the list at offset {pos} holds elements of type {wire} instead of {element.wire}"
+        )
+    if element.shape is None:
+        return _skip_elements(data, first, wire, count, depth)
+    _check_depth(pos, depth)
+    pos = first
+    for _ in range(count):
+        pos = _walk_struct(data, pos, element.shape, visit, depth + 1)
+    return pos
+
+
+def _skip_field(data: bytes, pos: int, wire: int, depth: int) -> int:
+    """Return the offset behind a field's value; a bool field's value is in its header."""
+    if wire in (TRUE, FALSE):
+        return pos
+    return _skip(data, pos, wire, depth)
+
+
+def _skip(data: bytes, pos: int, wire: int, depth: int) -> int:
+    if I16 <= wire <= I64:
+        return _skip_varint(data, pos)
+    if wire == BINARY:
+        return _skip_binary(data, pos)
+    if wire == STRUCT:
+        return _skip_struct(data, pos, depth + 1)
+    if wire in (LIST, SET):
+        element, count, first = _list_header(data, pos)
+        return _skip_elements(data, first, element, count, depth + 1)
+    if wire == MAP:
+        return _skip_map(data, pos, depth + 1)
+    if wire in _FIXED_BYTES:
+        if pos + _FIXED_BYTES[wire] > len(data):
+            raise IndexError
+        return pos + _FIXED_BYTES[wire]
+    raise ThriftError(f"unknown type {wire} before offset {pos}")
+
+
+def _skip_binary(data: bytes, pos: int) -> int:
+    length, first = _read_varint(data, pos)
+    if length > len(data) - first:
+        raise ThriftError(
+            f"a string at offset {pos} claims {length} bytes where only {len(data) - first} remain"
+        )
+    return first + length
+
+
+def _skip_struct(data: bytes, pos: int, depth: int) -> int:
+    _check_depth(pos, depth)
+    field_id = 0
+    while head := data[pos]:
+        pos += 1
+        wire = head & 0x0F
+        if head > 0x0F:
+            field_id += head >> 4
+        else:
+            field_id, pos = _read_long_id(data, pos)
+        if wire > FALSE:
+            pos = _skip(data, pos, wire, depth)
+        elif not wire:
+            raise ThriftError(f"unknown type 0 before offset {pos}")
+    return pos + 1
+
+
+def _skip_elements(data: bytes, pos: int, wire: int, count: int, depth: int) -> int:
+    _check_depth(pos, depth)
+    if wire in _FIXED_BYTES:  # their claim was checked against the bytes that remain
+        return pos + count * _FIXED_BYTES[wire]
+    for _ in range(count):
+        pos = _skip(data, pos, wire, depth)
+    return pos
+
+
+def _skip_map(data: bytes, pos: int, depth: int) -> int:
+    _check_depth(pos, depth)
+    count, pos = _read_varint(data, pos)
+    if not count:
+        return pos
+    key, value = data[pos] >> 4, data[pos] & 0x0F
+    pos += 1
+    _check_claim(data, pos, count, key)
+    _check_claim(data, pos, count, value)
+    for _ in range(count):
+        pos = _skip(data, pos, key, depth)
+        pos = _skip(data, pos, value, depth)
+    return pos
