@@ -1,0 +1,45 @@
+"""Lakebed: a telemetry lakehouse whose truth is a transactional SQL catalog.
+
+import lakebed
+
+lake = lakebed.init("weather")          # or lakebed.open("weather")
+lake.views.register(lakebed.ViewSet(…))
+lake.partitions.publish("readings", begin, end, rows)
+with lake.partitions.snapshot("readings") as snapshot:
+    snapshot.read_all("readings")
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lakebed.errors import LakebedError
+    from lakebed.lake import Lake
+    from lakebed.lake import init_lake as init
+    from lakebed.lake import open_lake as open  # noqa: A004
+    from lakebed.model.time import TimeRange
+    from lakebed.model.view_set import ViewSet
+    from lakebed.partitions.publish import NewPartition
+
+__version__ = "0.1.0"
+__all__ = ["Lake", "LakebedError", "NewPartition", "TimeRange", "ViewSet", "init", "open"]
+
+_HOMES = {
+    "Lake": ("lakebed.lake", "Lake"),
+    "LakebedError": ("lakebed.errors", "LakebedError"),
+    "NewPartition": ("lakebed.partitions.publish", "NewPartition"),
+    "TimeRange": ("lakebed.model.time", "TimeRange"),
+    "ViewSet": ("lakebed.model.view_set", "ViewSet"),
+    "init": ("lakebed.lake", "init_lake"),
+    "open": ("lakebed.lake", "open_lake"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Public names are loaded when first used, so that `import lakebed` stays cheap."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'lakebed' has no attribute {name!r}")
+    module, attribute = _HOMES[name]
+    return getattr(importlib.import_module(module), attribute)

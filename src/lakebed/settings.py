@@ -1,5 +1,5 @@
-"""The only reader of the environment. Every setting is an environment variable ``LAKEBED_…``; what a
-lake's processes must agree on (grace period, longest read) is stored in its catalog instead.
+"""The only reader of the environment. Every setting is a variable ``LAKEBED_…``; what a lake's
+processes must agree on (grace period, longest read) is stored in its catalog instead.
 """
 
 from __future__ import annotations
@@ -15,22 +15,33 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="LAKEBED_", extra="ignore")
 
-    lake: str = Field(".", description="The lake to use: a folder, or the URL of its catalog.")
-    actor: str = Field("", description="Who the journal names; user@host:process if not set.")
+    lake: str = Field(
+        default=".", description="The lake to use: a folder, or the URL of its catalog."
+    )
+    actor: str = Field(
+        default="", description="Who the journal names; user@host:process if not set."
+    )
     lease_seconds: float = Field(
-        30.0, gt=0, description="A process that shows no sign of life for this long is taken for dead."
+        default=30.0,
+        gt=0,
+        description="A process that shows no sign of life for this long is taken for dead.",
     )
     sweep_files: int = Field(
-        1000, ge=1, description="How many files one transaction of a sweep claims at most."
+        default=1000, ge=1, description="How many files one transaction of a sweep claims at most."
     )
     breaker_share: float = Field(
-        0.5, gt=0, le=1, description="Retiring more than this share of a view set must be confirmed."
+        default=0.5,
+        gt=0,
+        le=1,
+        description="Retiring more than this share of a view set must be confirmed.",
     )
     breaker_partitions: int = Field(
-        10, ge=1, description="Retiring fewer partitions than this never needs to be confirmed."
+        default=10,
+        ge=1,
+        description="Retiring fewer partitions than this never needs to be confirmed.",
     )
     journal_days: float = Field(
-        90.0, gt=0, description="Journal entries older than this are dropped by a sweep."
+        default=90.0, gt=0, description="Journal entries older than this are dropped by a sweep."
     )
 
 

@@ -15,8 +15,11 @@ import sqlalchemy as sa
 
 from lakebed.catalog import clock
 from lakebed.catalog.dialects import WRITE, Dialect, find_dialect
-from lakebed.catalog.migrate import require_head
+from lakebed.catalog.migrate import migrate, require_head
 from lakebed.errors import OutcomeUnknown, Unavailable
+
+Connection = sa.Connection
+"""An open transaction, which the functions of this package take; nobody else calls its methods."""
 
 T = TypeVar("T")
 _CONFIRM_TRIES = 5
@@ -47,6 +50,11 @@ class Catalog:
         with self.read() as connection:
             require_head(connection, self.url)
 
+    def migrate(self, progress: Callable[[str], None] = lambda _line: None) -> list[str]:
+        """Bring the catalog to this program's shape; which revisions ran."""
+        with self._translated():
+            return migrate(self.engine, progress=progress)
+
     @contextmanager
     def read(self) -> Iterator[sa.Connection]:
         """One consistent view of everything committed; nothing in it changes while it is open."""
@@ -71,9 +79,7 @@ class Catalog:
                 transaction.commit()
             except sa.exc.DBAPIError as error:
                 connection.invalidate()
-                raise OutcomeUnknown(
-                    "the connection to the catalog broke during commit"
-                ) from error
+                raise OutcomeUnknown("the connection to the catalog broke during commit") from error
 
     @contextmanager
     def beat(self) -> Iterator[sa.Connection]:
@@ -125,5 +131,3 @@ class Catalog:
             raise known from error
         except sa.exc.TimeoutError as error:
             raise Unavailable("too many catalog connections are in use") from error
-
-

@@ -29,6 +29,11 @@ def now(connection: sa.Connection) -> int:
     return int(connection.scalar(sa.select(lake_clock.c.now)) or 0)
 
 
+def upcoming(connection: sa.Connection) -> int:
+    """About what the next tick will be; takes none."""
+    return int(connection.scalar(sa.select(greatest(lake_clock.c.now + 1, catalog_clock()))) or 0)
+
+
 def sweep_horizon(connection: sa.Connection) -> int:
     """The tick before which retired partitions may be gone."""
     return int(connection.scalar(sa.select(lake_clock.c.sweep_horizon)) or 0)

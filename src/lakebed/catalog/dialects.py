@@ -90,7 +90,9 @@ class SqliteDialect:
     def _connect(self) -> Any:
         address = f"file:{quote(str(self.path))}?mode={'ro' if self.read_only else 'rw'}"
         if self.read_only and not _may_write(self.path.parent) and not _has_log(self.path):
-            address += "&immutable=1"  # read-only media: there is nowhere to put a shared-memory file
+            address += (
+                "&immutable=1"  # read-only media: there is nowhere to put a shared-memory file
+            )
         connection = self.module.connect(
             address,
             uri=True,

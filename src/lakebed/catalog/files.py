@@ -120,12 +120,12 @@ def list_expired(
     return [(_read(row), row.last_retired) for row in rows]
 
 
-def list_claimed(connection: sa.Connection, limit: int) -> list[TemporaryFile]:
-    """Files that a sweep has claimed and not finished with."""
+def list_claimed(connection: sa.Connection, now: int, limit: int) -> list[TemporaryFile]:
+    """Files that a sweep has claimed and whose rows may go."""
     table = temporary_files
     rows = connection.execute(
         sa.select(table)
-        .where(table.c.state == FileState.DELETING.value)
+        .where(table.c.state == FileState.DELETING.value, table.c.expiration <= now)
         .order_by(table.c.file_path)
         .limit(limit)
     )

@@ -104,6 +104,13 @@ def list_entries(
     ]
 
 
+def find_last(connection: sa.Connection, file_path: str) -> int | None:
+    """When the journal last spoke of a file."""
+    query = sa.select(sa.func.max(journal.c.tick)).where(journal.c.file_path == file_path)
+    last = connection.scalar(query)
+    return None if last is None else int(last)
+
+
 def prune(transaction: Transaction, before: int, limit: int) -> int:
     """Drop at most ``limit`` of the oldest entries from before a tick; how many."""
     old = (

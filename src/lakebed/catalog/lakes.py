@@ -37,6 +37,11 @@ def find(connection: sa.Connection) -> LakeRow | None:
     )
 
 
+def find_in_any_shape(connection: sa.Connection) -> LakeRow | None:
+    """The lake of a database that may not be a catalog, or not one of this shape."""
+    return find(connection) if sa.inspect(connection).has_table(lake.name) else None
+
+
 def get(connection: sa.Connection) -> LakeRow:
     """The lake of this catalog."""
     found = find(connection)

@@ -7,6 +7,7 @@ killed migration goes on where it stopped.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ from lakebed.errors import LakeNotFound, Outdated
 
 if TYPE_CHECKING:
     from alembic.config import Config
-    from alembic.script import Script, ScriptDirectory
+    from alembic.script import Script
 
 HEAD = "0003"
 BATCH_ROWS = 500
@@ -74,7 +75,7 @@ def migrate(
             guard.rollback()  # the lock belongs to the session, not to the transaction
         try:
             for revision in _REVISIONS[: _REVISIONS.index(target) + 1]:
-                if _run(engine, script.get_revision(revision), script, batch_rows, progress):
+                if _run(engine, script.get_revision(revision), batch_rows, progress):
                     ran.append(revision)
         finally:
             if engine.dialect.name == "postgresql":
@@ -86,7 +87,6 @@ def migrate(
 def _run(
     engine: sa.Engine,
     step: Script,
-    script: ScriptDirectory,
     batch_rows: int,
     progress: Callable[[str], None],
 ) -> bool:
@@ -124,7 +124,7 @@ def _is_next(connection: sa.Connection, step: Script) -> bool:
     return revision == step.down_revision
 
 
-def _transaction(engine: sa.Engine) -> sa.engine.base._ConnectionBeginManager:  # type: ignore[name-defined]
+def _transaction(engine: sa.Engine) -> AbstractContextManager[sa.Connection]:
     return engine.execution_options(**{WRITE: True}).begin()
 
 

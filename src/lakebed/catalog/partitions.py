@@ -22,7 +22,7 @@ _WIDEST_SPAN = 1 << 62
 
 
 def insert_many(connection: sa.Connection, partitions: Sequence[Partition]) -> None:
-    """Make partitions live; their footers must be there. `Overlap` if the series has one already."""
+    """Make partitions live; their footers must be there. `Overlap` if the range is taken."""
     known: dict[tuple[str, str, bytes], int] = {}
     rows = []
     for partition in partitions:
@@ -34,9 +34,7 @@ def insert_many(connection: sa.Connection, partitions: Sequence[Partition]) -> N
         connection.execute(sa.insert(table), rows)
 
 
-def _series_id(
-    connection: sa.Connection, view_set: str, instance: str, schema_hash: bytes
-) -> int:
+def _series_id(connection: sa.Connection, view_set: str, instance: str, schema_hash: bytes) -> int:
     """The number of a series, given out when it is first used; the clock keeps this unique."""
     columns = {
         "view_set_name": view_set,
@@ -48,7 +46,7 @@ def _series_id(
     if found is None:
         statement = sa.insert(series).values(**columns).returning(series.c.series_id)
         found = connection.scalar(statement)
-    return int(found)  # type: ignore[arg-type]
+    return int(found)
 
 
 def retire(
@@ -212,7 +210,9 @@ def list_pages(connection: sa.Connection) -> Iterator[list[Partition]]:
         yield [read_partition(row) for row in page]
 
 
-def _search_query(wanted: Search, base: sa.Select[tuple[object, ...]]) -> sa.Select[tuple[object, ...]]:
+def _search_query(
+    wanted: Search, base: sa.Select[tuple[object, ...]]
+) -> sa.Select[tuple[object, ...]]:
     query = base
     if wanted.view_sets is not None:
         query = query.where(

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from lakebed.errors import BadInput
 
 Instant = int | datetime | str
-"""What callers may pass for an instant: microseconds, an aware datetime, or ISO 8601 with a zone."""
+"""What callers may pass: microseconds since 1970, an aware datetime, or ISO 8601 with a zone."""
 
 SECOND = 1_000_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

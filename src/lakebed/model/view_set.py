@@ -20,10 +20,25 @@ if TYPE_CHECKING:
 GLOBAL = "global"
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 _INSTANCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
-_PLAIN = (
-    "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float32 float64 "
-    "string large_string binary large_binary date32 date64"
-).split()
+_PLAIN = [
+    "bool",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "float32",
+    "float64",
+    "string",
+    "large_string",
+    "binary",
+    "large_binary",
+    "date32",
+    "date64",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +161,7 @@ def encode_type(kind: pa.DataType) -> Any:
     import pyarrow as pa
 
     for name in _PLAIN:
-        if kind == getattr(pa, name)():
+        if kind == pa.type_for_alias(name):
             return name
     types = pa.types
     if types.is_timestamp(kind):
@@ -179,7 +194,7 @@ def decode_type(value: Any) -> pa.DataType:
             raise BadInput(
                 f"{value!r} is not a column type", hint=f"one of {', '.join(_PLAIN)}, or an object"
             )
-        return getattr(pa, value)()
+        return pa.type_for_alias(value)
     match value:
         case {"timestamp": unit, "zone": zone}:
             return pa.timestamp(unit, zone)

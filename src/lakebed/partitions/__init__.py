@@ -1,0 +1,1 @@
+"""What every stage shares: leases, writing files, publishing them, taking snapshots of them."""

@@ -22,6 +22,7 @@ from lakebed.storage.thrift import (
     I64,
     LIST,
     STRUCT,
+    Edit,
     Kind,
     Shape,
     Span,
@@ -42,14 +43,15 @@ _ENCRYPTED_MAGIC = b"PARE"
 _MAX_I64 = 2**63 - 1
 _INDEX_POINTERS = frozenset({4, 5, 6, 7})  # offset_index and column_index, offset and length
 _CODECS = range(8)
-_REQUIRED, _REPEATED = 0, 2
+_REPETITIONS = _REQUIRED, _OPTIONAL, _REPEATED = range(3)
 _BYTE_ARRAY, _FIXED_LEN_BYTE_ARRAY = 6, 7
-_TYPE_BYTES = (1, 4, 8, 12, 4, 8, 0, 0)  # the fewest bytes a value of each physical type needs
+# The fewest bytes a value of each physical type needs; groups have no type.
+_TYPE_BYTES = {None: 0, 0: 1, 1: 4, 2: 8, 3: 12, 4: 4, 5: 8, 6: 0, 7: 0}
 
 _Default = TypeVar("_Default", int, None)
 
 
-def _ints(wire: int, *field_ids: int) -> dict[int, Kind]:
+def _fields(wire: int, *field_ids: int) -> dict[int, Kind]:
     return {field_id: Kind(wire) for field_id in field_ids}
 
 
@@ -59,21 +61,21 @@ def _list(wire: int, shape: Shape | None = None) -> Kind:
 
 # pyarrow must not see what breaks these shapes: its generated reader allocates what a list claims
 # before it looks at the elements, and reads them without regard to the type the list declares.
-_KEY_VALUE = Shape("KeyValue", _ints(BINARY, 1, 2), {1})
+_KEY_VALUE = Shape("KeyValue", _fields(BINARY, 1, 2), {1})
 _SCHEMA_ELEMENT = Shape(
     "SchemaElement",
-    _ints(I32, 1, 2, 3, 5, 6, 7, 8, 9) | {4: Kind(BINARY), 10: Kind(STRUCT)},
+    _fields(I32, 1, 2, 3, 5, 6, 7, 8, 9) | {4: Kind(BINARY), 10: Kind(STRUCT)},
     {4},
     watched=(1, 2, 3, 5),
 )
 _STATISTICS = Shape(
-    "Statistics", _ints(BINARY, 1, 2, 5, 6) | _ints(I64, 3, 4), watched=(1, 2, 5, 6)
+    "Statistics", _fields(BINARY, 1, 2, 5, 6) | _fields(I64, 3, 4), watched=(1, 2, 5, 6)
 )
 _SIZES = Shape("SizeStatistics", {1: Kind(I64), 2: _list(I64), 3: _list(I64)}, watched=(1, 2, 3))
 _COLUMN_META = Shape(
     "ColumnMetaData",
-    _ints(I32, 1, 4, 15)
-    | _ints(I64, 5, 6, 7, 9, 10, 11, 14)
+    _fields(I32, 1, 4, 15)
+    | _fields(I64, 5, 6, 7, 9, 10, 11, 14)
     | {2: _list(I32), 3: _list(BINARY), 8: _list(STRUCT, _KEY_VALUE), 13: _list(STRUCT)}
     | {12: Kind(STRUCT, _STATISTICS), 16: Kind(STRUCT, _SIZES), 17: Kind(STRUCT)},
     {1, 2, 3, 4, 5, 6, 7, 9},
@@ -81,23 +83,23 @@ _COLUMN_META = Shape(
 )
 _COLUMN_CHUNK = Shape(
     "ColumnChunk",
-    _ints(BINARY, 1, 9)
-    | _ints(I64, 2, 4, 6)
-    | _ints(I32, 5, 7)
+    _fields(BINARY, 1, 9)
+    | _fields(I64, 2, 4, 6)
+    | _fields(I32, 5, 7)
     | {3: Kind(STRUCT, _COLUMN_META), 8: Kind(STRUCT)},
     {2, 3},
     watched=thrift.EVERY_FIELD,
 )
 _ROW_GROUP = Shape(
     "RowGroup",
-    _ints(I64, 2, 3, 5, 6) | {1: _list(STRUCT, _COLUMN_CHUNK), 4: _list(STRUCT), 7: Kind(I16)},
+    _fields(I64, 2, 3, 5, 6) | {1: _list(STRUCT, _COLUMN_CHUNK), 4: _list(STRUCT), 7: Kind(I16)},
     {1, 2, 3},
     watched=(3,),
 )
 _FILE = Shape(
     "FileMetaData",
     {1: Kind(I32), 3: Kind(I64), 8: Kind(STRUCT)}
-    | _ints(BINARY, 6, 9)
+    | _fields(BINARY, 6, 9)
     | {2: _list(STRUCT, _SCHEMA_ELEMENT), 4: _list(STRUCT, _ROW_GROUP)}
     | {5: _list(STRUCT, _KEY_VALUE), 7: _list(STRUCT)},
     {1, 2, 4},  # num_rows, field 3, is what a legacy footer may lack
@@ -189,18 +191,10 @@ def upgrade(stored: bytes, *, num_rows: int, path: str) -> bytes:
     edits = survey.edits
     if survey.num_rows != num_rows:
         edits.append(_inject_rows(data, survey.fields, end, num_rows))
-    return _apply(data, sorted(edits), end)
+    return thrift.apply_edits(data[:end], edits)
 
 
-class _Edit(NamedTuple):
-    """Bytes to put in place of those from ``start`` to ``end``."""
-
-    start: int
-    end: int
-    replacement: bytes
-
-
-def _cut_pointers(data: bytes, spans: list[Span]) -> _Edit | None:
+def _cut_pointers(data: bytes, spans: list[Span]) -> Edit | None:
     """Cut the index pointers of a column chunk and fix the header of the field behind each."""
     kept = bytearray()
     start = before = after = 0  # before, after: the id a delta counts from, as stored and as kept
@@ -209,45 +203,27 @@ def _cut_pointers(data: bytes, spans: list[Span]) -> _Edit | None:
             start = start or span.start
         else:
             if start:
-                kept += _header(data, span, before=before, after=after)
+                kept += thrift.moved_header(data, span, before=before, after=after)
                 kept += data[span.value : span.end]
             after = span.field_id
         before = span.field_id
-    return _Edit(start, spans[-1].end, bytes(kept)) if start else None
+    return Edit(start, spans[-1].end, bytes(kept)) if start else None
 
 
-def _inject_rows(data: bytes, spans: list[Span], end: int, num_rows: int) -> _Edit:
+def _inject_rows(data: bytes, spans: list[Span], end: int, num_rows: int) -> Edit:
     """Set FileMetaData.num_rows, in its place when the footer has it, else in order of ids."""
     value = thrift.encode_integer(num_rows)
     before = 0
     for span in spans:
         if span.field_id == 3:
-            return _Edit(span.value, span.end, value)
+            return Edit(span.value, span.end, value)
     for span in spans:
         if span.field_id > 3:
             header = thrift.encode_header(3, I64, after=before)
-            moved = _header(data, span, before=before, after=3)
-            return _Edit(span.start, span.value, header + value + moved)
+            moved = thrift.moved_header(data, span, before=before, after=3)
+            return Edit(span.start, span.value, header + value + moved)
         before = span.field_id
-    return _Edit(end - 1, end - 1, thrift.encode_header(3, I64, after=before) + value)
-
-
-def _header(data: bytes, span: Span, *, before: int, after: int) -> bytes:
-    """Return the field's header once the field in front of it is ``after``, not ``before``."""
-    if before == after or not thrift.is_delta_header(data, span):
-        return data[span.start : span.value]
-    return thrift.encode_header(span.field_id, span.wire, after=after)
-
-
-def _apply(data: bytes, edits: list[_Edit], end: int) -> bytes:
-    view = memoryview(data)
-    parts: list[bytes | memoryview] = []
-    pos = 0
-    for edit in edits:
-        parts += (view[pos : edit.start], edit.replacement)
-        pos = edit.end
-    parts.append(view[pos:end])
-    return b"".join(parts)
+    return Edit(end - 1, end - 1, thrift.encode_header(3, I64, after=before) + value)
 
 
 class _Element(NamedTuple):
@@ -285,9 +261,9 @@ class _Survey:
     fields: list[Span] = field(default_factory=list)  # of FileMetaData
     num_rows: int | None = None
     group_rows: int = 0
-    edits: list[_Edit] = field(default_factory=list)  # that cut the index pointers
+    edits: list[Edit] = field(default_factory=list)  # that cut the index pointers
     _schema: list[_Element] = field(default_factory=list)
-    _columns: list[_Column] | None = None
+    _columns: list[_Column] | None = None  # once the schema is complete
     _chunk: int = 0  # of the row group being walked
     _bounds: list[Span] = field(default_factory=list)  # of the chunk being walked
     _sizes: list[Span] = field(default_factory=list)
@@ -307,8 +283,6 @@ class _Survey:
         elif shape is _ROW_GROUP:
             self._end_row_group(spans)
         elif shape is _SCHEMA_ELEMENT:
-            if self._columns is not None:
-                raise ThriftError("its schema stands behind its row groups")
             physical_type = self._integer(spans, 1, None)
             length, repetition, children = (self._integer(spans, n, 0) for n in (2, 3, 5))
             self._schema.append(_Element(physical_type, length, repetition, children))
@@ -319,6 +293,8 @@ class _Survey:
             self.columns()
 
     def columns(self) -> list[_Column]:
+        if not self._schema:
+            raise ThriftError("it has no schema in front of its row groups")
         if self._columns is None:
             self._columns = _leaves(self._schema)
         return self._columns
@@ -394,12 +370,8 @@ def _leaves(schema: list[_Element]) -> list[_Column]:
         group = open_groups[-1]
         group.missing -= 1
         physical_type, type_length, repetition, children = element
-        if (
-            physical_type not in (None, *range(len(_TYPE_BYTES)))
-            or repetition not in range(_REPEATED + 1)
-            or children < 0
-        ):
-            raise ThriftError(f"schema element {index} is none: {tuple(element)}")
+        if physical_type not in _TYPE_BYTES or repetition not in _REPETITIONS or children < 0:
+            raise ThriftError(f"schema element {index} is malformed: {tuple(element)}")
         repetition_level = group.repetition_level + (index > 0 and repetition == _REPEATED)
         definition_level = group.definition_level + (index > 0 and repetition != _REQUIRED)
         if children:

@@ -2,7 +2,7 @@
 
     lake.json                                                 the store's mark: whose it is
     partitions/<view set>/<instance>/<yyyy-mm>/<id>.parquet   one partition's rows
-    probe/<id>                                                made and removed by a probe
+    probe-<id>                                                made and removed by a probe
 
 No path contains ``=``: engines would take such folders for partition columns.
 """
@@ -17,7 +17,10 @@ from lakebed.errors import BadInput
 MARK = "lake.json"
 CATALOG_FILE = "catalog.sqlite3"
 STORE_FOLDER = "store"
-_PARTITION = re.compile(r"partitions/[a-z][a-z0-9_]*/[A-Za-z0-9][\w.-]*/\d{4}-\d\d/[0-9a-f-]{36}\.parquet")
+ROOT = "partitions"
+_PARTITION = re.compile(
+    r"partitions/[a-z][a-z0-9_]*/[A-Za-z0-9][\w.-]*/\d{4}-\d\d/[0-9a-f-]{36}\.parquet"
+)
 
 
 def partition_path(view_set: str, instance: str, tick: int, file_id: str) -> str:
@@ -28,12 +31,12 @@ def partition_path(view_set: str, instance: str, tick: int, file_id: str) -> str
 
 def probe_path(probe_id: str) -> str:
     """Where a probe writes its few bytes."""
-    return f"probe/{probe_id}"
+    return f"probe-{probe_id}"
 
 
 def is_ours(path: str) -> bool:
     """Whether Lakebed could have written a file at this path."""
-    return path == MARK or path.startswith("probe/") or _PARTITION.fullmatch(path) is not None
+    return path == MARK or path.startswith("probe-") or _PARTITION.fullmatch(path) is not None
 
 
 def check_path(path: str) -> str:

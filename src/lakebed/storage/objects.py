@@ -74,7 +74,8 @@ def open_store(url: str) -> Store:
 
         return S3Store(url)
     raise BadInput(
-        f"cannot tell what kind of store {url!r} is", hint="use file:///folder or s3://bucket/prefix"
+        f"cannot tell what kind of store {url!r} is",
+        hint="use file:///folder or s3://bucket/prefix",
     )
 
 

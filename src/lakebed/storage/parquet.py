@@ -83,6 +83,7 @@ def write(store: Store, path: str, rows: pa.Table, view_set: ViewSet) -> Written
             view_set.schema.with_metadata(metadata),
             compression="zstd",
             write_page_index=True,
+            write_page_checksum=True,
             sorting_columns=_sorting(view_set),
         ) as writer,
     ):

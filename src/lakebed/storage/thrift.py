@@ -18,10 +18,10 @@ MAX_VARINT_BYTES = 10
 MAX_FIELD_ID = 0x7FFF  # a decoder that wraps would take a higher one for a known field
 EVERY_FIELD = range(-MAX_FIELD_ID - 1, MAX_FIELD_ID + 1)
 
-TRUE, FALSE, BYTE, I16, I32, I64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT = range(1, 13)
+TRUE, FALSE, BYTE, I16, I32, I64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT, UUID = range(1, 14)
 
-_FIXED_BYTES = {TRUE: 1, FALSE: 1, BYTE: 1, DOUBLE: 8}  # inside a container, where a bool is a byte
-_BITS = {BYTE: 8, I16: 16, I32: 32, I64: 64}
+_FIXED_BYTES = {TRUE: 1, FALSE: 1, BYTE: 1, DOUBLE: 8, UUID: 16}  # in a container, bools too
+_BITS = {I16: 16, I32: 32, I64: 64}
 
 
 class ThriftError(ValueError):
@@ -36,6 +36,14 @@ class Span(NamedTuple):
     start: int
     value: int
     end: int
+
+
+class Edit(NamedTuple):
+    """Bytes to put in place of those from ``start`` to ``end``."""
+
+    start: int
+    end: int
+    replacement: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +90,6 @@ def walk(data: bytes, shape: Shape, visit: Visitor) -> int:
 
 def read_integer(data: bytes, span: Span) -> int:
     """Return the integer in ``span``, refusing what does not fit the width of its type."""
-    if span.wire == BYTE:
-        return data[span.value] - ((data[span.value] & 0x80) << 1)
     raw, _ = _read_varint(data, span.value)
     if raw >> _BITS[span.wire]:
         raise ThriftError(f"an integer of {_BITS[span.wire]} bits at offset {span.value} overflows")
@@ -97,11 +103,6 @@ def read_length(data: bytes, span: Span) -> int:
     return _list_header(data, span.value)[1]
 
 
-def is_delta_header(data: bytes, span: Span) -> bool:
-    """Tell whether the field's id is stored as a distance from the field before it."""
-    return data[span.start] > 0x0F
-
-
 def encode_integer(value: int) -> bytes:
     """Return a zigzag varint; ``value`` must fit 64 bits."""
     return _encode_varint((value << 1) ^ (value >> 63))
@@ -113,6 +114,28 @@ def encode_header(field_id: int, wire: int, *, after: int) -> bytes:
     if 0 < delta <= 15:
         return bytes((delta << 4 | wire,))
     return bytes((wire,)) + encode_integer(field_id)
+
+
+def moved_header(data: bytes, span: Span, *, before: int, after: int) -> bytes:
+    """Return a field's header once the field in front of it is ``after``, not ``before``.
+
+    A header that spells its id out stays as it is, and so does one whose predecessor stays.
+    """
+    if before == after or data[span.start] <= 0x0F:
+        return data[span.start : span.value]
+    return encode_header(span.field_id, span.wire, after=after)
+
+
+def apply_edits(data: bytes, edits: list[Edit]) -> bytes:
+    """Return ``data`` with every edit done; edits must not overlap."""
+    view = memoryview(data)
+    parts: list[bytes | memoryview] = []
+    pos = 0
+    for start, end, replacement in sorted(edits):
+        parts += (view[pos:start], replacement)
+        pos = end
+    parts.append(view[pos:])
+    return b"".join(parts)
 
 
 def _encode_varint(value: int) -> bytes:
@@ -137,12 +160,6 @@ def _read_varint(data: bytes, pos: int) -> tuple[int, int]:
     raise ThriftError(f"the varint at offset {pos} is longer than {MAX_VARINT_BYTES} bytes")
 
 
-def _skip_varint(data: bytes, pos: int) -> int:
-    if data[pos] < 0x80:
-        return pos + 1
-    return _read_varint(data, pos)[1]
-
-
 def _read_long_id(data: bytes, pos: int) -> tuple[int, int]:
     raw, end = _read_varint(data, pos)
     if raw > 0xFFFF:
@@ -164,12 +181,12 @@ def _list_header(data: bytes, pos: int) -> tuple[int, int, int]:
 
 def _check_claim(data: bytes, pos: int, count: int, wire: int) -> None:
     """Refuse a container whose elements, at one byte each or more, cannot all be there."""
-    if count and not TRUE <= wire <= STRUCT:  # of an empty list, some writers leave it out
+    if count and not TRUE <= wire <= UUID:  # of an empty list, some writers leave it out
         raise ThriftError(f"unknown type {wire} of a container at offset {pos}")
-    if count * _FIXED_BYTES.get(wire, 1) > len(data) - pos:
+    remaining = len(data) - pos
+    if count * _FIXED_BYTES.get(wire, 1) > remaining:
         raise ThriftError(
-            f"a container at offset {pos} claims {count} elements"
-            f" where only {len(data) - pos} bytes remain"
+            f"a container at offset {pos} claims {count} elements where {remaining} bytes remain"
         )
 
 
@@ -211,6 +228,8 @@ def _walk_struct(data: bytes, pos: int, shape: Shape, visit: Visitor, depth: int
             seen |= bit
             if I16 <= wire <= I64:
                 pos = pos + 1 if data[pos] < 0x80 else _read_varint(data, pos)[1]
+            elif wire == BINARY:
+                pos = _skip_binary(data, pos)
             elif wire == LIST and kind.element is not None:
                 pos = _walk_list(data, pos, kind.element, visit, depth + 1)
             elif wire == STRUCT and kind.shape is not None:
@@ -252,7 +271,7 @@ def _skip_field(data: bytes, pos: int, wire: int, depth: int) -> int:
 
 def _skip(data: bytes, pos: int, wire: int, depth: int) -> int:
     if I16 <= wire <= I64:
-        return _skip_varint(data, pos)
+        return _read_varint(data, pos)[1]
     if wire == BINARY:
         return _skip_binary(data, pos)
     if wire == STRUCT:
@@ -271,27 +290,25 @@ def _skip(data: bytes, pos: int, wire: int, depth: int) -> int:
 
 def _skip_binary(data: bytes, pos: int) -> int:
     length, first = _read_varint(data, pos)
-    if length > len(data) - first:
+    remaining = len(data) - first
+    if length > remaining:
         raise ThriftError(
-            f"a string at offset {pos} claims {length} bytes where only {len(data) - first} remain"
+            f"a string at offset {pos} claims {length} bytes where {remaining} remain"
         )
     return first + length
 
 
 def _skip_struct(data: bytes, pos: int, depth: int) -> int:
     _check_depth(pos, depth)
-    field_id = 0
     while head := data[pos]:
         pos += 1
         wire = head & 0x0F
-        if head > 0x0F:
-            field_id += head >> 4
+        if head <= 0x0F:
+            _, pos = _read_long_id(data, pos)
+        if I16 <= wire <= I64 and data[pos] < 0x80:
+            pos += 1
         else:
-            field_id, pos = _read_long_id(data, pos)
-        if wire > FALSE:
-            pos = _skip(data, pos, wire, depth)
-        elif not wire:
-            raise ThriftError(f"unknown type 0 before offset {pos}")
+            pos = _skip_field(data, pos, wire, depth)
     return pos + 1
 
 
@@ -300,7 +317,10 @@ def _skip_elements(data: bytes, pos: int, wire: int, count: int, depth: int) -> 
     if wire in _FIXED_BYTES:  # their claim was checked against the bytes that remain
         return pos + count * _FIXED_BYTES[wire]
     for _ in range(count):
-        pos = _skip(data, pos, wire, depth)
+        if I16 <= wire <= I64 and data[pos] < 0x80:
+            pos += 1
+        else:
+            pos = _skip(data, pos, wire, depth)
     return pos
 
 

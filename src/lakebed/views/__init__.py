@@ -1,0 +1,1 @@
+"""What is materialized: the registry of view sets."""

@@ -4,6 +4,9 @@ view sets, leases and the journal. Edited in place until the first release.
 
 import uuid
 from collections import defaultdict
+from collections.abc import Iterable
+from itertools import pairwise
+from typing import Any
 
 import sqlalchemy as sa
 from alembic import op
@@ -108,7 +111,11 @@ def _create_lake_tables() -> None:
         ),
         # What the partition's foreign key refers to, so that its names cannot disagree.
         sa.UniqueConstraint(
-            "series_id", "view_set_name", "view_instance_id", "file_schema_hash", name="series_names"
+            "series_id",
+            "view_set_name",
+            "view_instance_id",
+            "file_schema_hash",
+            name="series_names",
         ),
     )
     op.create_table(
@@ -123,7 +130,9 @@ def _create_lake_tables() -> None:
         sa.Column("acquired_at", sa.BigInteger, nullable=False),
         sa.CheckConstraint("kind IN ('reader', 'writer', 'builder')", name="leases_kind"),
         sa.CheckConstraint("(kind = 'reader') = (oldest_tick IS NOT NULL)", name="leases_reader"),
-        sa.CheckConstraint("(kind = 'builder') = (view_set_name IS NOT NULL)", name="leases_builder"),
+        sa.CheckConstraint(
+            "(kind = 'builder') = (view_set_name IS NOT NULL)", name="leases_builder"
+        ),
     )
     # One builder at a time for each view set.
     op.create_index("leases_one_builder", "leases", ["view_set_name"], unique=True)
@@ -148,6 +157,7 @@ def _create_lake_tables() -> None:
         sa.Column("detail", sa.Text, nullable=False),
     )
     op.create_index("journal_tick", "journal", ["tick"])
+    op.create_index("journal_file", "journal", ["file_path"])
     with op.batch_alter_table("temporary_files") as table:
         table.add_column(
             sa.Column("state", sa.Text, nullable=False, server_default=sa.text("'retired'"))
@@ -258,9 +268,7 @@ def _adopt(connection: sa.Connection) -> None:
     _refuse_overlaps(rows)
     tables = sa.MetaData()
     tables.reflect(connection, only=["lakehouse_partitions", "series", "lake_clock"])
-    names = {
-        (row.view_set_name, row.view_instance_id, bytes(row.file_schema_hash)) for row in rows
-    }
+    names = {(row.view_set_name, row.view_instance_id, bytes(row.file_schema_hash)) for row in rows}
     series = {name: number for number, name in enumerate(sorted(names), start=1)}
     for (view_set, instance, schema_hash), number in series.items():
         connection.execute(
@@ -274,7 +282,8 @@ def _adopt(connection: sa.Connection) -> None:
         )
     if series and connection.dialect.name == "postgresql":
         connection.exec_driver_sql(
-            "SELECT setval(pg_get_serial_sequence('series', 'series_id'), max(series_id)) FROM series"
+            "SELECT setval(pg_get_serial_sequence('series', 'series_id'), max(series_id)) "
+            "FROM series"
         )
     for row in rows:
         empty = row.file_path is None
@@ -310,17 +319,17 @@ def _adopt(connection: sa.Connection) -> None:
     )
 
 
-def _refuse_overlaps(rows: "list[sa.Row[tuple[object, ...]]] | object") -> None:
+def _refuse_overlaps(rows: Iterable[sa.Row[Any]]) -> None:
     by_series = defaultdict(list)
-    for row in rows:  # type: ignore[attr-defined]
+    for row in rows:
         key = (row.view_set_name, row.view_instance_id, bytes(row.file_schema_hash))
         by_series[key].append((row.begin_insert_time, row.end_insert_time))
     for key, ranges in by_series.items():
         ranges.sort()
-        for (begin, end), (next_begin, next_end) in zip(ranges, ranges[1:], strict=False):
+        for (begin, end), (next_begin, next_end) in pairwise(ranges):
             if next_begin < end:
                 raise Conflict(
-                    f"partitions [{begin}, {end}) and [{next_begin}, {next_end}) of {key[0]}/{key[1]} "
-                    "overlap in the older catalog",
+                    f"partitions [{begin}, {end}) and [{next_begin}, {next_end}) of "
+                    f"{key[0]}/{key[1]} overlap in the older catalog",
                     hint="remove one of the two rows with the program that wrote them, and repeat",
                 )

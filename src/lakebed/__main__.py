@@ -1,0 +1,5 @@
+"""`python -m lakebed` is the `lakebed` command."""
+
+from lakebed.cli.main import main
+
+main()

@@ -1,0 +1,134 @@
+"""The catalog's own rules, asked of the rows instead of the constraints: what `check` reports even
+if a constraint was dropped, or rows were written around it.
+"""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+from lakebed.catalog import clock, view_sets
+from lakebed.catalog.schema import (
+    lake_clock,
+    partition_metadata,
+    partitions,
+    series,
+    temporary_files,
+)
+from lakebed.model.partition import FileState
+
+_OTHER = partitions.alias("other")
+
+
+def list_broken(connection: sa.Connection) -> list[tuple[str, str]]:
+    """Every broken rule as (subject, what is wrong)."""
+    found: list[tuple[str, str]] = []
+    for message, query in _RULES.items():
+        found += [(str(subject), message) for subject in connection.scalars(query)]
+    for active in view_sets.list_active(connection):
+        if active.view_set.schema_hash != active.schema_hash:
+            subject = f"view set {active.view_set.name}"
+            found.append((subject, "its definition does not give its schema hash"))
+    return found
+
+
+def oldest_overdue(connection: sa.Connection) -> tuple[str, int] | None:
+    """The temporary file that should have been swept for the longest time, and since when."""
+    row = connection.execute(
+        sa.select(temporary_files.c.file_path, temporary_files.c.expiration)
+        .where(
+            temporary_files.c.state == FileState.RETIRED.value,
+            temporary_files.c.expiration <= clock.upcoming(connection),
+        )
+        .order_by(temporary_files.c.expiration)
+        .limit(1)
+    ).one_or_none()
+    return None if row is None else (row.file_path, row.expiration)
+
+
+def _overlaps() -> sa.Select[tuple[object]]:
+    """Live rows that begin before the end of an earlier one of their series."""
+    ends = sa.func.max(partitions.c.end_insert_time).over(
+        partition_by=partitions.c.series_id,
+        order_by=(partitions.c.begin_insert_time, partitions.c.partition_id),
+        rows=(None, -1),
+    )
+    ordered = (
+        sa.select(partitions.c.partition_id, partitions.c.begin_insert_time, ends.label("reached"))
+        .where(partitions.c.retired_at.is_(None))
+        .subquery()
+    )
+    return sa.select(ordered.c.partition_id).where(ordered.c.begin_insert_time < ordered.c.reached)
+
+
+def _rules() -> dict[str, sa.Select[tuple[object]]]:
+    p, m, t = partitions, partition_metadata, temporary_files
+    which = sa.select(p.c.partition_id)
+    has_footer = sa.exists().where(m.c.file_path == p.c.file_path)
+    is_live = sa.and_(_OTHER.c.retired_at.is_(None), _OTHER.c.file_path == p.c.file_path)
+    empty = p.c.file_path.is_(None)
+    return {
+        "it overlaps another live partition of its series": _overlaps(),
+        "its insert range is empty or runs backwards": which.where(
+            p.c.begin_insert_time >= p.c.end_insert_time
+        ),
+        "it is empty in one column and not in another": which.where(
+            sa.or_(
+                sa.and_(
+                    empty,
+                    sa.or_(
+                        p.c.num_rows != 0,
+                        p.c.file_size != 0,
+                        p.c.min_event_time.is_not(None),
+                        p.c.max_event_time.is_not(None),
+                    ),
+                ),
+                sa.and_(
+                    p.c.file_path.is_not(None),
+                    sa.or_(
+                        p.c.num_rows <= 0,
+                        p.c.min_event_time.is_(None),
+                        p.c.max_event_time.is_(None),
+                    ),
+                ),
+            )
+        ),
+        "its event span is too narrow to be found by": which.where(
+            p.c.max_event_time - p.c.min_event_time >= p.c.event_span
+        ),
+        "its file has no footer": which.where(p.c.file_path.is_not(None), ~has_footer),
+        "its names are not those of its series": sa.select(p.c.partition_id)
+        .join_from(p, series, p.c.series_id == series.c.series_id, isouter=True)
+        .where(
+            sa.or_(
+                series.c.series_id.is_(None),
+                series.c.view_set_name != p.c.view_set_name,
+                series.c.view_instance_id != p.c.view_instance_id,
+                series.c.file_schema_hash != p.c.file_schema_hash,
+            )
+        ),
+        "it was published or retired after the lake's last tick": which.where(
+            sa.or_(
+                p.c.published_at > sa.select(lake_clock.c.now).scalar_subquery(),
+                p.c.retired_at > sa.select(lake_clock.c.now).scalar_subquery(),
+            )
+        ),
+        "it is retired, but its file is neither temporary nor live": which.where(
+            p.c.retired_at.is_not(None),
+            p.c.file_path.is_not(None),
+            ~sa.exists().where(t.c.file_path == p.c.file_path),
+            ~sa.exists().where(is_live),
+        ),
+        "the footer belongs to no partition": sa.select(m.c.file_path).where(
+            ~sa.exists().where(p.c.file_path == m.c.file_path)
+        ),
+        "the file is live and temporary at once": sa.select(t.c.file_path).where(
+            sa.exists().where(p.c.file_path == t.c.file_path, p.c.retired_at.is_(None))
+        ),
+        "the file is live in two partitions": sa.select(p.c.file_path)
+        .where(p.c.retired_at.is_(None), p.c.file_path.is_not(None))
+        .group_by(p.c.file_path)
+        .having(sa.func.count() > 1),
+    }
+
+
+_RULES = _rules()

@@ -1,0 +1,103 @@
+"""The `lakebed` command. Errors are one line that says what to do; the exit code says which kind:
+
+0 done · 1 damaged or failed · 2 wrong call · 3 not found · 4 conflict or refused · 5 done in part ·
+69 unavailable · 130 interrupted
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from typing import Annotated
+
+import click
+import typer
+
+from lakebed import __version__
+from lakebed.cli import partitions, upkeep, views
+from lakebed.errors import LakebedError
+
+INTERRUPTED = 130
+FAILED = 1
+
+app = typer.Typer(
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    help="Lakebed: Parquet partitions whose truth is a transactional SQL catalog.",
+    epilog="Exit codes: 0 done, 1 damaged or failed, 2 wrong call, 3 not found, 4 conflict or "
+    "refused, 5 done in part, 69 unavailable, 130 interrupted.",
+)
+app.command()(upkeep.init)
+app.add_typer(views.app, name="views")
+app.add_typer(partitions.app, name="partitions")
+app.command()(upkeep.sweep)
+app.command()(upkeep.check)
+app.command("journal")(upkeep.show_journal)
+app.command("leases")(upkeep.show_leases)
+app.add_typer(upkeep.backup_app, name="backup")
+app.command()(upkeep.migrate)
+
+
+@app.command()
+def demo() -> None:
+    """Watch a lake's life in a minute, in a temporary folder.
+
+    Example: lakebed demo
+    """
+    from lakebed.cli.demo import run
+
+    run()
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"lakebed {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print it.")
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show where an error comes from.")] = False,
+) -> None:
+    del version, debug  # the first acts by itself; `main` looks for the second
+
+
+def main() -> None:
+    """Run the command line and exit with a documented code."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: list[str]) -> int:
+    """Run one command line; its exit code."""
+    debug = "--debug" in arguments
+    try:
+        return app(arguments, prog_name="lakebed", standalone_mode=False) or 0
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("interrupted", err=True)
+        return INTERRUPTED
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except LakebedError as error:
+        if debug:
+            traceback.print_exc()
+        click.echo(f"error: {error}" + (f"; {error.hint}" if error.hint else ""), err=True)
+        return error.exit_code
+    except Exception as error:  # noqa: BLE001  (the last line of defence: no traceback for users)
+        if debug:
+            traceback.print_exc()
+        first = str(error).splitlines()[0] if str(error) else type(error).__name__
+        click.echo(
+            f"error: unexpected {type(error).__name__}: {first}; repeat with "
+            "`lakebed --debug …` and report what it prints",
+            err=True,
+        )
+        return FAILED

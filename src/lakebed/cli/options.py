@@ -1,0 +1,72 @@
+"""Options that several commands share, and how a command opens its lake."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated
+
+import typer
+
+from lakebed.errors import ReadOnly
+from lakebed.lake import Lake, open_lake
+from lakebed.settings import Settings
+
+LakeOption = Annotated[
+    str,
+    typer.Option(
+        "--lake",
+        "-l",
+        envvar="LAKEBED_LAKE",
+        metavar="PLACE",
+        help="The lake: its folder, or the URL of its catalog.",
+    ),
+]
+JsonOption = Annotated[
+    bool, typer.Option("--json", help="Print JSON instead of a table; its keys are a contract.")
+]
+YesOption = Annotated[
+    bool, typer.Option("--yes", "-y", help="Do it; without this only the plan is shown.")
+]
+BeginOption = Annotated[
+    str | None,
+    typer.Option("--begin", metavar="TIME", help="Begin of the insert-time range, with a zone."),
+]
+EndOption = Annotated[
+    str | None,
+    typer.Option("--end", metavar="TIME", help="End of the insert-time range, not included."),
+]
+InstanceOption = Annotated[
+    str | None, typer.Option("--instance", metavar="ID", help="Only this instance.")
+]
+
+HERE = "."
+
+
+@contextmanager
+def opened(place: str, *, write: bool = True) -> Iterator[Lake]:
+    """The lake, closed when the command ends. Commands that only look do so without a lease if
+    the catalog cannot be written, and say so."""
+    lake = open_lake(place, settings=Settings())
+    if not write:
+        try:
+            lake.leases.unpin(lake.leases.pin())
+        except ReadOnly:
+            lake.catalog.close()
+            lake = open_lake(place, read_only=True, settings=Settings())
+            typer.echo(
+                "note: the catalog cannot be written, so nothing but the grace period keeps files "
+                "from being swept while they are read",
+                err=True,
+            )
+    with lake:
+        yield lake
+
+
+def both(begin: str | None, end: str | None) -> tuple[str, str] | None:
+    """A range from two options that belong together."""
+    if begin is None and end is None:
+        return None
+    if begin is None or end is None:
+        raise typer.BadParameter("--begin and --end belong together")
+    return begin, end

@@ -1,0 +1,313 @@
+"""`lakebed partitions`: what the lake is made of."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lakebed.cli import output
+from lakebed.cli.options import (
+    HERE,
+    BeginOption,
+    EndOption,
+    InstanceOption,
+    JsonOption,
+    LakeOption,
+    YesOption,
+    both,
+    opened,
+)
+from lakebed.errors import BadInput
+from lakebed.lake import Lake
+from lakebed.lifecycle.retire import IncompatiblePartition, RetirementPlan
+from lakebed.model.view_set import GLOBAL
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+app = typer.Typer(no_args_is_help=True, help="Partitions: list, publish, retire, restore.")
+PARTIAL = 5
+
+
+@app.command("list")
+def list_partitions(
+    view_set: Annotated[str | None, typer.Argument(help="Only this view set.")] = None,
+    lake: LakeOption = HERE,
+    instance: InstanceOption = None,
+    begin: BeginOption = None,
+    end: EndOption = None,
+    as_of: Annotated[
+        str | None, typer.Option("--as-of", metavar="TIME", help="What was live at a past tick.")
+    ] = None,
+    retired: Annotated[bool, typer.Option("--retired", help="Retired ones as well.")] = False,
+    incompatible: Annotated[
+        bool, typer.Option("--incompatible", help="Only those whose schema is not the active one.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """List live partitions, empty ones included.
+
+    Example: lakebed partitions list readings --incompatible
+    """
+    with opened(lake, write=False) as open_lake:
+        if incompatible:
+            found = open_lake.retirement.list_incompatible_partitions(view_set)
+            rows = [_incompatible_row(each) for each in found]
+            if not as_json:
+                rows = [output.short(row) for row in rows]
+            output.show(rows, as_json=as_json, empty="every partition has its view set's schema")
+            return
+        listed = open_lake.partitions.list_partitions(
+            view_set,
+            instance=instance,
+            inserted=both(begin, end),
+            as_of=as_of,
+            include_retired=retired,
+        )
+    output.show_partitions(listed, as_json=as_json, empty="no partition", retired=retired)
+
+
+def _incompatible_row(each: IncompatiblePartition) -> dict[str, Any]:
+    partition = each.partition
+    return {
+        "view_set_name": partition.view_set,
+        "view_instance_id": partition.instance,
+        "begin_insert_time": output.instant(partition.insert_range.begin),
+        "end_insert_time": output.instant(partition.insert_range.end),
+        "incompatible_schema_hash": partition.schema_hash.hex(),
+        "current_schema_hash": each.current_hash.hex() if each.current_hash else None,
+        "file_path": partition.file_path,
+        "file_size": partition.file_size,
+        "num_rows": partition.num_rows,
+        "can_be_rebuilt": each.can_be_rebuilt,
+    }
+
+
+@app.command("publish")
+def publish(
+    view_set: Annotated[str, typer.Argument()],
+    file: Annotated[
+        Path | None, typer.Argument(help="The rows: a Parquet or Arrow IPC file.")
+    ] = None,
+    begin: BeginOption = None,
+    end: EndOption = None,
+    instance: Annotated[str, typer.Option("--instance", metavar="ID")] = GLOBAL,
+    replaces: Annotated[
+        list[str] | None,
+        typer.Option("--replaces", metavar="ID", help="A partition that this one replaces."),
+    ] = None,
+    completed_empty: Annotated[
+        bool,
+        typer.Option("--completed-empty", help="State that the range is complete and has no rows."),
+    ] = False,
+    lake: LakeOption = HERE,
+    as_json: JsonOption = False,
+) -> None:
+    """Publish rows as a partition, or the statement that a range is empty.
+
+    Example: lakebed partitions publish readings rows.parquet --begin 2026-01-01T00:00Z
+    --end 2026-01-01T01:00Z
+    """
+    span = both(begin, end)
+    if span is None:
+        raise typer.BadParameter("--begin and --end say which insert-time range the rows are of")
+    if completed_empty == (file is not None):
+        raise typer.BadParameter("give a FILE with rows, or --completed-empty, not both")
+    with opened(lake) as open_lake:
+        old = [
+            each
+            for each in open_lake.partitions.list_partitions(view_set)
+            if each.partition_id in (replaces or [])
+        ]
+        if len(old) != len(replaces or []):
+            raise BadInput("--replaces names a partition that is not live in this view set")
+        if file is None:
+            new = open_lake.partitions.publish_completed_empty(
+                view_set, *span, instance=instance, replaces=old
+            )
+        else:
+            rows = _read_rows(file)
+            new = open_lake.partitions.publish(
+                view_set, *span, rows, instance=instance, replaces=old
+            )
+    output.show_partitions([new], as_json=as_json, empty="")
+
+
+def _read_rows(file: Path) -> pa.Table:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        if file.suffix in (".arrow", ".feather", ".ipc"):
+            with pa.OSFile(str(file)) as source:
+                return pa.ipc.open_file(source).read_all()
+        return pq.ParquetFile(file).read()
+    except FileNotFoundError:
+        raise BadInput(f"there is no file {file}") from None
+    except (pa.ArrowException, OSError) as error:
+        raise BadInput(
+            f"cannot read {file} as Parquet or Arrow IPC: {str(error).splitlines()[0]}"
+        ) from error
+
+
+@app.command("retire")
+def retire(
+    view_set: Annotated[str | None, typer.Argument()] = None,
+    begin: BeginOption = None,
+    end: EndOption = None,
+    instance: InstanceOption = None,
+    exact: Annotated[
+        bool, typer.Option("--exact", help="The one partition with exactly this range.")
+    ] = False,
+    schema_hash: Annotated[
+        str | None,
+        typer.Option("--schema-hash", metavar="HEX", help="With --exact: which of two twins."),
+    ] = None,
+    file: Annotated[
+        str | None,
+        typer.Option("--file", metavar="PATH", help="By file; deprecated, cannot name empty ones."),
+    ] = None,
+    incompatible: Annotated[
+        bool, typer.Option("--incompatible", help="All whose schema is not the active one.")
+    ] = False,
+    allow_loss: Annotated[
+        bool,
+        typer.Option("--allow-loss", help="With --incompatible: also what cannot be rebuilt."),
+    ] = False,
+    expired: Annotated[
+        bool, typer.Option("--expired", help="All older than the view set's retention.")
+    ] = False,
+    hold: Annotated[
+        bool, typer.Option("--hold", help="Keep the range away until it is restored.")
+    ] = False,
+    confirm: Annotated[
+        list[str] | None,
+        typer.Option("--confirm", metavar="VIEW", help="Retire even most of this view set."),
+    ] = None,
+    lake: LakeOption = HERE,
+    yes: YesOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Take partitions out of sight: a range, one by identity, or all incompatible ones.
+
+    Nothing is deleted: they can be restored until their grace period ends. Shows the plan; acts
+    with --yes.
+
+    Example: lakebed partitions retire readings --incompatible --yes
+    """
+    if sum([exact, file is not None, incompatible, expired]) > 1:
+        raise typer.BadParameter("--exact, --file, --incompatible and --expired exclude each other")
+    if hold and (incompatible or expired):
+        raise typer.BadParameter("--hold goes with a range, --exact or --file")
+    with opened(lake) as open_lake:
+        verbs = open_lake.retirement
+        if incompatible:
+            plan = verbs.plan_incompatible(view_set)
+        elif file is not None:
+            plan = verbs.plan_by_file(file, hold=hold)
+        elif view_set is None:
+            raise typer.BadParameter("say which view set, or --file, or --incompatible")
+        elif expired:
+            plan = verbs.plan_by_retention(view_set)
+        else:
+            span = both(begin, end)
+            if span is None:
+                raise typer.BadParameter("say which range with --begin and --end")
+            if exact:
+                wanted = _parse_hash(schema_hash)
+                plan = verbs.plan_by_metadata(
+                    view_set, instance or GLOBAL, *span, wanted, hold=hold
+                )
+            else:
+                plan = verbs.plan_by_range(view_set, *span, instance=instance, hold=hold)
+        _show_plan(plan, as_json=as_json and not yes)
+        if not yes:
+            output.say("Nothing was changed. Repeat with --yes to retire them.")
+        elif incompatible:
+            _retire_incompatible(open_lake, view_set, allow_loss, confirm or [], as_json)
+        else:
+            outcomes = verbs.carry_out(plan, confirmed=confirm or [])
+            rows = [
+                {
+                    "partition_id": each.partition.partition_id,
+                    "empty": each.partition.is_empty,
+                    "message": each.message,
+                }
+                for each in outcomes
+            ]
+            output.show(rows, as_json=as_json, empty="nothing to retire")
+
+
+def _parse_hash(text: str | None) -> bytes | None:
+    if text is None:
+        return None
+    try:
+        return bytes.fromhex(text)
+    except ValueError:
+        raise BadInput(f"{text!r} is not a schema hash", hint="it is written in hex") from None
+
+
+def _show_plan(plan: RetirementPlan, *, as_json: bool) -> None:
+    if as_json:
+        output.show_json(
+            {
+                "reason": plan.reason,
+                "hold": plan.hold,
+                "partitions": [output.partition_row(each) for each in plan.partitions],
+                "straddling": [output.partition_row(each) for each in plan.straddling],
+                "warnings": list(plan.warnings),
+                "confirm": list(plan.confirm),
+            }
+        )
+        return
+    rows = sum(partition.num_rows for partition in plan.partitions)
+    empty = sum(partition.is_empty for partition in plan.partitions)
+    output.say(
+        f"plan: retire {output.plural(len(plan.partitions), 'partition')} ({empty} empty) with "
+        f"{output.plural(rows, 'row')}, {output.size(plan.bytes)}{', held' if plan.hold else ''}"
+    )
+    for partition in plan.partitions[:20]:
+        output.say(f"  {partition.describe()}")
+    if len(plan.partitions) > 20:
+        output.say(f"  … and {len(plan.partitions) - 20} more")
+    for partition in plan.straddling:
+        output.say(f"  left alone, reaches beyond the range: {partition.describe()}")
+    for warning in plan.warnings:
+        output.say(f"  warning: {warning}")
+    for name in plan.confirm:
+        output.say(f"  this is most of {name}: it needs --confirm {name}")
+
+
+def _retire_incompatible(
+    lake: Lake, view_set: str | None, allow_loss: bool, confirmed: list[str], as_json: bool
+) -> None:
+    summaries = lake.retirement.retire_incompatible_partitions(
+        view_set, allow_loss=allow_loss, confirmed=confirmed
+    )
+    rows = [{**asdict(each), "messages": list(each.messages)} for each in summaries]
+    for row in rows:
+        row["retirement_messages"] = row.pop("messages")
+    output.show(rows, as_json=as_json, empty="nothing to retire")
+    if any(each.partitions_failed for each in summaries):
+        output.say(
+            "some were left alone; to retire them although they cannot be rebuilt: --allow-loss"
+        )
+        raise typer.Exit(PARTIAL)
+
+
+@app.command("restore")
+def restore(
+    partition_ids: Annotated[list[str], typer.Argument(metavar="ID...")],
+    lake: LakeOption = HERE,
+    as_json: JsonOption = False,
+) -> None:
+    """Bring retired partitions back, held ones too, until their grace period ends.
+
+    Example: lakebed partitions restore 0f8e…  (ids: lakebed partitions list --retired)
+    """
+    with opened(lake) as open_lake:
+        restored = [open_lake.retirement.restore(each) for each in partition_ids]
+    output.show_partitions(restored, as_json=as_json, empty="")

@@ -1,0 +1,290 @@
+"""A lake opened for use: the wiring of catalog, store and stages. Its parts do the work."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import socket
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from lakebed.catalog import lakes
+from lakebed.catalog.catalog import Catalog
+from lakebed.catalog.lakes import LakeRow
+from lakebed.errors import BadInput, Conflict, LakeNotFound, ReadOnly, Refused
+from lakebed.lifecycle import backup
+from lakebed.lifecycle.backup import CopyProgress
+from lakebed.lifecycle.check import Checker
+from lakebed.lifecycle.retire import Breaker, Retirement
+from lakebed.lifecycle.sweep import LeaseObserver, Sweeper
+from lakebed.model.time import SECOND, parse_duration
+from lakebed.partitions.catalogue import Partitions
+from lakebed.partitions.leases import LeaseKeeper
+from lakebed.partitions.names import NamePool
+from lakebed.partitions.publish import Publisher
+from lakebed.partitions.snapshot import SnapshotReader
+from lakebed.settings import Settings
+from lakebed.storage import layout, marks
+from lakebed.storage.local import LocalStore
+from lakebed.storage.objects import Store, open_store, probe_create_only
+from lakebed.views.registry import Registry
+
+RELATIVE_STORE = f"./{layout.STORE_FOLDER}"
+"""How the catalog of an embedded lake names its store, so that the folder can be moved."""
+
+DEFAULT_GRACE = "24h"
+DEFAULT_LONGEST_READ = "24h"
+_DAY = 24 * 3600 * SECOND
+
+
+def _new_id() -> str:
+    return str(uuid.uuid4())
+
+
+def _actor(settings: Settings) -> str:
+    if settings.actor:
+        return settings.actor
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()}:{os.getpid()}"
+
+
+class Lake:
+    """One open lake. Close it, or use it as a context manager; open it again after a fork."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        row: LakeRow,
+        store: Store,
+        settings: Settings,
+        new_id: Callable[[], str] = _new_id,
+        observer: LeaseObserver | None = None,
+    ) -> None:
+        self.catalog = catalog
+        self.store = store
+        self.lake_id = row.lake_id
+        self.row = row
+        self.leases = LeaseKeeper(
+            catalog,
+            holder=catalog.actor,
+            ttl_us=int(settings.lease_seconds * SECOND),
+            new_id=new_id,
+        )
+        self._names = NamePool(catalog, self.leases, new_id)
+        self.views = Registry(catalog)
+        self.partitions = Partitions(
+            catalog,
+            Publisher(catalog, store, self._names, new_id),
+            SnapshotReader(catalog, store, self.leases),
+        )
+        self.retirement = Retirement(
+            catalog, new_id, Breaker(settings.breaker_share, settings.breaker_partitions)
+        )
+        self.sweeper = Sweeper(
+            catalog,
+            store,
+            batch_files=settings.sweep_files,
+            journal_retention_us=int(settings.journal_days * _DAY),
+            observer=observer,
+        )
+        self.checker = Checker(catalog, store, self.leases)
+
+    def close(self) -> None:
+        """Give back reservations and leases, and close the connections."""
+        if not self.catalog.read_only:
+            self._names.close()
+            self.leases.close()
+        self.catalog.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def catalog_url(path_or_url: str | Path) -> str:
+    """The catalog behind what a user names a lake by: its folder, or the catalog's own URL."""
+    text = str(path_or_url)
+    if "://" in text:
+        return text
+    return f"sqlite:///{Path(text).resolve() / layout.CATALOG_FILE}"
+
+
+def open_lake(
+    path_or_url: str | Path, *, read_only: bool = False, settings: Settings | None = None
+) -> Lake:
+    """Open the lake in a folder, or the one whose catalog is at a URL. Fails without changing
+    anything if there is none or its catalog is of another shape than this program's."""
+    settings = settings or Settings()
+    catalog = connect(path_or_url, settings, read_only=read_only)
+    try:
+        catalog.require_current()
+        with catalog.read() as connection:
+            row = lakes.get(connection)
+        return Lake(catalog, row, _open_store(catalog, row), settings)
+    except BaseException:
+        catalog.close()
+        raise
+
+
+def connect(
+    path_or_url: str | Path, settings: Settings | None = None, *, read_only: bool = False
+) -> Catalog:
+    """The catalog of a lake, whatever its shape; for `open_lake` and `lakebed migrate`."""
+    url = catalog_url(path_or_url)
+    folder = _embedded_folder(url)
+    if folder is not None and not (folder / layout.CATALOG_FILE).is_file():
+        raise LakeNotFound(
+            f"there is no lake in {folder}",
+            hint=f"make one with: lakebed init {path_or_url}, or name another with --lake",
+        )
+    return Catalog(url, actor=_actor(settings or Settings()), read_only=read_only)
+
+
+def _embedded_folder(url: str) -> Path | None:
+    """The folder of an embedded catalog."""
+    if not url.startswith("sqlite:///"):
+        return None
+    path = Path(url.removeprefix("sqlite:///"))
+    if path.name != layout.CATALOG_FILE:
+        raise BadInput(
+            f"an embedded catalog is a file called {layout.CATALOG_FILE}, not {path.name}",
+            hint="name the lake by its folder",
+        )
+    return path.parent
+
+
+def _open_store(catalog: Catalog, row: LakeRow) -> Store:
+    if row.store_url == RELATIVE_STORE:
+        folder = _embedded_folder(catalog.url)
+        assert folder is not None  # noqa: S101  (only embedded lakes are made with it)
+        return LocalStore(folder / layout.STORE_FOLDER)
+    return open_store(row.store_url)
+
+
+def init_lake(
+    path: str | Path = ".",
+    *,
+    catalog: str | None = None,
+    store: str | None = None,
+    grace: str = DEFAULT_GRACE,
+    longest_read: str = DEFAULT_LONGEST_READ,
+    settings: Settings | None = None,
+) -> Lake:
+    """Make a new lake and open it. Without URLs both catalog and store are in the folder.
+
+    Killed at any moment it leaves either a lake or something that a second `init` finishes. A
+    catalog of the older shape is adopted: migrated and given a store.
+    """
+    settings = settings or Settings()
+    grace_us, longest_read_us = parse_duration(grace), parse_duration(longest_read)
+    database, target, store_url = _prepare(path, catalog, store, settings)
+    try:
+        row = _found(database, target, store_url, grace_us, longest_read_us)
+        return Lake(database, row, target, settings)
+    except BaseException:
+        database.close()
+        raise
+
+
+def copy_lake(
+    source: Lake,
+    path: str | Path = ".",
+    *,
+    catalog: str | None = None,
+    store: str | None = None,
+    progress: Callable[[CopyProgress], None] = lambda _progress: None,
+    settings: Settings | None = None,
+) -> CopyProgress:
+    """Copy a lake, as it is at one tick, to an empty place: a backup, or a backup restored. The
+    copy is a lake of its own with an id of its own."""
+    settings = settings or Settings()
+    database, target, store_url = _prepare(path, catalog, store, settings)
+    try:
+        done = backup.copy_lake(
+            source.catalog, source.store, source.leases, database, target, progress
+        )
+        row = source.row
+        _found(database, target, store_url, row.grace_us, row.longest_read_us, row.lake_id)
+        return done
+    finally:
+        database.close()
+
+
+def _prepare(
+    path: str | Path, catalog: str | None, store: str | None, settings: Settings
+) -> tuple[Catalog, Store, str]:
+    """A migrated catalog and a store that works, which are no lake yet."""
+    url = catalog or catalog_url(path)
+    folder = _embedded_folder(url)
+    if store is None and folder is None:
+        raise BadInput(
+            "a shared catalog needs a store of its own", hint="add --store file:///… or s3://…"
+        )
+    target = open_store(store) if store else LocalStore((folder or Path()) / layout.STORE_FOLDER)
+    try:
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / layout.CATALOG_FILE).touch()
+        if isinstance(target, LocalStore):
+            target.root.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ReadOnly(
+            f"cannot make {error.filename}: {(error.strerror or '').lower()}",
+            hint="choose a folder that you may write",
+        ) from error
+    database = Catalog(url, actor=_actor(settings))
+    try:
+        _refuse_other_lakes(database, target)
+        probe_create_only(target, _new_id())
+        database.migrate()
+    except BaseException:
+        database.close()
+        raise
+    return database, target, store or RELATIVE_STORE
+
+
+def _refuse_other_lakes(database: Catalog, target: Store) -> None:
+    """A lake that exists is not made again, and a store belongs to one lake."""
+    with database.read() as connection:
+        made = lakes.find_in_any_shape(connection)
+    if made is not None:
+        raise Conflict(
+            f"there is a lake already, {made.lake_id}", hint="open it, or choose another place"
+        )
+    if any(each.path.startswith(f"{layout.ROOT}/") for each in target.list()):
+        raise Refused(
+            f"the store {target.url} has partitions that are not of this catalog",
+            hint="choose an empty place",
+        )
+
+
+def _found(
+    database: Catalog,
+    target: Store,
+    store_url: str,
+    grace_us: int,
+    longest_read_us: int,
+    copied_from: str | None = None,
+) -> LakeRow:
+    """The last step: catalog and store name each other, and from now on are a lake."""
+    marked = marks.find_mark(target)  # by an earlier attempt that was killed before it committed
+    lake_id = marked or _new_id()
+    with database.write() as transaction:
+        row = LakeRow(lake_id, store_url, grace_us, longest_read_us, transaction.tick, copied_from)
+        lakes.insert(transaction.connection, row)
+        if marked is None:
+            marks.write_mark(target, lake_id)
+    return row

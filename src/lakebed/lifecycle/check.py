@@ -1,0 +1,258 @@
+"""Checking that the lake is what its catalog says. It looks, level by level, and repairs nothing
+unless told: then it sets files aside (quarantine) and never deletes.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from lakebed.catalog import files, footers, journal, lakes, partitions, rules
+from lakebed.catalog.catalog import Catalog, Connection
+from lakebed.catalog.files import TemporaryFile
+from lakebed.errors import Conflict, Damage, DamagedFile, LakebedError, UnknownObject
+from lakebed.lifecycle.strays import StrayKind, classify
+from lakebed.model.partition import FileState, Partition
+from lakebed.model.time import format_instant
+from lakebed.partitions.footers import usable_bytes
+from lakebed.partitions.leases import LeaseKeeper
+from lakebed.partitions.publish import retire_rows
+from lakebed.storage import footer as footer_format
+from lakebed.storage import layout, parquet
+from lakebed.storage.marks import require_mark
+from lakebed.storage.objects import Listed, Store
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
+
+
+class Level(enum.IntEnum):
+    """How deep to look; each level includes the ones before."""
+
+    CATALOG = 1  # the catalog's rules
+    FILES = 2  # every file present and of its size; strays
+    FOOTERS = 3  # stored footer = the file's own; row counts; schema hashes
+    PAGES = 4  # every page read, with its checksum
+
+
+class Severity(enum.StrEnum):
+    """What a finding means."""
+
+    DAMAGE = "damage"  # rows are lost, doubled or unreadable, or could become so
+    WARNING = "warning"  # something to look at; no row is affected
+    NOTE = "note"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is not as it should be."""
+
+    severity: Severity
+    kind: str
+    subject: str
+    message: str
+    modified: int | None = None  # of a stray: when the file was last written
+    journaled: int | None = None  # of a stray: when the journal last spoke of it
+
+
+@dataclass(slots=True)
+class CheckReport:
+    """What was looked at and what was found."""
+
+    level: Level
+    partitions: int = 0
+    files: int = 0
+    rows: int = 0
+    bytes: int = 0
+    findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether nothing is damaged; warnings and notes may be there."""
+        return not any(finding.severity is Severity.DAMAGE for finding in self.findings)
+
+    def damage(self, kind: str, subject: str, message: str) -> None:
+        self.findings.append(Finding(Severity.DAMAGE, kind, subject, message))
+
+
+class Checker:
+    """Checks one lake, also while it is written to: it reads one snapshot under a lease."""
+
+    def __init__(self, catalog: Catalog, store: Store, keeper: LeaseKeeper) -> None:
+        self._catalog = catalog
+        self._store = store
+        self._keeper = keeper
+
+    def run(
+        self,
+        level: Level = Level.FOOTERS,
+        progress: Callable[[CheckReport], None] = lambda _report: None,
+    ) -> CheckReport:
+        """Look at everything up to a level."""
+        report = CheckReport(level)
+        if level >= Level.FILES:
+            self._check_mark(report)
+        # Files are listed before the catalog is read: whatever is in a store was in the catalog
+        # before, so that a file which the later snapshot does not know is a stray, or just swept.
+        listed = list(self._store.list()) if level >= Level.FILES else []
+        pin = self._keeper.pin()
+        try:
+            with self._catalog.read() as connection:
+                self._check_rules(connection, report)
+                known = {file.file_path for file in files.list_files(connection)}
+                looked_at: set[str] = set()
+                for page in partitions.list_pages(connection):
+                    for partition in page:
+                        report.partitions += 1
+                        report.rows += partition.num_rows if partition.is_live else 0
+                        path = partition.file_path
+                        if path is not None and path not in looked_at:
+                            looked_at.add(path)
+                            self._check_file(connection, partition, report)
+                    progress(report)
+                known |= looked_at
+                self._check_strays(connection, listed, known, report)
+        finally:
+            self._keeper.unpin(pin)
+        return report
+
+    def _check_mark(self, report: CheckReport) -> None:
+        with self._catalog.read() as connection:
+            lake_id = lakes.get(connection).lake_id
+        try:
+            require_mark(self._store, lake_id)
+        except LakebedError as error:
+            report.damage("store mark", layout.MARK, str(error))
+
+    def _check_rules(self, connection: Connection, report: CheckReport) -> None:
+        for subject, message in rules.list_broken(connection):
+            report.damage("catalog rule", subject, message)
+        overdue = rules.oldest_overdue(connection)
+        if overdue is not None:
+            path, since = overdue
+            message = f"should have been swept since {format_instant(since)}; run: lakebed sweep"
+            report.findings.append(Finding(Severity.WARNING, "overdue file", path, message))
+
+    def _check_file(
+        self,
+        connection: Connection,
+        partition: Partition,
+        report: CheckReport,
+    ) -> None:
+        if report.level < Level.FILES:
+            return
+        path = partition.file_path or ""
+        report.files += 1
+        report.bytes += partition.file_size
+        try:
+            size = self._store.size(path)
+            if size != partition.file_size:
+                report.damage(
+                    "file size", path, f"has {size} bytes, the catalog says {partition.file_size}"
+                )
+                return
+            if report.level >= Level.FOOTERS:
+                own = self._check_footer(connection, partition, report)
+                if own is not None and report.level >= Level.PAGES:
+                    self._check_pages(partition, own)
+        except UnknownObject:
+            if partition.is_live or not self._is_being_swept(path):
+                report.damage("missing file", path, f"of {partition.identity} is not in the store")
+        except Damage as error:
+            report.damage("file content", path, str(error))
+
+    def _is_being_swept(self, path: str) -> bool:
+        """Whether a sweep took a retired file while the check went on."""
+        with self._catalog.read() as connection:
+            file = files.find_file(connection, path)
+        return file is None or file.state is FileState.DELETING
+
+    def _check_footer(
+        self, connection: Connection, partition: Partition, report: CheckReport
+    ) -> pq.FileMetaData:
+        """Compare the stored footer with the file's own, and both with the row."""
+        path = partition.file_path or ""
+        own = parquet.read_footer(self._store, path, partition.file_size)
+        parsed = footer_format.parse(own, path=path)
+        ours = partition.format_version == footer_format.FOOTER_FORMAT
+        parquet.validate(
+            parsed,
+            path=path,
+            num_rows=partition.num_rows,
+            expected_hash=partition.schema_hash if ours else None,
+        )
+        try:
+            stored = footers.get(connection, path)
+            usable = usable_bytes(stored, partition.num_rows)
+            if ours and usable != own:
+                report.damage("stored footer", path, "differs from the footer in the file")
+        except LakebedError as error:
+            report.damage("stored footer", path, str(error))
+        return parsed
+
+    def _check_pages(self, partition: Partition, metadata: pq.FileMetaData) -> None:
+        """Read every page; a bit that flipped shows in a checksum or in the decoded rows."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        path = partition.file_path or ""
+        source = self._store.open(path)
+        try:
+            file = pq.ParquetFile(source, metadata=metadata, page_checksum_verification=True)
+            rows = sum(batch.num_rows for batch in file.iter_batches())
+        except (pa.ArrowException, OSError) as error:
+            reason = str(error).splitlines()[0]
+            raise DamagedFile(f"{path} cannot be read to its end: {reason}") from error
+        finally:
+            source.close()
+        if rows != partition.num_rows:
+            raise DamagedFile(f"{path} gave {rows} rows, the catalog says {partition.num_rows}")
+
+    def _check_strays(
+        self, connection: Connection, listed: list[Listed], known: set[str], report: CheckReport
+    ) -> None:
+        for found in listed:
+            if found.path in known or found.path == layout.MARK:
+                continue
+            spoken_of = journal.find_last(connection, found.path)
+            kind = classify(self._store, found, in_journal=spoken_of is not None)
+            if kind is None:
+                continue
+            normal = kind is StrayKind.EMPTY_DIRECTORY and found.path.split("/")[0] == layout.ROOT
+            report.findings.append(
+                Finding(
+                    Severity.NOTE if normal else Severity.WARNING,
+                    kind.value,
+                    found.path,
+                    f"{found.size} bytes that no catalog row knows"
+                    if not found.empty_folder
+                    else "nothing in it",
+                    modified=found.modified,
+                    journaled=spoken_of,
+                )
+            )
+
+    def quarantine(self, path: str, reason: str = "quarantined by an operator") -> str:
+        """Set a file aside: a stray becomes known and is never swept; a live partition with it is
+        retired. What was done, in words. Nothing is deleted or moved."""
+        layout.check_path(path)
+        size = self._store.size(path)
+        with self._catalog.write() as transaction:
+            connection = transaction.connection
+            file = files.find_file(connection, path)
+            if file is not None and file.state in (FileState.STAGED, FileState.DELETING):
+                raise Conflict(f"{path} is {file.state} and cannot be quarantined")
+            live = [each for each in partitions.list_by_path(connection, path) if each.is_live]
+            if live:
+                retire_rows(
+                    transaction, live, operation="quarantine", reason=reason, hint="try again"
+                )
+            files.take(connection, [path], [FileState.RETIRED, FileState.QUARANTINED])
+            aside = TemporaryFile(path, size, FileState.QUARANTINED, reason=reason)
+            files.insert_many(connection, [aside])
+            entry = journal.Entry("quarantine", reason, file_path=path, bytes=size)
+            journal.append(transaction, [] if live else [entry])
+        what = f"retired {live[0].identity} and set its file aside" if live else "set aside"
+        return f"{path}: {what}"

@@ -1,0 +1,407 @@
+"""Retiring and restoring. Every verb selects partitions into a plan that can be shown; one code
+path carries a plan out. Retiring deletes nothing: files keep a grace period, in which they can be
+restored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+
+from lakebed.catalog import blocks, clock, files, journal, lakes, partitions, view_sets
+from lakebed.catalog.catalog import Catalog, Connection, Transaction
+from lakebed.catalog.partitions import Search
+from lakebed.errors import Ambiguous, BadInput, Conflict, LakebedError, Refused, UnknownPartition
+from lakebed.model.partition import FileState, Partition
+from lakebed.model.time import Instant, TimeRange, format_instant
+from lakebed.model.view_set import GLOBAL
+from lakebed.partitions.publish import retire_rows
+from lakebed.storage.layout import check_path
+
+
+@dataclass(frozen=True, slots=True)
+class Breaker:
+    """How much may be retired at once without being confirmed by name."""
+
+    share: float = 0.5
+    partitions: int = 10
+
+    def tripped(self, doomed: int, live: int) -> bool:
+        """Whether retiring so many of so many is implausible."""
+        return doomed >= self.partitions and doomed > self.share * live
+
+
+@dataclass(frozen=True, slots=True)
+class RetirementPlan:
+    """What would be retired, and what was found beside it."""
+
+    partitions: tuple[Partition, ...]
+    reason: str
+    hold: bool = False
+    straddling: tuple[Partition, ...] = ()  # in the range only in part, left alone
+    warnings: tuple[str, ...] = ()
+    confirm: tuple[str, ...] = ()  # view sets of which implausibly many would go
+    retained_from: tuple[tuple[str, int], ...] = ()  # floors that retention raises with it
+
+    @property
+    def bytes(self) -> int:
+        return sum(partition.file_size for partition in self.partitions)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What happened to one partition."""
+
+    partition: Partition
+    succeeded: bool
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class IncompatiblePartition:
+    """A live partition whose schema is not its view set's active one (None: not registered)."""
+
+    partition: Partition
+    current_hash: bytes | None
+    can_be_rebuilt: bool
+
+
+@dataclass(frozen=True, slots=True)
+class IncompatibleSummary:
+    """What retiring incompatible partitions did to one view-set instance."""
+
+    view_set: str
+    instance: str
+    partitions_retired: int
+    partitions_failed: int
+    storage_freed_bytes: int
+    messages: tuple[str, ...]
+
+
+class Retirement:
+    """The verbs that take partitions out of sight and bring them back."""
+
+    def __init__(
+        self, catalog: Catalog, new_id: Callable[[], str], breaker: Breaker | None = None
+    ) -> None:
+        self._catalog = catalog
+        self._new_id = new_id
+        self._breaker = breaker or Breaker()
+
+    # -- planning -----------------------------------------------------------------------------
+
+    def plan_by_metadata(
+        self,
+        view_set: str,
+        instance: str,
+        begin: Instant,
+        end: Instant,
+        schema_hash: bytes | None = None,
+        *,
+        hold: bool = False,
+    ) -> RetirementPlan:
+        """The one live partition with this identity. Without the schema hash the match must be
+        unique: while a schema evolves, a twin may cover the same range."""
+        wanted = TimeRange.of(begin, end)
+        with self._catalog.read() as connection:
+            matches = [
+                each
+                for each in _live(connection, view_set, instance, wanted)
+                if each.insert_range == wanted
+                and (schema_hash is None or each.schema_hash == schema_hash)
+            ]
+            if not matches:
+                raise UnknownPartition(
+                    f"no live partition of {view_set}/{instance} covers exactly {wanted}"
+                    + (f" with schema hash {schema_hash.hex()[:12]}" if schema_hash else ""),
+                    hint=f"see what there is with: lakebed partitions list {view_set}",
+                )
+            if len(matches) > 1:
+                raise Ambiguous(
+                    f"{len(matches)} live partitions of {view_set}/{instance} cover {wanted}: "
+                    + ", ".join(each.schema_hash.hex() for each in matches),
+                    hint="name the one you mean with its schema hash",
+                )
+            return self._plan(connection, matches, "retired by identity", hold=hold)
+
+    def plan_by_file(self, file_path: str, *, hold: bool = False) -> RetirementPlan:
+        """The live partition of a file. Deprecated: empty partitions have none."""
+        check_path(file_path)
+        with self._catalog.read() as connection:
+            rows = partitions.list_by_path(connection, file_path)
+            matches = [each for each in rows if each.is_live]
+            if not matches:
+                raise UnknownPartition(
+                    f"no live partition has the file {file_path}",
+                    hint="see what there is with: lakebed partitions list",
+                )
+            plan = self._plan(connection, matches, "retired by file", hold=hold)
+        warning = "retiring by file is deprecated: it cannot name an empty partition; use metadata"
+        return replace(plan, warnings=(warning,))
+
+    def plan_by_range(
+        self,
+        view_set: str,
+        begin: Instant,
+        end: Instant,
+        *,
+        instance: str | None = None,
+        hold: bool = False,
+    ) -> RetirementPlan:
+        """Every live partition that lies inside an insert-time range; those that straddle its
+        ends are listed and left alone."""
+        wanted = TimeRange.of(begin, end)
+        with self._catalog.read() as connection:
+            self._require_known(connection, view_set)
+            found = _live(connection, view_set, instance, wanted)
+            inside = [each for each in found if wanted.contains(each.insert_range)]
+            straddling = tuple(each for each in found if not wanted.contains(each.insert_range))
+            plan = self._plan(connection, inside, f"retired by range {wanted}", hold=hold)
+        return replace(plan, straddling=straddling)
+
+    def plan_by_retention(self, view_set: str) -> RetirementPlan:
+        """Every live partition older than its view set's retention; the floor rises with it, so
+        that nothing below comes back."""
+        with self._catalog.read() as connection:
+            active = view_sets.get(connection, view_set)
+            retention = active.view_set.retention_us
+            if retention is None:
+                raise BadInput(f"view set {view_set} has no retention")
+            floor = clock.upcoming(connection) - retention
+            found = partitions.search(connection, Search(view_sets=[(view_set, None)]))
+            old = [each for each in found if each.insert_range.end <= floor]
+            reason = f"retired by retention, older than {format_instant(floor)}"
+            plan = self._plan(connection, old, reason)
+        floor = max((each.insert_range.end for each in old), default=0)
+        return replace(plan, retained_from=((view_set, floor),) if old else ())
+
+    def list_incompatible_partitions(
+        self, view_set: str | None = None
+    ) -> list[IncompatiblePartition]:
+        """Live partitions that queries cannot see, because their schema is not the active one; of
+        view sets that are no longer registered, too."""
+        with self._catalog.read() as connection:
+            if view_set is not None:
+                self._require_known(connection, view_set)
+            active = {each.view_set.name: each for each in view_sets.list_active(connection)}
+            wanted = None if view_set is None else [(view_set, None)]
+            found = [
+                each
+                for each in partitions.search(connection, Search(view_sets=wanted))
+                if each.view_set not in active
+                or active[each.view_set].schema_hash != each.schema_hash
+            ]
+            rebuildable = blocks.list_rebuildable(connection, found)
+        return [
+            IncompatiblePartition(
+                each,
+                active[each.view_set].schema_hash if each.view_set in active else None,
+                each.partition_id in rebuildable and each.view_set in active,
+            )
+            for each in found
+        ]
+
+    def plan_incompatible(self, view_set: str | None = None) -> RetirementPlan:
+        """Every incompatible partition, with a warning for those that cannot be built again."""
+        found = self.list_incompatible_partitions(view_set)
+        lost = sum(not each.can_be_rebuilt and not each.partition.is_empty for each in found)
+        with self._catalog.read() as connection:
+            chosen = [each.partition for each in found]
+            plan = self._plan(connection, chosen, "retired as schema-incompatible")
+        if not lost:
+            return plan
+        warning = f"{lost} of them cannot be rebuilt: their blocks are gone or never were"
+        return replace(plan, warnings=(warning,))
+
+    def _plan(
+        self,
+        connection: Connection,
+        chosen: Sequence[Partition],
+        reason: str,
+        *,
+        hold: bool = False,
+    ) -> RetirementPlan:
+        live = partitions.count_live(connection)
+        names = sorted({each.view_set for each in chosen})
+        confirm = [
+            name
+            for name in names
+            if self._breaker.tripped(sum(e.view_set == name for e in chosen), live[name])
+        ]
+        return RetirementPlan(tuple(chosen), reason, hold, confirm=tuple(confirm))
+
+    def _require_known(self, connection: Connection, view_set: str) -> None:
+        """A name that neither is registered nor has partitions is a typing error."""
+        if view_sets.find(connection, view_set) is None and view_set not in (
+            partitions.count_live(connection)
+        ):
+            view_sets.get(connection, view_set)
+
+    # -- doing --------------------------------------------------------------------------------
+
+    def carry_out(self, plan: RetirementPlan, *, confirmed: Collection[str] = ()) -> list[Outcome]:
+        """Retire all of a plan in one transaction, or nothing."""
+        missing = [name for name in plan.confirm if name not in confirmed]
+        if missing:
+            raise Refused(
+                f"this would retire most of view set {', '.join(missing)} "
+                f"({len(plan.partitions)} partitions in all)",
+                hint="if that is meant, confirm it by name: "
+                + " ".join(f"--confirm {name}" for name in missing),
+            )
+        if not plan.partitions:
+            return []
+
+        def work(transaction: Transaction) -> None:
+            retire_rows(
+                transaction,
+                plan.partitions,
+                operation="hold" if plan.hold else "retire",
+                reason=plan.reason,
+                hint="make the plan again",
+                hold=plan.hold,
+            )
+            for name, floor in plan.retained_from:
+                view_sets.raise_floor(transaction.connection, name, floor)
+
+        def happened(connection: Connection, _result: None) -> bool:
+            ids = [each.partition_id for each in plan.partitions]
+            return not any(each.is_live for each in partitions.list_by_id(connection, ids))
+
+        self._catalog.commit(work, happened)
+        return [Outcome(each, True, _success(each)) for each in plan.partitions]
+
+    def retire_partition_by_metadata(
+        self,
+        view_set: str,
+        instance: str,
+        begin: Instant,
+        end: Instant,
+        schema_hash: bytes | None = None,
+        *,
+        hold: bool = False,
+    ) -> Outcome:
+        """Retire one partition by its identity, empty or not."""
+        plan = self.plan_by_metadata(view_set, instance, begin, end, schema_hash, hold=hold)
+        return self.carry_out(plan)[0]
+
+    def retire_partition_by_file(self, file_path: str, *, hold: bool = False) -> Outcome:
+        """Retire one partition by its file. Deprecated: use `retire_partition_by_metadata`."""
+        import warnings
+
+        plan = self.plan_by_file(file_path, hold=hold)
+        warnings.warn(plan.warnings[0], DeprecationWarning, stacklevel=2)
+        return self.carry_out(plan)[0]
+
+    def retire_partitions(
+        self,
+        view_set: str,
+        begin: Instant,
+        end: Instant,
+        *,
+        instance: str | None = GLOBAL,
+        hold: bool = False,
+        confirmed: Collection[str] = (),
+    ) -> list[Outcome]:
+        """Retire every partition inside an insert-time range."""
+        plan = self.plan_by_range(view_set, begin, end, instance=instance, hold=hold)
+        return self.carry_out(plan, confirmed=confirmed)
+
+    def retire_incompatible_partitions(
+        self,
+        view_set: str | None = None,
+        *,
+        allow_loss: bool = False,
+        confirmed: Collection[str] = (),
+    ) -> list[IncompatibleSummary]:
+        """Retire what queries cannot see, one transaction per partition, and say what was done to
+        each. What cannot be rebuilt is left alone unless ``allow_loss``."""
+        plan = self.plan_incompatible(view_set)
+        missing = [name for name in plan.confirm if name not in confirmed]
+        if missing:
+            self.carry_out(plan, confirmed=confirmed)  # raises, saying what to confirm
+        rebuildable = {
+            each.partition.partition_id: each.can_be_rebuilt
+            for each in self.list_incompatible_partitions(view_set)
+        }
+        outcomes = []
+        for partition in plan.partitions:
+            lost = not partition.is_empty and not rebuildable.get(partition.partition_id, False)
+            if lost and not allow_loss:
+                message = f"ERROR: cannot be rebuilt, left alone: {partition.describe()}"
+                outcomes.append(Outcome(partition, False, message))
+                continue
+            try:
+                outcomes += self.carry_out(replace(plan, partitions=(partition,), confirm=()))
+            except LakebedError as error:
+                outcomes.append(Outcome(partition, False, f"ERROR: {error}"))
+        return _summarize(outcomes)
+
+    def restore(self, partition_id: str) -> Partition:
+        """Bring a retired partition back as a new row with the same file."""
+
+        def work(transaction: Transaction) -> Partition:
+            return _restore(transaction, partition_id, self._new_id())
+
+        def happened(connection: Connection, restored: Partition) -> bool:
+            return bool(partitions.list_by_id(connection, [restored.partition_id]))
+
+        return self._catalog.commit(work, happened)
+
+
+def _restore(transaction: Transaction, partition_id: str, new_id: str) -> Partition:
+    connection, tick = transaction.connection, transaction.tick
+    found = partitions.list_by_id(connection, [partition_id])
+    if not found:
+        raise UnknownPartition(
+            f"no partition has the id {partition_id}",
+            hint="see the retired ones with: lakebed partitions list --retired",
+        )
+    old = found[0]
+    if old.is_live:
+        raise Conflict(f"{old.describe()} is live; there is nothing to restore")
+    if old.file_path is not None and not files.take(
+        connection, [old.file_path], [FileState.RETIRED, FileState.QUARANTINED]
+    ):
+        live = partitions.list_live_among(connection, [old.file_path])
+        why = "was restored already" if live else "is being swept"
+        raise Conflict(f"{old.describe()} {why}")
+    restored = replace(
+        old, partition_id=new_id, published_at=tick, retired_at=None, expiration=None, held=False
+    )
+    partitions.release(connection, partition_id, tick + lakes.get(connection).grace_us)
+    partitions.insert_many(connection, [restored])
+    journal.append(transaction, [journal.Entry.about("restore", restored, f"of {partition_id}")])
+    return restored
+
+
+def _live(
+    connection: Connection, view_set: str, instance: str | None, inserted: TimeRange
+) -> list[Partition]:
+    return partitions.search(
+        connection, Search(view_sets=[(view_set, None)], instance=instance, inserted=inserted)
+    )
+
+
+def _success(partition: Partition) -> str:
+    kind = "empty partition" if partition.is_empty else "partition"
+    name = f"{partition.view_set}/{partition.instance} {partition.insert_range}"
+    return f"SUCCESS: Retired {kind} {name}"
+
+
+def _summarize(outcomes: Sequence[Outcome]) -> list[IncompatibleSummary]:
+    groups: dict[tuple[str, str], list[Outcome]] = {}
+    for outcome in outcomes:
+        key = (outcome.partition.view_set, outcome.partition.instance)
+        groups.setdefault(key, []).append(outcome)
+    return [
+        IncompatibleSummary(
+            view_set,
+            instance,
+            sum(each.succeeded for each in group),
+            sum(not each.succeeded for each in group),
+            sum(each.partition.file_size for each in group if each.succeeded),
+            tuple(each.message for each in group),
+        )
+        for (view_set, instance), group in groups.items()
+    ]

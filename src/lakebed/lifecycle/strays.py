@@ -1,0 +1,45 @@
+"""What a file is that nobody knows: told from its path, its size and its first and last bytes."""
+
+from __future__ import annotations
+
+import enum
+
+from lakebed.errors import Damage, UnknownObject
+from lakebed.storage import footer, layout, parquet
+from lakebed.storage.objects import Listed, Store
+
+_MAGIC = b"PAR1"
+
+
+class StrayKind(enum.StrEnum):
+    """The classes that `check` sorts strays into."""
+
+    EMPTY_DIRECTORY = "empty directory"
+    ZERO_BYTES = "zero bytes"
+    TRUNCATED = "truncated"  # begins like Parquet, but its footer is cut off or broken
+    NOT_PARQUET = "not Parquet"
+    FOREIGN_LAYOUT = "foreign layout"  # Parquet at a path that Lakebed never writes
+    LEFTOVER = "leftover"  # the journal knows it, the catalog no longer does
+    UNKNOWN = "unknown but valid"  # at a path of ours, readable, and nobody ever recorded it
+
+
+def classify(store: Store, found: Listed, *, in_journal: bool) -> StrayKind | None:
+    """The class of a stray; None if it has gone meanwhile."""
+    if found.empty_folder:
+        return StrayKind.EMPTY_DIRECTORY
+    try:
+        size = store.size(found.path)
+        if size == 0:
+            return StrayKind.ZERO_BYTES
+        if found.path.startswith("probe-"):
+            return StrayKind.LEFTOVER
+        if store.read(found.path, 0, len(_MAGIC)) != _MAGIC:
+            return StrayKind.NOT_PARQUET
+        footer.parse(parquet.read_footer(store, found.path, size), path=found.path)
+    except UnknownObject:
+        return None
+    except Damage:
+        return StrayKind.TRUNCATED
+    if not layout.is_ours(found.path):
+        return StrayKind.FOREIGN_LAYOUT
+    return StrayKind.LEFTOVER if in_journal else StrayKind.UNKNOWN

@@ -1,0 +1,273 @@
+"""Sweeping: deleting what was condemned long enough ago and that nobody can still read. It works in
+bounded batches, each of which a crash may interrupt anywhere:
+
+    claim (committed, never undone) → unlink → sync the folders → forget the rows
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from lakebed.catalog import clock, files, footers, journal, lakes, leases, partitions
+from lakebed.catalog.catalog import Catalog, Connection, Transaction
+from lakebed.catalog.files import TemporaryFile
+from lakebed.catalog.leases import Lease
+from lakebed.errors import LakebedError, Refused
+from lakebed.model.partition import FileState, Partition
+from lakebed.storage import layout
+from lakebed.storage.marks import require_mark
+from lakebed.storage.objects import Store
+
+
+@dataclass(frozen=True, slots=True)
+class SweepPlan:
+    """What a sweep would delete now, and what keeps the rest."""
+
+    expired: tuple[TemporaryFile, ...]  # retired, past their grace period, read by nobody
+    abandoned: tuple[TemporaryFile, ...]  # reserved by a process that is dead
+    unfinished: tuple[TemporaryFile, ...]  # claimed by a sweep that did not finish
+    empty: tuple[Partition, ...]  # retired partitions without a file
+    dead_leases: tuple[Lease, ...]
+    waiting: int = 0  # retired files whose grace period still runs
+    protected: int = 0  # expired files that a reader may still use
+    oldest_overdue: int | None = None
+
+    @property
+    def files(self) -> tuple[TemporaryFile, ...]:
+        return self.unfinished + self.expired + self.abandoned
+
+    @property
+    def bytes(self) -> int:
+        return sum(file.file_size for file in self.files)
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.files and not self.empty and not self.dead_leases
+
+
+@dataclass(slots=True)
+class SweepResult:
+    """What a sweep did."""
+
+    files: int = 0
+    bytes: int = 0
+    empty_partitions: int = 0
+    leases_ended: int = 0
+    journal_entries_dropped: int = 0
+    names_released: int = 0  # reservations of dead writers
+    catalog_seconds: float = 0.0
+
+
+class LeaseObserver:
+    """Tells dead leases from living ones: dead is what did not beat for its time-to-live while this
+    observer watched, by this process's monotonic clock."""
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic = monotonic
+        self._seen: dict[str, tuple[int, float]] = {}
+
+    def observe(self, present: Sequence[Lease]) -> list[Lease]:
+        """Look once; the leases that have stood still for long enough."""
+        now = self._monotonic()
+        seen = {}
+        for lease in present:
+            beats, since = self._seen.get(lease.lease_id, (lease.beats, now))
+            seen[lease.lease_id] = (lease.beats, since if beats == lease.beats else now)
+        self._seen = seen
+        return [
+            lease
+            for lease in present
+            if now - self._seen[lease.lease_id][1] >= lease.ttl_us / 1_000_000
+        ]
+
+
+class Sweeper:
+    """Sweeps one lake. Keep one while a process lives: it learns which leases are dead."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        store: Store,
+        *,
+        batch_files: int = 1000,
+        journal_retention_us: int | None = None,
+        observer: LeaseObserver | None = None,
+    ) -> None:
+        self._catalog = catalog
+        self._store = store
+        self._batch = batch_files
+        self._journal_retention_us = journal_retention_us
+        self._observer = observer or LeaseObserver()
+
+    def watch_leases(self, sleep: Callable[[float], None] = time.sleep) -> None:
+        """Watch for one time-to-live, so that dead leases are known as such."""
+        present = self._observe()
+        if present:
+            sleep(max(lease.ttl_us for lease in present) / 1_000_000 + 0.1)
+            self._observe()
+
+    def _observe(self) -> list[Lease]:
+        with self._catalog.read() as connection:
+            present = leases.list_leases(connection)
+        self._observer.observe(present)
+        return present
+
+    def plan(self) -> SweepPlan:
+        """What the next batch would delete. Nothing is changed."""
+        with self._catalog.read() as connection:
+            present = leases.list_leases(connection)
+            dead = self._observer.observe(present)
+            now = clock.upcoming(connection)
+            floor = now - lakes.get(connection).longest_read_us
+            reading = [
+                lease.oldest_tick
+                for lease in present
+                if lease not in dead
+                and lease.oldest_tick is not None
+                and lease.oldest_tick >= floor
+            ]
+            protected_from = min(reading, default=now)
+            retired = files.list_files(connection, [FileState.RETIRED])
+            overdue = [
+                file for file in retired if file.expiration is not None and file.expiration <= now
+            ]
+            expired = files.list_expired(connection, now, protected_from, self._batch)
+            all_expired = files.list_expired(connection, now, protected_from, len(retired) + 1)
+            dead_ids = {lease.lease_id for lease in dead}
+            abandoned = files.list_abandoned(connection, self._batch) + [
+                file
+                for file in files.list_files(connection, [FileState.STAGED])
+                if file.lease_id in dead_ids
+            ]
+            expirations = [file.expiration for file in overdue if file.expiration is not None]
+            return SweepPlan(
+                expired=tuple(file for file, _ in expired),
+                abandoned=tuple(abandoned[: self._batch]),
+                unfinished=tuple(files.list_claimed(connection, now, self._batch)),
+                empty=tuple(
+                    partitions.list_expired_empty(connection, now, protected_from, self._batch)
+                ),
+                dead_leases=tuple(dead),
+                waiting=len(retired) - len(overdue),
+                protected=len(overdue) - len(all_expired),
+                oldest_overdue=min(expirations, default=None),
+            )
+
+    def run(self, progress: Callable[[SweepResult], None] = lambda _result: None) -> SweepResult:
+        """Sweep until nothing is left to delete now."""
+        self._require_own_store()
+        result = SweepResult()
+        while True:
+            before = time.perf_counter()
+            forget, keep = self._claim(result)
+            result.catalog_seconds += time.perf_counter() - before
+            if not forget and not keep:
+                break
+            self._store.delete([file.file_path for file in forget + keep])
+            self._forget(forget, result)
+            result.names_released += len(keep)
+            progress(result)
+        self._delete_late()
+        self._prune_journal(result)
+        return result
+
+    def _require_own_store(self) -> None:
+        with self._catalog.read() as connection:
+            require_mark(self._store, lakes.get(connection).lake_id)
+
+    def _claim(self, result: SweepResult) -> tuple[list[TemporaryFile], list[TemporaryFile]]:
+        """One transaction: end dead leases, choose a batch, mark it as being deleted. Returns the
+        files to delete and forget, and those to delete whose names stay claimed.
+
+        Names stay claimed when their writer lost its lease: it may be slow instead of dead, and
+        still create the file after it was deleted here.
+        """
+        with self._catalog.read() as connection:
+            dead = self._observer.observe(leases.list_leases(connection))
+        with self._catalog.write() as transaction:
+            connection, tick = transaction.connection, transaction.tick
+            result.leases_ended += self._end_leases(transaction, dead)
+            oldest = leases.oldest_read_tick(connection)
+            protected_from = tick if oldest is None else oldest
+            unfinished = files.list_claimed(connection, tick, self._batch)
+            expired = files.list_expired(connection, tick, protected_from, self._batch)
+            abandoned = files.list_abandoned(connection, self._batch)
+            empty = partitions.list_expired_empty(connection, tick, protected_from, self._batch)
+            forget = unfinished + [file for file, _ in expired]
+            _refuse_broken(connection, [file.file_path for file in forget + abandoned])
+            files.claim(connection, [file.file_path for file, _ in expired])
+            keep_until = tick + lakes.get(connection).longest_read_us
+            files.claim(connection, [file.file_path for file in abandoned], keep_until)
+            partitions.delete_by_id(connection, [each.partition_id for each in empty])
+            retired = [last for _, last in expired] + [each.retired_at for each in empty]
+            clock.raise_sweep_horizon(connection, max((t for t in retired if t), default=0))
+            entries = [journal.Entry.about("sweep", each, "empty partition") for each in empty]
+            journal.append(transaction, entries)
+            result.empty_partitions += len(empty)
+        return forget, abandoned
+
+    def _end_leases(self, transaction: Transaction, dead: Sequence[Lease]) -> int:
+        connection = transaction.connection
+        ended = [each for each in dead if leases.remove(connection, each.lease_id, each.beats)]
+        floor = transaction.tick - lakes.get(connection).longest_read_us
+        ended += leases.remove_overaged_readers(connection, floor)
+        entries = [
+            journal.Entry("lease ended", f"{lease.kind} of {lease.holder}", lease.view_set)
+            for lease in ended
+        ]
+        journal.append(transaction, entries)
+        return len(ended)
+
+    def _forget(self, deleted: Sequence[TemporaryFile], result: SweepResult) -> None:
+        """The files are gone: so go their footers and rows, in one transaction."""
+        if not deleted:
+            return
+        before = time.perf_counter()
+        paths = [file.file_path for file in deleted]
+        with self._catalog.write() as transaction:
+            connection = transaction.connection
+            partitions.delete_by_path(connection, paths)
+            footers.delete_many(connection, paths)
+            files.take(connection, paths, [FileState.DELETING])
+            entries = [
+                journal.Entry("sweep", file_path=file.file_path, bytes=file.file_size)
+                for file in deleted
+            ]
+            journal.append(transaction, entries)
+        result.catalog_seconds += time.perf_counter() - before
+        result.files += len(deleted)
+        result.bytes += sum(file.file_size for file in deleted)
+
+    def _delete_late(self) -> None:
+        """Files that slow writers made under names they had lost."""
+        with self._catalog.read() as connection:
+            claimed = files.list_files(connection, [FileState.DELETING])
+        self._store.delete([file.file_path for file in claimed])
+
+    def _prune_journal(self, result: SweepResult) -> None:
+        if self._journal_retention_us is None:
+            return
+        while True:
+            with self._catalog.write() as transaction:
+                before = transaction.tick - self._journal_retention_us
+                dropped = journal.prune(transaction, before, self._batch)
+            result.journal_entries_dropped += dropped
+            if dropped < self._batch:
+                return
+
+
+def _refuse_broken(connection: Connection, paths: Sequence[str]) -> None:
+    """Rather nothing than something wrong: any broken rule stops the whole sweep."""
+    for path in paths:
+        try:
+            layout.check_path(path)
+        except LakebedError as error:
+            raise Refused(f"nothing was swept: {error}", hint="run: lakebed check") from error
+    live = partitions.list_live_among(connection, paths)
+    if live:
+        raise Refused(
+            f"nothing was swept: {live[0]} is live and listed as temporary at once",
+            hint="run: lakebed check",
+        )

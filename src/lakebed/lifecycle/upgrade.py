@@ -1,0 +1,72 @@
+"""Rewriting footers of the older format in the catalog, in batches; queries work before, during and
+after it, because readers upgrade what they meet in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from lakebed.catalog import footers, journal, partitions
+from lakebed.catalog.catalog import Catalog
+from lakebed.catalog.footers import StoredFooter
+from lakebed.errors import DamagedFooter
+from lakebed.partitions.footers import usable_bytes
+from lakebed.storage import footer as footer_format
+
+
+@dataclass(slots=True)
+class UpgradeResult:
+    """How many footers were rewritten, and which could not be."""
+
+    rewritten: int = 0
+    damaged: list[str] | None = None
+
+    def add_damaged(self, message: str) -> None:
+        self.damaged = [*(self.damaged or []), message]
+
+
+def upgrade_footers(
+    catalog: Catalog,
+    *,
+    batch_rows: int = 200,
+    progress: Callable[[UpgradeResult], None] = lambda _result: None,
+) -> UpgradeResult:
+    """Bring every footer to the current format; a damaged one is reported and left as it is."""
+    result, after = UpgradeResult(), ""
+    while True:
+        with catalog.read() as connection:
+            page = footers.list_of_format(
+                connection, footer_format.LEGACY_FORMAT, after, batch_rows
+            )
+            rows = {
+                stored.file_path: partitions.list_by_path(connection, stored.file_path)
+                for stored in page
+            }
+        if not page:
+            return result
+        after = page[-1].file_path
+        upgraded = []
+        for stored in page:
+            try:
+                num_rows = rows[stored.file_path][-1].num_rows if rows[stored.file_path] else 0
+                metadata = usable_bytes(stored, num_rows)
+                footer_format.parse(metadata, path=stored.file_path)
+            except DamagedFooter as error:
+                result.add_damaged(str(error))
+                continue
+            digest = footer_format.digest(metadata)
+            new = StoredFooter(
+                stored.file_path, stored.file_size, metadata, footer_format.FOOTER_FORMAT, digest
+            )
+            upgraded.append((new, stored.digest))
+        with catalog.write() as transaction:
+            changed = [
+                new.file_path
+                for new, old in upgraded
+                if footers.rewrite(transaction.connection, new, old)
+            ]
+            entry = journal.Entry("footers rewritten", detail={"footers": len(changed)})
+            journal.append(transaction, [entry] if changed else [])
+        result.rewritten += len(changed)
+        progress(result)

@@ -1,0 +1,236 @@
+"""The leases of one process: taken when first needed, renewed by one background thread, released on
+close. A reader pins a tick before it takes a snapshot; nothing retired after the oldest pinned tick
+is swept while the process lives.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from lakebed.catalog import clock, leases
+from lakebed.catalog.catalog import Catalog, Connection
+from lakebed.catalog.leases import Lease, LeaseKind
+from lakebed.errors import Conflict, LakebedError, LeaseLost, SnapshotExpired
+from lakebed.model.time import format_instant
+
+_log = logging.getLogger(__name__)
+
+
+class Pin:
+    """A promise that files retired after ``tick`` stay, for as long as it is held and not lost."""
+
+    def __init__(self, tick: int, *, leased: bool) -> None:
+        self.tick = tick
+        self.leased = leased
+        self.lost = False
+
+
+class LeaseKeeper:
+    """Holds this process's leases. Safe to use from several threads; not across a fork."""
+
+    def __init__(
+        self, catalog: Catalog, *, holder: str, ttl_us: int, new_id: Callable[[], str]
+    ) -> None:
+        self._catalog = catalog
+        self._holder = holder
+        self._ttl_us = ttl_us
+        self._new_id = new_id
+        self._lock = threading.RLock()
+        self._reader: tuple[str, int] | None = None  # lease id and its oldest tick in the catalog
+        self._writer: str | None = None
+        self._builders: set[str] = set()
+        self._pins: set[Pin] = set()
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def writer(self) -> str:
+        """The lease that owns this process's reservations."""
+        with self._lock:
+            if self._writer is None:
+                with self._catalog.write() as transaction:
+                    self._writer = self._insert(
+                        transaction.connection, LeaseKind.WRITER, transaction.tick
+                    )
+                self._start()
+            return self._writer
+
+    def _insert(
+        self,
+        connection: Connection,
+        kind: LeaseKind,
+        tick: int,
+        *,
+        view_set: str | None = None,
+        oldest_tick: int | None = None,
+    ) -> str:
+        lease = Lease(
+            self._new_id(), kind, self._holder, 0, self._ttl_us, tick, view_set, oldest_tick
+        )
+        leases.insert(connection, lease)
+        return lease.lease_id
+
+    def pin(self, as_of: int | None = None) -> Pin:
+        """Protect what is live now, or what was live at a past tick, before it is looked up.
+
+        A past tick is pinned inside a transaction on the clock, so that a sweep either sees the
+        pin or has already moved the horizon past it.
+        """
+        if self._catalog.read_only:
+            return self._pin_without_lease(as_of)
+        with self._lock:
+            if as_of is not None or self._reader is None:
+                with self._catalog.write() as transaction:
+                    oldest = transaction.tick if as_of is None else as_of
+                    if as_of is not None:
+                        _require_not_swept(
+                            as_of, clock.sweep_horizon(transaction.connection), transaction.tick
+                        )
+                    self._hold(transaction.connection, transaction.tick, oldest)
+                self._start()
+            assert self._reader is not None  # noqa: S101
+            pin = Pin(self._reader[1] if as_of is None else as_of, leased=True)
+            self._pins.add(pin)
+            return pin
+
+    def _hold(self, connection: Connection, tick: int, oldest: int) -> None:
+        """Make the reader's lease reach back to a tick."""
+        if self._reader is not None:
+            lease_id, current = self._reader
+            if leases.renew(connection, lease_id, min(oldest, current)):
+                self._reader = (lease_id, min(oldest, current))
+                return
+            self._lose_reader()
+        lease_id = self._insert(connection, LeaseKind.READER, tick, oldest_tick=oldest)
+        self._reader = (lease_id, oldest)
+
+    def _pin_without_lease(self, as_of: int | None) -> Pin:
+        """On read-only media only the grace period protects a reader."""
+        with self._catalog.read() as connection:
+            tick = clock.now(connection)
+            if as_of is not None:
+                _require_not_swept(as_of, clock.sweep_horizon(connection), tick)
+        return Pin(tick if as_of is None else as_of, leased=False)
+
+    def raise_pin(self, pin: Pin, tick: int) -> None:
+        """The snapshot behind this pin turned out to be at a later tick."""
+        with self._lock:
+            pin.tick = tick
+
+    def unpin(self, pin: Pin) -> None:
+        """The snapshot behind this pin was closed."""
+        with self._lock:
+            self._pins.discard(pin)
+
+    def is_lost(self, pin: Pin) -> bool:
+        """Whether somebody may have swept what this pin protects; asks the catalog."""
+        if not pin.leased:
+            return True
+        with self._lock:
+            if not pin.lost and self._reader is not None:
+                with self._catalog.read() as connection:
+                    if leases.find(connection, self._reader[0]) is None:
+                        self._lose_reader()
+            return pin.lost
+
+    def _lose_reader(self) -> None:
+        self._reader = None
+        for pin in self._pins:
+            pin.lost = True
+        self._pins.clear()
+
+    @contextmanager
+    def building(self, view_set: str) -> Iterator[str]:
+        """The right to build one view set, while the block runs; `Conflict` if another has it."""
+        with self._lock:
+            with self._catalog.write() as transaction:
+                other = leases.find_builder(transaction.connection, view_set)
+                if other is not None:
+                    raise Conflict(
+                        f"{other.holder} builds {view_set} since "
+                        f"{format_instant(other.acquired_at)}",
+                        hint="wait for it; if it is dead, a sweep ends its lease",
+                    )
+                lease_id = self._insert(
+                    transaction.connection, LeaseKind.BUILDER, transaction.tick, view_set=view_set
+                )
+            self._builders.add(lease_id)
+            self._start()
+        try:
+            yield lease_id
+        finally:
+            with self._lock:
+                self._builders.discard(lease_id)
+                with self._catalog.beat() as connection:
+                    leases.remove(connection, lease_id)
+
+    def require_builder(self, lease_id: str) -> None:
+        """Raise `LeaseLost` if the right to build was taken away."""
+        with self._catalog.read() as connection:
+            if leases.find(connection, lease_id) is None:
+                raise LeaseLost("the lease to build was taken away", hint="start the build again")
+
+    def beat(self) -> None:
+        """One heartbeat of every lease; lets go of ticks that nobody reads any more."""
+        with self._lock:
+            if self._reader is None and self._writer is None and not self._builders:
+                return
+            with self._catalog.beat() as connection:
+                if self._reader is not None:
+                    self._beat_reader(connection, self._reader[0])
+                if self._writer is not None and not leases.renew(connection, self._writer):
+                    self._writer = None
+                for lease_id in list(self._builders):
+                    if not leases.renew(connection, lease_id):
+                        self._builders.discard(lease_id)
+
+    def _beat_reader(self, connection: Connection, lease_id: str) -> None:
+        if not self._pins:
+            leases.remove(connection, lease_id)
+            self._reader = None
+            return
+        oldest = min(pin.tick for pin in self._pins)
+        if leases.renew(connection, lease_id, oldest):
+            self._reader = (lease_id, oldest)
+        else:
+            self._lose_reader()
+
+    def _start(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="lakebed-leases", daemon=True)
+            self._thread.start()
+
+    def _run(self) -> None:
+        while not self._stop.wait(self._ttl_us / 3_000_000):
+            try:
+                self.beat()
+            except LakebedError as error:
+                # The catalog may come back before the lease runs out; if not, the next beat that
+                # reaches it finds the lease gone.
+                _log.warning("cannot renew the leases of this process: %s", error)
+
+    def close(self) -> None:
+        """Release everything and stop the thread."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+        with self._lock:
+            held = [each for each in (self._writer, self._reader and self._reader[0]) if each]
+            if held:
+                with self._catalog.beat() as connection:
+                    for lease_id in held:
+                        leases.remove(connection, lease_id)
+            self._writer = self._reader = None
+            self._pins.clear()
+
+
+def _require_not_swept(as_of: int, horizon: int, now: int) -> None:
+    if as_of > now:
+        raise SnapshotExpired(f"{format_instant(as_of)} is in the future of the lake")
+    if as_of < horizon:
+        raise SnapshotExpired(
+            f"the lake as of {format_instant(as_of)} has been swept",
+            hint=f"the past is readable from {format_instant(horizon)} on",
+        )

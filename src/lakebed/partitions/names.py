@@ -1,0 +1,66 @@
+"""Reserved file names: a path is in the catalog before a byte of it is written, so that no file is
+ever unknown and sweeping never lists. Names are reserved ahead of need, more each time.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Callable
+
+from lakebed.catalog import files
+from lakebed.catalog.catalog import Catalog
+from lakebed.catalog.files import TemporaryFile
+from lakebed.model.partition import FileState
+from lakebed.partitions.leases import LeaseKeeper
+from lakebed.storage import layout
+
+_MOST_AHEAD = 64
+
+
+class NamePool:
+    """Unused names that this process has reserved, by view set and instance."""
+
+    def __init__(self, catalog: Catalog, keeper: LeaseKeeper, new_id: Callable[[], str]) -> None:
+        self._catalog = catalog
+        self._keeper = keeper
+        self._new_id = new_id
+        self._lock = threading.Lock()
+        self._lease = ""
+        self._unused: dict[tuple[str, str], list[str]] = defaultdict(list)
+        self._ahead: dict[tuple[str, str], int] = defaultdict(int)
+
+    def take(self, view_set: str, instance: str, count: int) -> tuple[str, list[str]]:
+        """``count`` names that were never used, and the lease that owns their reservation."""
+        key = (view_set, instance)
+        with self._lock:
+            lease = self._keeper.writer()
+            if lease != self._lease:  # the old lease was lost, and its reservations with it
+                self._lease = lease
+                self._unused.clear()
+            names = self._unused[key]
+            if len(names) < count:
+                self._reserve(key, count - len(names) + self._ahead[key])
+                self._ahead[key] = min(_MOST_AHEAD, 2 * self._ahead[key] + 1)
+            taken, self._unused[key] = names[:count], names[count:]
+            return lease, taken
+
+    def _reserve(self, key: tuple[str, str], count: int) -> None:
+        with self._catalog.write() as transaction:
+            paths = [
+                layout.partition_path(*key, transaction.tick, self._new_id()) for _ in range(count)
+            ]
+            reserved = [
+                TemporaryFile(path, 0, FileState.STAGED, lease_id=self._lease) for path in paths
+            ]
+            files.insert_many(transaction.connection, reserved)
+        self._unused[key].extend(paths)
+
+    def close(self) -> None:
+        """Give back the names that were never used."""
+        with self._lock:
+            unused = [path for names in self._unused.values() for path in names]
+            self._unused.clear()
+            if unused:
+                with self._catalog.write() as transaction:
+                    files.take(transaction.connection, unused, [FileState.STAGED], self._lease)

@@ -1,0 +1,317 @@
+"""Publishing: files are written first, under reserved names; then one transaction makes all of them
+live, retires exactly what they replace, and writes the journal. Or nothing happens.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lakebed.catalog import clock, files, footers, journal, lakes, partitions, view_sets
+from lakebed.catalog.catalog import Catalog, Connection, Transaction
+from lakebed.catalog.files import TemporaryFile
+from lakebed.catalog.footers import StoredFooter
+from lakebed.errors import BadInput, Conflict, Outdated, Overlap, StalePlan
+from lakebed.model.partition import NO_SOURCE, FileState, Identity, Partition
+from lakebed.model.time import Instant, TimeRange, covers, format_instant
+from lakebed.model.view_set import GLOBAL, ViewSet, check_instance
+from lakebed.partitions.names import NamePool
+from lakebed.storage import footer as footer_format
+from lakebed.storage import parquet
+from lakebed.storage.objects import Store
+from lakebed.storage.parquet import WrittenFile
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True, slots=True)
+class NewPartition:
+    """What to publish: rows for a range, or the statement that the range is complete and empty."""
+
+    view_set: ViewSet
+    insert_range: TimeRange
+    rows: pa.Table | None
+    instance: str = GLOBAL
+    source_hash: bytes = NO_SOURCE
+
+    @classmethod
+    def of_rows(
+        cls,
+        view_set: ViewSet,
+        begin: Instant,
+        end: Instant,
+        rows: pa.Table,
+        *,
+        instance: str = GLOBAL,
+        source_hash: bytes = NO_SOURCE,
+    ) -> NewPartition:
+        """A partition with rows; none at all is an error: it may mean that a producer failed."""
+        if rows.num_rows == 0:
+            raise BadInput(
+                f"there are no rows for {view_set.name} {TimeRange.of(begin, end)}",
+                hint="if the range was processed and is truly empty, say so: completed_empty(…)",
+            )
+        return cls(view_set, TimeRange.of(begin, end), rows, check_instance(instance), source_hash)
+
+    @classmethod
+    def completed_empty(
+        cls,
+        view_set: ViewSet,
+        begin: Instant,
+        end: Instant,
+        *,
+        instance: str = GLOBAL,
+        source_hash: bytes = NO_SOURCE,
+    ) -> NewPartition:
+        """The proof that a range was processed to its end and gave no rows."""
+        return cls(view_set, TimeRange.of(begin, end), None, check_instance(instance), source_hash)
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenPartition:
+    """A new partition whose file, if it has one, is durable and validated."""
+
+    view_set: ViewSet
+    insert_range: TimeRange
+    instance: str
+    source_hash: bytes
+    file: WrittenFile | None
+
+    def to_partition(self, partition_id: str, tick: int) -> Partition:
+        """The row that publishing at a tick inserts."""
+        return Partition(
+            partition_id=partition_id,
+            identity=Identity(
+                self.view_set.name, self.instance, self.insert_range, self.view_set.schema_hash
+            ),
+            events=self.file.events if self.file else None,
+            file_path=self.file.path if self.file else None,
+            file_size=self.file.size if self.file else 0,
+            num_rows=self.file.num_rows if self.file else 0,
+            source_hash=self.source_hash,
+            sort_order=self.view_set.sort_order,
+            format_version=footer_format.FOOTER_FORMAT,
+            statistics=self.file.statistics if self.file else {},
+            published_at=tick,
+        )
+
+
+def check_publication(new: Sequence[NewPartition], replaced: Sequence[Partition]) -> None:
+    """Raise unless the new partitions are disjoint and cover all that they replace: replacing
+    must not open a gap in which rows would disappear."""
+    groups: dict[tuple[str, str], list[TimeRange]] = {}
+    for each in new:
+        ranges = groups.setdefault((each.view_set.name, each.instance), [])
+        for other in ranges:
+            if other.overlaps(each.insert_range):
+                raise BadInput(
+                    f"two of the new partitions overlap: {other} and {each.insert_range}"
+                )
+        ranges.append(each.insert_range)
+    for old in replaced:
+        ranges = groups.get((old.view_set, old.instance), [])
+        if not covers(ranges, old.insert_range):
+            raise BadInput(f"the new partitions do not cover what they replace: {old.describe()}")
+
+
+class Publisher:
+    """Writes files and publishes them."""
+
+    def __init__(
+        self, catalog: Catalog, store: Store, names: NamePool, new_id: Callable[[], str]
+    ) -> None:
+        self._catalog = catalog
+        self._store = store
+        self._names = names
+        self._new_id = new_id
+
+    def publish(
+        self,
+        new: Sequence[NewPartition],
+        *,
+        replaces: Sequence[Partition] = (),
+        read_at: int | None = None,
+        reason: str | None = None,
+    ) -> list[Partition]:
+        """Write and publish partitions, all or none, retiring exactly those they replace.
+
+        ``read_at`` is the tick of the snapshot that the rows come from; no range may end after it.
+        On `Conflict` nothing happened: take a new snapshot and plan again.
+        """
+        if not new:
+            raise BadInput("there is nothing to publish")
+        check_publication(new, replaces)
+        tables = [
+            None if each.rows is None else parquet.conform(each.rows, each.view_set) for each in new
+        ]
+        self._refuse_early(new, read_at)
+        lease, paths = self._reserve(new)
+        written = []
+        for each, table in zip(new, tables, strict=True):
+            file = None
+            if table is not None:
+                file = parquet.write(self._store, paths.pop(0), table, each.view_set)
+            written.append(
+                WrittenPartition(
+                    each.view_set, each.insert_range, each.instance, each.source_hash, file
+                )
+            )
+        return self.publish_written(
+            written, lease=lease, replaces=replaces, read_at=read_at, reason=reason
+        )
+
+    def _refuse_early(self, new: Sequence[NewPartition], read_at: int | None) -> None:
+        """Find out before any file is written what the transaction would refuse."""
+        with self._catalog.read() as connection:
+            tick = clock.upcoming(connection)
+            for each in new:
+                _check_may_publish(connection, each, tick if read_at is None else read_at)
+
+    def _reserve(self, new: Sequence[NewPartition]) -> tuple[str, list[str]]:
+        """A name for each partition with rows, in their order, and the lease they belong to."""
+        wanted = Counter((e.view_set.name, e.instance) for e in new if e.rows is not None)
+        lease, names = "", {}
+        for key, count in wanted.items():
+            lease, names[key] = self._names.take(*key, count)
+        paths = [names[e.view_set.name, e.instance].pop() for e in new if e.rows is not None]
+        return lease, paths
+
+    def publish_written(
+        self,
+        written: Sequence[WrittenPartition],
+        *,
+        lease: str,
+        replaces: Sequence[Partition] = (),
+        read_at: int | None = None,
+        reason: str | None = None,
+    ) -> list[Partition]:
+        """Publish files that were written and validated under reservations of a lease."""
+        ids = [self._new_id() for _ in written]
+
+        def work(transaction: Transaction) -> list[Partition]:
+            return _publish(transaction, written, ids, lease, replaces, read_at, reason)
+
+        def happened(connection: Connection, published: list[Partition]) -> bool:
+            return len(partitions.list_by_id(connection, ids)) == len(published)
+
+        try:
+            return self._catalog.commit(work, happened)
+        except Overlap as overlap:
+            if overlap.hint is None:
+                names = ", ".join(
+                    f"{e.view_set.name}/{e.instance} {e.insert_range}" for e in written
+                )
+                raise Overlap(
+                    f"a live partition already covers part of {names}",
+                    hint="take a snapshot and replace what it shows, or choose another range",
+                ) from overlap
+            raise
+
+
+def _publish(
+    transaction: Transaction,
+    written: Sequence[WrittenPartition],
+    ids: Sequence[str],
+    lease: str,
+    replaces: Sequence[Partition],
+    read_at: int | None,
+    reason: str | None,
+) -> list[Partition]:
+    connection, tick = transaction.connection, transaction.tick
+    for each in written:
+        _check_may_publish(connection, each, tick if read_at is None else min(read_at, tick))
+    made = [each.file for each in written if each.file is not None]
+    paths = [file.path for file in made]
+    if paths and files.take(connection, paths, [FileState.STAGED], lease) != len(paths):
+        raise StalePlan(
+            "a reservation was lost, because this process seemed dead", hint="publish again"
+        )
+    retire_rows(
+        transaction,
+        replaces,
+        operation="replace",
+        reason=reason,
+        hint="take a new snapshot and plan again",
+    )
+    stored = [
+        StoredFooter(
+            file.path,
+            file.size,
+            file.footer,
+            footer_format.FOOTER_FORMAT,
+            footer_format.digest(file.footer),
+        )
+        for file in made
+    ]
+    footers.insert_many(connection, stored, tick)
+    new = [
+        each.to_partition(partition_id, tick)
+        for each, partition_id in zip(written, ids, strict=True)
+    ]
+    partitions.insert_many(connection, new)
+    journal.append(transaction, [journal.Entry.about("publish", each, reason) for each in new])
+    return new
+
+
+def retire_rows(
+    transaction: Transaction,
+    old: Sequence[Partition],
+    *,
+    operation: str,
+    reason: str | None,
+    hint: str,
+    hold: bool = False,
+) -> None:
+    """Retire exactly these partitions, which must all still be live, and give their files a grace
+    period (or, held, none that ends)."""
+    if not old:
+        return
+    connection, tick = transaction.connection, transaction.tick
+    expiration = None if hold else tick + lakes.get(connection).grace_us
+    ids = [partition.partition_id for partition in old]
+    if partitions.retire(connection, ids, tick, expiration=expiration, held=hold) != len(old):
+        gone = {
+            each.partition_id for each in partitions.list_by_id(connection, ids) if each.is_live
+        }
+        lost = next((each for each in old if each.partition_id not in gone), old[0])
+        raise StalePlan(f"{lost.describe()} is not live any more", hint=hint)
+    files.insert_many(
+        connection,
+        [
+            TemporaryFile(each.file_path, each.file_size, FileState.RETIRED, expiration)
+            for each in old
+            if each.file_path is not None
+        ],
+    )
+    journal.append(transaction, [journal.Entry.about(operation, each, reason) for each in old])
+
+
+def _check_may_publish(
+    connection: Connection, each: NewPartition | WrittenPartition, read_at: int
+) -> None:
+    """Raise unless the range has ended, its view set is the active one, and nothing is held."""
+    view_set, insert_range = each.view_set, each.insert_range
+    if insert_range.end > read_at:
+        raise BadInput(
+            f"the range {insert_range} ends after {format_instant(read_at)}, the last tick read",
+            hint="publish only ranges that have ended: more may still land in this one",
+        )
+    active = view_sets.get(connection, view_set.name)
+    if active.schema_hash != view_set.schema_hash:
+        raise Outdated(
+            f"view set {view_set.name} is active in version {active.view_set.version}, "
+            f"these rows are of version {view_set.version}",
+            hint="register the version first, or update this program",
+        )
+    if insert_range.begin < active.retained_from:
+        raise Conflict(
+            f"{view_set.name} keeps nothing from before {format_instant(active.retained_from)}"
+        )
+    for held in partitions.list_held(connection, view_set.name, each.instance, insert_range):
+        raise Overlap(
+            f"{held.describe()} is held",
+            hint=f"restore it first: lakebed partitions restore {held.partition_id}",
+        )

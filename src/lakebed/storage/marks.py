@@ -1,0 +1,37 @@
+"""The mark in a store that says whose it is, so that nothing of another lake is ever deleted."""
+
+from __future__ import annotations
+
+import json
+
+from lakebed.errors import Refused, UnknownObject
+from lakebed.storage import layout
+from lakebed.storage.objects import Store, put, read_all
+
+
+def write_mark(store: Store, lake_id: str) -> None:
+    """Mark an unused store; fails if it is somebody's."""
+    put(store, layout.MARK, json.dumps({"lake_id": lake_id}).encode())
+
+
+def find_mark(store: Store) -> str | None:
+    """The id of the lake that this store belongs to, if it is marked."""
+    try:
+        text = read_all(store, layout.MARK)
+    except UnknownObject:
+        return None
+    try:
+        return str(json.loads(text)["lake_id"])
+    except (ValueError, KeyError, TypeError):
+        raise Refused(f"the mark {layout.MARK} in {store.url} is not readable") from None
+
+
+def require_mark(store: Store, lake_id: str) -> None:
+    """Raise unless the store belongs to this lake."""
+    found = find_mark(store)
+    if found != lake_id:
+        whose = "is not marked as any lake's" if found is None else f"belongs to lake {found}"
+        raise Refused(
+            f"the store {store.url} {whose}, the catalog is of lake {lake_id}",
+            hint="was the store moved, emptied or restored from elsewhere?",
+        )

@@ -1,0 +1,84 @@
+"""Registering and evolving view sets. A schema changes only together with its version, and a
+program that knows an older version than the active one may not change the view set.
+"""
+
+from __future__ import annotations
+
+import enum
+
+from lakebed.catalog import journal, view_sets
+from lakebed.catalog.catalog import Catalog
+from lakebed.catalog.view_sets import ActiveViewSet
+from lakebed.errors import BadInput, Outdated
+from lakebed.model.view_set import ViewSet
+
+
+class Change(enum.StrEnum):
+    """What registering a definition does."""
+
+    CREATED = "created"
+    EVOLVED = "evolved"
+    AMENDED = "amended"  # same schema; only sort order, time column or retention differ
+    UNCHANGED = "unchanged"
+
+
+def plan_registration(active: ActiveViewSet | None, wanted: ViewSet) -> Change:
+    """What registering would do, or the reason why it may not."""
+    if active is None:
+        return Change.CREATED
+    now = active.view_set
+    if wanted.version < now.version:
+        raise Outdated(
+            f"view set {wanted.name} is active in version {now.version}, "
+            f"this program declares version {wanted.version}",
+            hint="update this program",
+        )
+    if wanted.version > now.version:
+        return Change.EVOLVED
+    if wanted.schema_hash != active.schema_hash:
+        raise BadInput(
+            f"the schema of view set {wanted.name} differs from its active version {now.version}",
+            hint=f"declare it as version {now.version + 1}",
+        )
+    return Change.UNCHANGED if wanted == now else Change.AMENDED
+
+
+class Registry:
+    """The view sets of one lake."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+
+    def register(self, view_set: ViewSet) -> Change:
+        """Make this definition the active one; a no-op if it is already."""
+        with self._catalog.read() as connection:
+            if plan_registration(view_sets.find(connection, view_set.name), view_set) is (
+                Change.UNCHANGED
+            ):
+                return Change.UNCHANGED
+        with self._catalog.write() as transaction:
+            active = view_sets.find(transaction.connection, view_set.name)
+            change = plan_registration(active, view_set)
+            if change is not Change.UNCHANGED:
+                view_sets.activate(transaction.connection, view_set, transaction.tick)
+                detail = {"version": view_set.version, "schema_hash": view_set.schema_hash.hex()}
+                entry = journal.Entry(f"view set {change}", view_set=view_set.name, detail=detail)
+                journal.append(transaction, [entry])
+            return change
+
+    def remove(self, name: str) -> None:
+        """Forget a definition. Its partitions stay until retired, and are incompatible from now."""
+        with self._catalog.write() as transaction:
+            view_sets.get(transaction.connection, name)
+            view_sets.remove(transaction.connection, name)
+            journal.append(transaction, [journal.Entry("view set removed", view_set=name)])
+
+    def list_view_sets(self) -> list[ActiveViewSet]:
+        """Every registered view set, by name."""
+        with self._catalog.read() as connection:
+            return view_sets.list_active(connection)
+
+    def get(self, name: str) -> ActiveViewSet:
+        """The active definition of one view set."""
+        with self._catalog.read() as connection:
+            return view_sets.get(connection, name)
