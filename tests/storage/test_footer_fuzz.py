@@ -1,7 +1,8 @@
 """Whatever bytes a catalog holds for a footer, the answer is a footer or ``DamagedFooter``.
 
-Also a program: ``python test_footer_fuzz.py SEED SECONDS [CASE]`` fuzzes in a process of its own,
-with little memory and a watchdog per case, and reports in JSON; with CASE it repeats that one.
+Also a program: ``python -m tests.storage.test_footer_fuzz SEED SECONDS [CASE]`` fuzzes in a process
+of its own, with little memory and a watchdog per case, and reports in JSON; with CASE it repeats
+that one.
 """
 
 from __future__ import annotations
@@ -28,7 +29,10 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from test_footer import (
+
+from lakebed.errors import DamagedFooter
+from lakebed.storage import footer
+from tests.storage.test_footer import (
     BINARY,
     BYTE,
     DOUBLE,
@@ -56,10 +60,7 @@ from test_footer import (
     zigzag,
 )
 
-from lakebed.errors import DamagedFooter
-from lakebed.storage import footer
-
-CAMPAIGN = os.environ.get("LAKEBED_CAMPAIGN") == "1"
+CAMPAIGN = bool(os.environ.get("LAKEBED_CAMPAIGN"))
 EFFORT = 10 if CAMPAIGN else 1
 CASE_SECONDS = 10
 MEMORY_BYTES = 2 << 30
@@ -266,7 +267,7 @@ HOSTILE = {
     "a huge list of bools": (unknown(LIST, b"\xf1" + varint(HUGE)), "claims 2147483648 elements"),
     "a huge set": (unknown(SET, b"\xf8" + varint(HUGE)), "claims 2147483648 elements"),
     "a huge map": (unknown(MAP, varint(HUGE) + b"\x88"), "claims 2147483648 elements"),
-    "a list of too many doubles": (unknown(LIST, b"\x47" + bytes(24)), "claims 4 elements"),
+    "a list of doubles past the end": (unknown(LIST, b"\x47" + bytes(24)), "claims 4 elements"),
     "a list of nothings": (unknown(LIST, b"\x20"), "unknown type 0"),
     "a map of nothings": (unknown(MAP, b"\x01\x00"), "unknown type 0"),
     "a varint of 11 bytes": (unknown(I64, b"\xff" * 10 + b"\x01"), "longer than 10 bytes"),
@@ -274,12 +275,13 @@ HOSTILE = {
     "a count of 11 bytes": (unknown(LIST, b"\xf5" + b"\xff" * 10 + b"\x01"), "longer than 10"),
     "an endless varint": (unknown(I64, b"\xff" * 100_000), "longer than 10 bytes"),
     "a string past the end": (unknown(BINARY, varint(100) + bytes(98)), "claims 100 bytes"),
-    "a list of too many uuids": (unknown(LIST, b"\x4d" + bytes(60)), "claims 4 elements"),
+    "a list of uuids past the end": (unknown(LIST, b"\x4d" + bytes(60)), "claims 4 elements"),
     "a uuid past the end": (unknown(UUID, bytes(14)), "end inside a value"),
     "a double past the end": (unknown(DOUBLE, bytes(6)), "end inside a value"),
     "an unknown type": (unknown(14, bytes(16)), "unknown type 14"),
     "a stop byte with a delta": (b"\x10", "field 8 at offset .* has type 0"),
     "a field id of 17 bits": (b"\x05" + varint(2**16) + b"\0", "does not fit 16 bits"),
+    "a negative id of 17 bits": (b"\x05" + varint(2**16 + 1) + b"\0", "does not fit 16 bits"),
     "deltas past 16 bits": (b"\xf1" * 2_200, "does not fit 16 bits"),
     "a field twice": (b"\x06" + zigzag(3) + zigzag(3), "FileMetaData repeats field 3"),
 }
@@ -317,6 +319,14 @@ def meta(fields: dict[int, Any], column: int) -> dict[int, Any]:
     return chunks(fields)[column][3][1]
 
 
+def root_only(fields: dict[int, Any]) -> None:
+    """One typed schema element, which is the root, and one chunk of that type."""
+    fields[2] = (LIST, (STRUCT, [{1: (I32, 2), 4: (BINARY, b"n")}]))
+    del fields[7]
+    for group in fields[4][1][1]:
+        del group[1][1][1][1:]
+
+
 DEEP = [{4: (BINARY, b"g"), 5: (I32, 1)}] * 101 + [{1: (I32, 1), 4: (BINARY, b"leaf")}]
 DAMAGE: dict[str, tuple[Callable[[dict[int, Any]], Any], str]] = {
     "no version": (lambda f: f.pop(1), "FileMetaData before offset .* lacks field 1"),
@@ -331,6 +341,9 @@ DAMAGE: dict[str, tuple[Callable[[dict[int, Any]], Any], str]] = {
     "a deep schema": (lambda f: retyped(f, 2, LIST, (STRUCT, DEEP)), "deeper than 100"),
     "a schema behind": (lambda f: f.update({2: f.pop(2)}), "no schema in front"),
     "a row count of another type": (lambda f: retyped(f, 3, I32, 3), "has type 5 instead of 6"),
+    "a row count of 65 bits": (lambda f: retyped(f, 3, I64, 2**63), "64 bits at .* overflows"),
+    "children of 33 bits": (lambda f: retyped(schema(f)[0], 5, I32, 2**32), "32 bits at .* over"),
+    "a leaf for a root": (root_only, "more columns than the schema"),
     "row groups of integers": (
         lambda f: retyped(f, 4, LIST, (I32, [1] * 5)),
         "holds elements of type 5 instead of 12",
@@ -345,6 +358,10 @@ DAMAGE: dict[str, tuple[Callable[[dict[int, Any]], Any], str]] = {
     "a long histogram": (
         lambda f: retyped(meta(f, 1)[16][1], 3, LIST, (I64, [1, 2, 3])),
         "column 1 .* size statistics",
+    ),
+    "a wrong repetition histogram": (
+        lambda f: retyped(meta(f, 3)[16][1], 2, LIST, (I64, [1])),
+        "column 3 .* size statistics",
     ),
     "sizes of fixed values": (
         lambda f: retyped(meta(f, 1), 16, STRUCT, {1: (I64, 1)}),
@@ -374,14 +391,16 @@ def test_footers_whose_parts_do_not_fit_together_are_refused(name: str) -> None:
 
 def test_no_mutated_footer_crashes_or_hangs_a_process(tmp_path: Path) -> None:
     seed = str(random.SystemRandom().getrandbits(32)) if CAMPAIGN else "1"
-    seconds = 5 * EFFORT
+    seconds = 4 * EFFORT
     sys.stdout.write(f"fuzzing footers with seed {seed} for {seconds} s\n")
     progress = tmp_path / "case"
     progress.write_bytes(bytes(8))
-    repeat = f"python {Path(__file__).name} {seed} {seconds}"
+    program = ["-m", "tests.storage.test_footer_fuzz", seed, str(seconds)]
+    repeat = f"python {' '.join(program)}"
     try:
         done = subprocess.run(
-            [sys.executable, "-W", "error", __file__, seed, str(seconds)],
+            [sys.executable, "-W", "error", *program],
+            cwd=Path(__file__).parents[2],
             env=os.environ | {"FUZZ_PROGRESS": str(progress)},
             capture_output=True,
             text=True,
