@@ -4,6 +4,7 @@ refusal of catalogs that are newer than the program. Killing it is proven in `te
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Callable
 from typing import Any
@@ -85,8 +86,9 @@ def test_a_newer_catalog_is_refused(new_lake: Callable[..., Any]) -> None:
         transaction.connection.execute(sa.text("UPDATE alembic_version SET version_num = '9999'"))
     with pytest.raises(Outdated, match="9999"):
         open_lake(lake.catalog.url)
-    with pytest.raises(Outdated, match="9999"):
-        connect(lake.catalog.url).migrate()
+    with contextlib.closing(connect(lake.catalog.url)) as catalog:
+        with pytest.raises(Outdated, match="9999"):
+            catalog.migrate()
 
 
 def test_an_older_catalog_is_refused_until_migrated(new_catalog: Callable[..., str]) -> None:

@@ -80,7 +80,8 @@ def walk(data: bytes, shape: Shape, visit: Visitor) -> int:
 
     ``visit`` gets the watched fields of every struct that watches any, inner structs first. Raises
     ``ThriftError`` when the bytes end early, nest deeper than ``MAX_DEPTH``, claim more
-    elements than bytes remain, or when a known field repeats, lacks or has another type.
+    elements than bytes remain, or when a known field repeats, has another type, or is required and
+    missing.
     """
     try:
         return _walk_struct(data, 0, shape, visit, 1)

@@ -1,0 +1,63 @@
+"""`python -m benchmarks`: print the environment, run the benchmarks that were named, or all."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+from benchmarks import commit, environment, find, footers, sweep, writers
+from benchmarks.harness import Places, postgres_server, table
+
+BENCHMARKS = {
+    "commit": commit,
+    "writers": writers,
+    "find": find,
+    "footers": footers,
+    "sweep": sweep,
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(BENCHMARKS))
+    parser.add_argument("--quick", action="store_true", help="a small size, to see that it runs")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there as well")
+    options = parser.parse_args()
+    unknown = [name for name in options.names if name not in BENCHMARKS]
+    if unknown:
+        parser.error(f"no benchmark is called {unknown[0]!r}; there are {', '.join(BENCHMARKS)}")
+
+    with tempfile.TemporaryDirectory(prefix="lakebed-bench-") as temporary:
+        folder = Path(temporary)
+        with postgres_server(folder / "postgres") as server_url:
+            where = environment.describe(folder, server_url)
+            for name, value in where.items():
+                print(f"{name:16} {value}")
+            measured = {}
+            for name in options.names or BENCHMARKS:
+                measured[name] = _run(name, Places(folder / name, server_url, options.quick))
+    if options.json:
+        report = {"environment": where, "quick": options.quick, "benchmarks": measured}
+        options.json.write_text(json.dumps(report, indent=2) + "\n")
+
+
+def _run(name: str, places: Places) -> list[dict[str, object]]:
+    module = BENCHMARKS[name]
+    print(f"\n## {name}: {module.TITLE}\n", flush=True)
+    before = time.perf_counter()
+    try:
+        results = module.run(places)
+    finally:
+        places.clear()
+    print(table(results), flush=True)
+    print(f"{name} took {time.perf_counter() - before:.0f} s", file=sys.stderr, flush=True)
+    return [asdict(result) for result in results]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,97 @@
+"""How long the catalog takes to find the partitions with events in some hour, when it holds a
+million of them. A few span a month, so that no bound on a partition's length helps.
+"""
+
+from __future__ import annotations
+
+import random
+import statistics
+from dataclasses import dataclass
+
+from benchmarks import bulk_load
+from benchmarks.harness import (
+    CATALOG_NAMES,
+    CATALOGS,
+    EPOCH,
+    MINUTE,
+    READINGS,
+    Places,
+    Result,
+    median_ms,
+    percentile_ms,
+    stopwatch,
+)
+from lakebed.catalog import partitions
+from lakebed.catalog.catalog import Catalog
+from lakebed.catalog.partitions import Search
+from lakebed.model.time import TimeRange
+
+TITLE = "Finding the partitions of a random hour of events among 1,000,000"
+_HOUR = 60 * MINUTE
+_MOST_MS = 10
+
+
+@dataclass(slots=True)
+class Case:
+    """One loaded catalog and what its queries took."""
+
+    name: str
+    catalog: Catalog
+    partitions: int
+    instances: int
+    seconds: list[float]
+    found: list[int]
+
+    def query(self, rng: random.Random) -> None:
+        minutes = self.partitions // self.instances
+        begin = EPOCH + rng.randrange(max(1, minutes - 60)) * MINUTE
+        instance = None
+        if self.instances > 1:
+            instance = rng.choice(bulk_load.instance_names(self.instances))
+        wanted = Search(
+            view_sets=[(READINGS.name, [READINGS.schema_hash])],
+            instance=instance,
+            events=TimeRange(begin, begin + _HOUR),
+        )
+        self.seconds.append(stopwatch(lambda: self._search(wanted)))
+
+    def _search(self, wanted: Search) -> None:
+        with self.catalog.read() as connection:
+            self.found.append(len(partitions.search(connection, wanted)))
+
+
+def run(places: Places) -> list[Result]:
+    count, queries = (20_000, 50) if places.quick else (1_000_000, 1000)
+    cases = [
+        _load(places, catalog, count, instances)
+        for instances in (1, min(1000, count // 100))
+        for catalog in CATALOGS
+    ]
+    rng = random.Random(count)
+    for _ in range(queries):  # catalogs take turns, so that noise hits both alike
+        for case in cases:
+            case.query(rng)
+    for case in cases:
+        case.catalog.close()
+    return [_result(case) for case in cases]
+
+
+def _load(places: Places, catalog: str, count: int, instances: int) -> Case:
+    lake = places.new_lake(catalog)
+    lake.views.register(READINGS)
+    bulk_load.load(lake.catalog, count, instances)
+    what = "one instance" if instances == 1 else f"one of {instances:,} instances"
+    return Case(f"{CATALOG_NAMES[catalog]}, {what}", lake.catalog, count, instances, [], [])
+
+
+def _result(case: Case) -> Result:
+    p99 = percentile_ms(case.seconds, 99)
+    figures = {
+        "partitions": case.partitions,
+        "queries": len(case.seconds),
+        "found": round(statistics.median(case.found)),
+        "median ms": median_ms(case.seconds),
+        "p95 ms": percentile_ms(case.seconds, 95),
+        "p99 ms": p99,
+    }
+    return Result(case.name, figures, f"p99 at most {_MOST_MS} ms", p99 <= _MOST_MS)

@@ -1,0 +1,64 @@
+"""Killed at any step, an operation leaves the lake as it was or as it should become: it opens, `check`
+is clean, nothing acknowledged is lost, and the operation can be repeated.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import CAMPAIGN
+
+POINTS = Path(__file__).with_name("kill_points.json")
+"""How often each kind of step occurs in an undisturbed run. Made by the tests themselves when run with
+LAKEBED_RECORD=1; afterwards no step may disappear, or it would no longer be killed at."""
+
+RECORD = bool(os.environ.get("LAKEBED_RECORD"))
+SCENARIOS = ("publish", "replace", "retire", "restore", "sweep", "migrate")
+_MEMORY = Path("/dev/shm")
+
+
+@pytest.fixture
+def quick_folder() -> Iterator[Path]:
+    """A folder in memory if there is one: a killed process leaves the same files there."""
+    folder = Path(tempfile.mkdtemp(dir=_MEMORY if _MEMORY.is_dir() else None))
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_killed_at_every_step(
+    scenario: str, dialect: str, quick_folder: Path, request: pytest.FixtureRequest
+) -> None:
+    # A migration has many statements in few transactions; the campaign kills at each of them.
+    step = 6 if scenario == "migrate" and not CAMPAIGN else 1
+    command = [sys.executable, "-m", "tests.proof.killing", scenario, dialect]
+    command += [str(quick_folder), str(step)]
+    if dialect == "postgresql":
+        command.append(request.getfixturevalue("postgres_url"))
+    done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2])
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    sys.stdout.write(f"{report['points']} kill points of {len(report['events'])}\n")
+    assert report["failures"] == []
+    assert report["changed"] == (scenario != "sweep"), "the operation did nothing to be killed at"
+    _compare_points(f"{scenario} {dialect}", Counter(report["events"]))
+
+
+def _compare_points(name: str, found: Counter[str]) -> None:
+    known = json.loads(POINTS.read_text()) if POINTS.exists() else {}
+    if RECORD:
+        known[name] = dict(sorted(found.items()))
+        POINTS.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n")
+        return
+    missing = Counter(known[name]) - found
+    assert not missing, f"steps that were killed at have disappeared: {dict(missing)}"
