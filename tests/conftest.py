@@ -45,7 +45,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def postgres_url() -> Iterator[str]:
     """A server that everybody shares: yours, or one from a wheel, started once per run."""
     run = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
-    with servers.postgres(Path(tempfile.gettempdir()) / f"lakebed-postgres-{run}") as url:
+    with servers.postgres(servers.quick_folder() / f"lakebed-postgres-{run}") as url:
         yield url
 
 
@@ -104,7 +104,9 @@ def new_catalog(dialect: str, tmp_path: Path, request: pytest.FixtureRequest) ->
         if dialect == "postgresql":
             server = request.getfixturevalue("postgres_url")
             template = "template0" if blank else request.getfixturevalue("migrated_postgres")
-            return servers.new_database(server, template)
+            url = servers.new_database(server, template)
+            request.addfinalizer(lambda: servers.drop_database(url))
+            return url
         file = Path(tempfile.mkdtemp(dir=tmp_path)) / "catalog.sqlite3"
         if blank:
             file.touch()

@@ -10,7 +10,7 @@
     │   └── UnknownObject
     ├── Conflict            nothing happened; look again, plan again, repeat   exit 4
     │   ├── Overlap         a live or held partition already covers the range
-    │   ├── StalePlan       what the step read or reserved has changed since
+    │   ├── StalePlan       what the step read has changed since
     │   ├── Ambiguous       several partitions match; the candidates are named
     │   ├── LeaseLost       somebody took this process for dead
     │   └── Outdated        a newer program owns this view set or catalog
@@ -82,7 +82,7 @@ class Overlap(Conflict):
 
 
 class StalePlan(Conflict):
-    """What the step read or reserved has changed since."""
+    """What the step read has changed since."""
 
 
 class Ambiguous(Conflict):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
+import tempfile
 import uuid
 import warnings
 from collections.abc import Iterator
@@ -12,6 +14,8 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
+_MEMORY = Path("/dev/shm")
+_ENOUGH_BYTES = 4 << 30
 STRICT = bool(os.environ.get("LAKEBED_TEST_STRICT"))
 
 
@@ -63,12 +67,25 @@ def _relax(server_url: str) -> None:
 
 
 def new_database(server_url: str, template: str = "template0") -> str:
-    """The URL of a new database: empty, or a copy of another one. It goes with the server (dropping
-    it would cost a checkpoint)."""
+    """The URL of a new database: empty, or a copy of another one."""
     name = f"lakebed_{uuid.uuid4().hex}"
     with _admin(server_url).connect() as connection:
-        connection.exec_driver_sql(f"CREATE DATABASE {name} TEMPLATE {template}")
+        connection.exec_driver_sql(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY FILE_COPY")
     return sa.make_url(server_url).set(database=name).render_as_string(hide_password=False)
+
+
+def drop_database(url: str) -> None:
+    """Drop a database that `new_database` made."""
+    server = sa.make_url(url)
+    with _admin(server.set(database="postgres").render_as_string(False)).connect() as connection:
+        connection.exec_driver_sql(f"DROP DATABASE {server.database} WITH (FORCE)")
+
+
+def quick_folder() -> Path:
+    """Where files that no test cuts the power of are quickest: in memory, if there is enough."""
+    if _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > _ENOUGH_BYTES:
+        return _MEMORY
+    return Path(tempfile.gettempdir())
 
 
 @contextlib.contextmanager

@@ -143,6 +143,11 @@ class Places:
 
         return Place(_in_child(copy_database), folder)
 
+    def remove(self, place: Place) -> None:
+        shutil.rmtree(place.folder)
+        if self._dialect == "postgresql":
+            _in_child(lambda: servers.drop_database(place.catalog))
+
     def store_url(self, place: Place) -> str | None:
         return f"file://{place.folder}/store" if self._dialect == "postgresql" else None
 
@@ -249,6 +254,12 @@ def _sweep_to_the_end(lake: Lake) -> list[str]:
     return problems
 
 
+def choose_points(events: list[str], step: int) -> list[int]:
+    """Every ``step``-th point, and in any case the first of each kind."""
+    first_of_kind = {events.index(event) + 1 for event in set(events)}
+    return sorted(first_of_kind | set(range(1, len(events) + 1, step)))
+
+
 def run_scenario(name: str, places: Places, step: int) -> dict[str, Any]:
     """Kill at every ``step``-th point of an operation; the report that the test judges."""
     scenario = SCENARIOS[name]
@@ -276,7 +287,7 @@ def run_scenario(name: str, places: Places, step: int) -> dict[str, Any]:
 
     before, after, events = _in_child(undisturbed)
     failures = []
-    points = list(range(1, len(events) + 1, step))
+    points = choose_points(events, step)
     for point in points:
         place = places.copy(base)
 
@@ -293,7 +304,7 @@ def run_scenario(name: str, places: Places, step: int) -> dict[str, Any]:
         problems += _in_child(lambda place=place: _judge(place, scenario, before, after))
         if problems:
             failures.append({"point": point, "event": events[point - 1], "problems": problems})
-        shutil.rmtree(place.folder)
+        places.remove(place)
     return {
         "events": events,
         "points": len(points),
@@ -351,7 +362,7 @@ def run_migration(places: Places, step: int) -> dict[str, Any]:
     places_copy = places.copy(base)
     events = _in_child(record)
     failures = []
-    points = list(range(1, len(events) + 1, step))
+    points = choose_points(events, step)
     for point in points:
         place = places.copy(base)
         ending = _in_child(lambda place=place, point=point: finish(place, Killer(point)))
@@ -359,6 +370,7 @@ def run_migration(places: Places, step: int) -> dict[str, Any]:
         problems += _in_child(lambda place=place: judge(place))
         if problems:
             failures.append({"point": point, "event": events[point - 1], "problems": problems})
+        places.remove(place)
     return {"events": events, "points": len(points), "changed": True, "failures": failures}
 
 

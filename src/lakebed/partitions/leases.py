@@ -57,6 +57,12 @@ class LeaseKeeper:
                 self._start()
             return self._writer
 
+    def forget_writer(self, lease_id: str) -> None:
+        """Somebody ended this lease; the next writer takes a new one."""
+        with self._lock:
+            if self._writer == lease_id:
+                self._writer = None
+
     def _insert(
         self,
         connection: Connection,
@@ -81,6 +87,7 @@ class LeaseKeeper:
         if self._catalog.read_only:
             return self._pin_without_lease(as_of)
         with self._lock:
+            self._notice_loss()
             if as_of is not None or self._reader is None:
                 with self._catalog.write() as transaction:
                     oldest = transaction.tick if as_of is None else as_of
@@ -129,11 +136,15 @@ class LeaseKeeper:
         if not pin.leased:
             return True
         with self._lock:
-            if not pin.lost and self._reader is not None:
-                with self._catalog.read() as connection:
-                    if leases.find(connection, self._reader[0]) is None:
-                        self._lose_reader()
+            self._notice_loss()
             return pin.lost
+
+    def _notice_loss(self) -> None:
+        """A lease that an observer has ended must not be built on: it protects nothing."""
+        if self._reader is not None:
+            with self._catalog.read() as connection:
+                if leases.find(connection, self._reader[0]) is None:
+                    self._lose_reader()
 
     def _lose_reader(self) -> None:
         self._reader = None

@@ -56,6 +56,12 @@ class NamePool:
             files.insert_many(transaction.connection, reserved)
         self._unused[key].extend(paths)
 
+    def forget(self) -> None:
+        """The lease was lost, and every reservation with it."""
+        with self._lock:
+            self._unused.clear()
+            self._keeper.forget_writer(self._lease)
+
     def close(self) -> None:
         """Give back the names that were never used."""
         with self._lock:

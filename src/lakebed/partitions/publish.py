@@ -13,7 +13,7 @@ from lakebed.catalog import clock, files, footers, journal, lakes, partitions, v
 from lakebed.catalog.catalog import Catalog, Connection, Transaction
 from lakebed.catalog.files import TemporaryFile
 from lakebed.catalog.footers import StoredFooter
-from lakebed.errors import BadInput, Conflict, Outdated, Overlap, StalePlan
+from lakebed.errors import BadInput, Conflict, LeaseLost, Outdated, Overlap, StalePlan
 from lakebed.model.partition import NO_SOURCE, FileState, Identity, Partition
 from lakebed.model.time import Instant, TimeRange, covers, format_instant
 from lakebed.model.view_set import GLOBAL, ViewSet, check_instance
@@ -148,6 +148,24 @@ class Publisher:
             None if each.rows is None else parquet.conform(each.rows, each.view_set) for each in new
         ]
         self._refuse_early(new, read_at)
+        try:
+            lease, written = self._write(new, tables)
+            return self.publish_written(
+                written, lease=lease, replaces=replaces, read_at=read_at, reason=reason
+            )
+        except LeaseLost:
+            # This process was slow and taken for dead: its names are lost, so start over with new
+            # ones. What was written under the old ones is deleted by the sweep that claimed them.
+            self._names.forget()
+            lease, written = self._write(new, tables)
+            return self.publish_written(
+                written, lease=lease, replaces=replaces, read_at=read_at, reason=reason
+            )
+
+    def _write(
+        self, new: Sequence[NewPartition], tables: Sequence[pa.Table | None]
+    ) -> tuple[str, list[WrittenPartition]]:
+        """Write every file under a reserved name; nobody sees them yet."""
         lease, paths = self._reserve(new)
         written = []
         for each, table in zip(new, tables, strict=True):
@@ -159,9 +177,7 @@ class Publisher:
                     each.view_set, each.insert_range, each.instance, each.source_hash, file
                 )
             )
-        return self.publish_written(
-            written, lease=lease, replaces=replaces, read_at=read_at, reason=reason
-        )
+        return lease, written
 
     def _refuse_early(self, new: Sequence[NewPartition], read_at: int | None) -> None:
         """Find out before any file is written what the transaction would refuse."""
@@ -226,7 +242,7 @@ def _publish(
     made = [each.file for each in written if each.file is not None]
     paths = [file.path for file in made]
     if paths and files.take(connection, paths, [FileState.STAGED], lease) != len(paths):
-        raise StalePlan(
+        raise LeaseLost(
             "a reservation was lost, because this process seemed dead", hint="publish again"
         )
     retire_rows(

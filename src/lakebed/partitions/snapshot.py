@@ -65,8 +65,7 @@ class Snapshot:
 
     def read(self, partition: Partition, columns: list[str] | None = None) -> pa.Table:
         """The rows of one of this snapshot's partitions."""
-        if self._closed or self._pin.lost:
-            raise self._expired()
+        self._require_held()
         if partition.file_path is None:
             schema = self._definitions[partition.view_set].schema
             return schema.empty_table().select(columns or schema.names)
@@ -86,11 +85,16 @@ class Snapshot:
 
         if view_set not in self._definitions:
             raise UnknownViewSet(f"this snapshot does not include view set {view_set!r}")
+        self._require_held()
         schema = self._definitions[view_set].schema
         if columns is not None:
             schema = pa.schema([schema.field(name) for name in columns])
         parts = [self.read(each, columns) for each in self.partitions if each.view_set == view_set]
         return pa.concat_tables([schema.empty_table(), *(part.cast(schema) for part in parts)])
+
+    def _require_held(self) -> None:
+        if self._closed or self._pin.lost:
+            raise self._expired()
 
     def _expired(self) -> SnapshotExpired:
         why = "was closed" if self._closed else "outlived its lease, its files may be gone"

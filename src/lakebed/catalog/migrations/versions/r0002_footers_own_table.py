@@ -14,7 +14,7 @@ revision = "0002"
 down_revision = "0001"
 
 _LEFT = sa.text(
-    "SELECT file_path, file_size, file_metadata, partition_format_version, updated "
+    "SELECT file_path, file_size, file_metadata, updated "
     "FROM lakehouse_partitions AS p "
     "WHERE file_path IS NOT NULL AND file_metadata IS NOT NULL AND NOT EXISTS "
     "(SELECT 1 FROM partition_metadata AS m WHERE m.file_path = p.file_path) "
@@ -60,7 +60,8 @@ def move_batch(connection: sa.Connection, limit: int) -> int:
                     "file_path": row.file_path,
                     "file_size": row.file_size,
                     "metadata": bytes(row.file_metadata),
-                    "partition_format_version": row.partition_format_version,
+                    # Written by another system, whatever it says: readers must not trust them.
+                    "partition_format_version": 1,
                     "insert_time": row.updated,
                     "digest": hashlib.sha256(row.file_metadata).digest(),
                 }
