@@ -1,0 +1,201 @@
+"""Retiring, in every way, and restoring; on both catalogs."""
+
+from __future__ import annotations
+
+import pytest
+import sqlalchemy as sa
+
+from lakebed.catalog import journal
+from lakebed.errors import Ambiguous, BadInput, Conflict, Overlap, Refused, UnknownPartition
+from lakebed.lake import Lake
+from lakebed.model.partition import hash_sources
+from tests.conftest import NewLake
+from tests.parts.data import HOUR, T0, numbers_in, publish_hour, readings, rows
+
+
+@pytest.fixture
+def lake(new_lake: NewLake) -> Lake:
+    lake = new_lake()
+    lake.views.register(readings())
+    return lake
+
+
+def _twins(lake: Lake) -> tuple[object, object]:
+    old = publish_hour(lake, 0)
+    lake.views.register(readings(2))
+    return old, publish_hour(lake, 0, version=2)
+
+
+def test_four_fields_are_enough_for_a_unique_match(lake: Lake) -> None:
+    publish_hour(lake, 0)
+    outcome = lake.retirement.retire_partition_by_metadata("readings", "global", T0, T0 + HOUR)
+    assert outcome.message.startswith("SUCCESS: Retired partition readings/global [2026-01-01")
+    assert lake.partitions.list_partitions() == []
+
+
+def test_four_fields_never_hit_a_twin(lake: Lake) -> None:
+    """Upstream's bug: retiring by four fields deleted the live twin and leaked a file."""
+    old, new = _twins(lake)
+    with pytest.raises(Ambiguous) as refused:
+        lake.retirement.retire_partition_by_metadata("readings", "global", T0, T0 + HOUR)
+    for twin in (old, new):
+        assert twin.schema_hash.hex() in str(refused.value)  # type: ignore[attr-defined]
+    assert lake.partitions.list_partitions() in ([old, new], [new, old])
+    lake.retirement.retire_partition_by_metadata(
+        "readings",
+        "global",
+        T0,
+        T0 + HOUR,
+        old.schema_hash,  # type: ignore[attr-defined]
+    )
+    assert lake.partitions.list_partitions() == [new]
+
+
+def test_an_empty_outdated_partition_is_listed_and_retired(lake: Lake) -> None:
+    """Upstream's bug: retirement went by file path, so empty ones could never be retired."""
+    empty = publish_hour(lake, 0, 0)
+    lake.views.register(readings(2))
+    [listed] = lake.retirement.list_incompatible_partitions()
+    assert listed.partition == empty
+    assert listed.can_be_rebuilt, "there is nothing to lose"
+    [summary] = lake.retirement.retire_incompatible_partitions()
+    assert (summary.partitions_retired, summary.partitions_failed) == (1, 0)
+    assert "Retired empty partition" in summary.messages[0]
+    assert lake.partitions.list_partitions() == []
+
+
+def test_retiring_what_is_not_there_is_an_error(lake: Lake) -> None:
+    publish_hour(lake, 0)
+    retire = lake.retirement.retire_partition_by_metadata
+    for call in (
+        lambda: retire("readings", "global", T0, T0 + 2 * HOUR),
+        lambda: retire("readings", "other", T0, T0 + HOUR),
+        lambda: retire("readings", "global", T0, T0 + HOUR, b"wrong"),
+        lambda: lake.retirement.retire_partition_by_file("partitions/x"),
+    ):
+        with pytest.raises(UnknownPartition):
+            call()
+    with pytest.raises(BadInput, match="not a path inside the lake"):
+        lake.retirement.retire_partition_by_file("../x")
+    assert len(lake.partitions.list_partitions()) == 1
+
+
+def test_by_file_works_and_warns(lake: Lake) -> None:
+    partition = publish_hour(lake, 0)
+    with pytest.warns(DeprecationWarning, match="deprecated"):
+        lake.retirement.retire_partition_by_file(partition.file_path or "")
+    assert lake.partitions.list_partitions() == []
+
+
+def test_a_range_retires_what_it_contains_and_lists_what_straddles(lake: Lake) -> None:
+    inside, straddling = publish_hour(lake, 1), publish_hour(lake, 3)
+    plan = lake.retirement.plan_by_range("readings", T0 + HOUR, T0 + 3 * HOUR + HOUR // 2)
+    assert plan.partitions == (inside,)
+    assert plan.straddling == (straddling,)
+    lake.retirement.carry_out(plan)
+    assert lake.partitions.list_partitions() == [straddling]
+
+
+def test_a_plan_that_is_out_of_date_does_nothing(lake: Lake) -> None:
+    publish_hour(lake, 0)
+    other = publish_hour(lake, 1)
+    plan = lake.retirement.plan_by_range("readings", T0, T0 + 2 * HOUR)
+    lake.retirement.retire_partition_by_metadata("readings", "global", T0, T0 + HOUR)
+    with pytest.raises(Conflict):
+        lake.retirement.carry_out(plan)
+    assert lake.partitions.list_partitions() == [other]
+
+
+def test_the_breaker_wants_a_name_for_an_implausible_share(lake: Lake) -> None:
+    for hour in range(12):
+        publish_hour(lake, hour, 0)
+    retire = lake.retirement.retire_partitions
+    with pytest.raises(Refused, match="most of view set readings") as refused:
+        retire("readings", T0, T0 + 12 * HOUR)
+    assert "--confirm readings" in str(refused.value.hint)
+    lake.views.register(readings(2))
+    with pytest.raises(Refused):
+        lake.retirement.retire_incompatible_partitions()
+    assert len(lake.partitions.list_partitions()) == 12
+    assert len(retire("readings", T0, T0 + 12 * HOUR, confirmed=["readings"])) == 12
+
+
+def test_what_cannot_be_rebuilt_needs_a_word(lake: Lake) -> None:
+    lost = publish_hour(lake, 0)
+    kept_blocks = lake.partitions.publish(
+        "readings", T0 + HOUR, T0 + 2 * HOUR, rows(2, 1), source_hash=hash_sources(["block"])
+    )
+    with lake.catalog.write() as transaction:
+        transaction.connection.execute(
+            sa.text(
+                "INSERT INTO blocks VALUES ('block', 's', 'p', :time, NULL, NULL, 2, 'otlp', "
+                ":digest, 'segment', 0, 0)"
+            ),
+            {"time": T0 + HOUR, "digest": b"d"},
+        )
+    lake.views.register(readings(2))
+    listed = {
+        each.partition.partition_id: each.can_be_rebuilt
+        for each in lake.retirement.list_incompatible_partitions()
+    }
+    assert listed == {lost.partition_id: False, kept_blocks.partition_id: True}
+    [summary] = lake.retirement.retire_incompatible_partitions()
+    assert (summary.partitions_retired, summary.partitions_failed) == (1, 1)
+    assert any(message.startswith("ERROR: cannot be rebuilt") for message in summary.messages)
+    assert lake.partitions.list_partitions() == [lost]
+    [summary] = lake.retirement.retire_incompatible_partitions(allow_loss=True)
+    assert summary.storage_freed_bytes == lost.file_size
+
+
+def test_partitions_of_a_removed_view_set_are_listed_and_retired(lake: Lake) -> None:
+    publish_hour(lake, 0)
+    lake.views.remove("readings")
+    [listed] = lake.retirement.list_incompatible_partitions()
+    assert listed.current_hash is None
+    assert not listed.can_be_rebuilt
+    lake.retirement.retire_incompatible_partitions("readings", allow_loss=True)
+    assert lake.partitions.list_partitions() == []
+
+
+def test_restoring_brings_back_the_same_file_as_a_new_row(lake: Lake) -> None:
+    old, empty = publish_hour(lake, 0), publish_hour(lake, 1, 0)
+    before = numbers_in(lake)
+    lake.retirement.retire_partitions("readings", T0, T0 + 2 * HOUR)
+    restored = [lake.retirement.restore(each.partition_id) for each in (old, empty)]
+    assert numbers_in(lake) == before
+    assert restored[0].file_path == old.file_path
+    assert restored[0].partition_id != old.partition_id
+    assert [each.is_empty for each in restored] == [False, True]
+    assert lake.checker.run().findings == []
+    with pytest.raises(Conflict, match="restored already"):
+        lake.retirement.restore(old.partition_id)
+    with pytest.raises(Conflict, match="is live"):
+        lake.retirement.restore(restored[0].partition_id)
+    with pytest.raises(UnknownPartition):
+        lake.retirement.restore("no such id")
+
+
+def test_restoring_over_something_live_is_refused(lake: Lake) -> None:
+    old = publish_hour(lake, 0)
+    new = publish_hour(lake, 0, replaces=[old])
+    with pytest.raises(Overlap):
+        lake.retirement.restore(old.partition_id)
+    assert lake.partitions.list_partitions() == [new]
+    assert lake.checker.run().findings == []
+
+
+def test_everything_is_in_the_journal(lake: Lake) -> None:
+    old = publish_hour(lake, 0, reason="first")
+    publish_hour(lake, 0, replaces=[old], reason="better")
+    lake.retirement.retire_partitions("readings", T0, T0 + HOUR)
+    with lake.catalog.read() as connection:
+        entries = journal.list_entries(connection)
+    found = [(each.operation, each.reason) for each in entries if each.partition_id]
+    assert found == [
+        ("retire", f"retired by range {old.insert_range}"),
+        ("publish", "better"),
+        ("replace", "better"),
+        ("publish", "first"),
+    ]
+    assert all(each.actor == lake.catalog.actor and each.tick for each in entries)
+    assert entries[-1].operation == "view set created"
