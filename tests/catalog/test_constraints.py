@@ -253,7 +253,7 @@ def test_a_reservation_belongs_to_a_lease_and_quarantine_never_expires(catalog: 
 
 
 def test_one_builder_at_a_time(catalog: Catalog) -> None:
-    insert = "INSERT INTO leases VALUES (:id, 'builder', 'me', 'v', NULL, 0, 1, 0)"
+    insert = "INSERT INTO leases VALUES (:id, 'builder', 'me', 'v', NULL, NULL, 0, 1, 0)"
     _run(catalog, insert, id="a")
     with pytest.raises(sa.exc.IntegrityError):
         _run(catalog, insert, id="b")

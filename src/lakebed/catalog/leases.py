@@ -34,6 +34,7 @@ class Lease:
     acquired_at: int
     view_set: str | None = None
     oldest_tick: int | None = None
+    pinned_at: int | None = None
 
 
 def insert(connection: sa.Connection, lease: Lease) -> None:
@@ -45,6 +46,7 @@ def insert(connection: sa.Connection, lease: Lease) -> None:
             holder=lease.holder,
             view_set_name=lease.view_set,
             oldest_tick=lease.oldest_tick,
+            pinned_at=lease.pinned_at,
             beats=lease.beats,
             ttl_us=lease.ttl_us,
             acquired_at=lease.acquired_at,
@@ -52,11 +54,12 @@ def insert(connection: sa.Connection, lease: Lease) -> None:
     )
 
 
-def renew(connection: sa.Connection, lease_id: str, oldest_tick: int | None = None) -> bool:
-    """One heartbeat, which may also let go of older ticks; False if the lease was taken away."""
+def renew(connection: sa.Connection, lease_id: str, reads: tuple[int, int] | None = None) -> bool:
+    """One heartbeat, which may also change what a reader uses: its oldest tick, and since when.
+    False if the lease was taken away."""
     values: dict[str, object] = {"beats": leases.c.beats + 1}
-    if oldest_tick is not None:
-        values["oldest_tick"] = oldest_tick
+    if reads is not None:
+        values["oldest_tick"], values["pinned_at"] = reads
     statement = sa.update(leases).where(leases.c.lease_id == lease_id).values(**values)
     return bool(connection.execute(statement).rowcount)
 
@@ -90,11 +93,11 @@ def remove(connection: sa.Connection, lease_id: str, beats: int | None = None) -
 
 
 def remove_overaged_readers(connection: sa.Connection, before: int) -> list[Lease]:
-    """Take away readers' leases whose oldest tick is too old; which ones."""
+    """Take away the leases of readers that have used a tick for too long; which ones."""
     overaged = [
         lease
         for lease in list_leases(connection)
-        if lease.oldest_tick is not None and lease.oldest_tick < before
+        if lease.pinned_at is not None and lease.pinned_at < before
     ]
     for lease in overaged:
         remove(connection, lease.lease_id)
@@ -117,4 +120,5 @@ def _read(row: sa.Row[tuple[object, ...]]) -> Lease:
         acquired_at=row.acquired_at,
         view_set=row.view_set_name,
         oldest_tick=row.oldest_tick,
+        pinned_at=row.pinned_at,
     )

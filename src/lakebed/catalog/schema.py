@@ -154,7 +154,9 @@ leases = _table(
     _text("kind", **REQUIRED),
     _text("holder", **REQUIRED),
     _text("view_set_name"),
+    # Of readers: the oldest tick they use, and when they began to use it.
     _big("oldest_tick"),
+    _big("pinned_at"),
     _big("beats", **REQUIRED),
     _big("ttl_us", **REQUIRED),
     _big("acquired_at", **REQUIRED),

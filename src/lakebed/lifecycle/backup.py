@@ -41,13 +41,11 @@ def copy_lake(
     with target.read() as connection:
         if not transfer.is_blank(connection):
             raise Conflict("the target's catalog is not empty", hint="choose an empty place")
-    with source.read() as connection:
-        horizon = clock.sweep_horizon(connection)
-    pin = keeper.pin(as_of=horizon)
+    pin = keeper.pin_all()
     done = CopyProgress()
     try:
         with source.read() as reading, target.write() as writing:
-            wanted = transfer.copy_rows(reading, writing.connection, horizon)
+            wanted = transfer.copy_rows(reading, writing.connection, pin.tick)
             done.tick = clock.now(reading)
         done.files_total = len(wanted)
         for path, size in wanted:

@@ -126,7 +126,7 @@ class Sweeper:
                 for lease in present
                 if lease not in dead
                 and lease.oldest_tick is not None
-                and lease.oldest_tick >= floor
+                and (lease.pinned_at or 0) >= floor
             ]
             protected_from = min(reading, default=now)
             retired = files.list_files(connection, [FileState.RETIRED])

@@ -9,9 +9,10 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from lakebed.catalog import clock, leases
-from lakebed.catalog.catalog import Catalog, Connection
+from lakebed.catalog.catalog import Catalog, Connection, Transaction
 from lakebed.catalog.leases import Lease, LeaseKind
 from lakebed.errors import Conflict, LakebedError, LeaseLost, SnapshotExpired
 from lakebed.model.time import format_instant
@@ -22,10 +23,20 @@ _log = logging.getLogger(__name__)
 class Pin:
     """A promise that files retired after ``tick`` stay, for as long as it is held and not lost."""
 
-    def __init__(self, tick: int, *, leased: bool) -> None:
+    def __init__(self, tick: int, since: int, *, leased: bool) -> None:
         self.tick = tick
+        self.since = since  # when it was taken: reads that last too long are ended
         self.leased = leased
         self.lost = False
+
+
+@dataclass(slots=True)
+class _Reader:
+    """The reader's lease as it stands in the catalog."""
+
+    lease_id: str
+    oldest_tick: int
+    pinned_at: int
 
 
 class LeaseKeeper:
@@ -39,7 +50,7 @@ class LeaseKeeper:
         self._ttl_us = ttl_us
         self._new_id = new_id
         self._lock = threading.RLock()
-        self._reader: tuple[str, int] | None = None  # lease id and its oldest tick in the catalog
+        self._reader: _Reader | None = None
         self._writer: str | None = None
         self._builders: set[str] = set()
         self._pins: set[Pin] = set()
@@ -72,59 +83,80 @@ class LeaseKeeper:
         view_set: str | None = None,
         oldest_tick: int | None = None,
     ) -> str:
+        pinned_at = None if oldest_tick is None else tick
         lease = Lease(
-            self._new_id(), kind, self._holder, 0, self._ttl_us, tick, view_set, oldest_tick
+            self._new_id(),
+            kind,
+            self._holder,
+            0,
+            self._ttl_us,
+            tick,
+            view_set,
+            oldest_tick,
+            pinned_at,
         )
         leases.insert(connection, lease)
         return lease.lease_id
 
     def pin(self, as_of: int | None = None) -> Pin:
-        """Protect what is live now, or what was live at a past tick, before it is looked up.
-
-        A past tick is pinned inside a transaction on the clock, so that a sweep either sees the
-        pin or has already moved the horizon past it.
-        """
+        """Protect what is live now, or what was live at a past tick, before it is looked up."""
         if self._catalog.read_only:
             return self._pin_without_lease(as_of)
+        if as_of is not None:
+            return self._pin_past(lambda horizon, now: _require_not_swept(as_of, horizon, now))
         with self._lock:
             self._notice_loss()
-            if as_of is not None or self._reader is None:
+            if self._reader is None:
                 with self._catalog.write() as transaction:
-                    oldest = transaction.tick if as_of is None else as_of
-                    if as_of is not None:
-                        _require_not_swept(
-                            as_of, clock.sweep_horizon(transaction.connection), transaction.tick
-                        )
-                    self._hold(transaction.connection, transaction.tick, oldest)
+                    reader = self._hold(transaction, transaction.tick)
+                self._reader = reader
                 self._start()
-            assert self._reader is not None  # noqa: S101
-            pin = Pin(self._reader[1] if as_of is None else as_of, leased=True)
-            self._pins.add(pin)
-            return pin
+            return self._add(Pin(self._reader.oldest_tick, self._reader.pinned_at, leased=True))
 
-    def _hold(self, connection: Connection, tick: int, oldest: int) -> None:
+    def pin_all(self) -> Pin:
+        """Protect everything that has not been swept yet; the pin's tick says from when on."""
+        return self._pin_past(lambda horizon, _now: horizon)
+
+    def _pin_past(self, choose: Callable[[int, int], int]) -> Pin:
+        """Pin a past tick inside a transaction on the clock, so that a sweep either sees the pin
+        or has already moved the horizon past it."""
+        with self._lock:
+            self._notice_loss()
+            with self._catalog.write() as transaction:
+                horizon = clock.sweep_horizon(transaction.connection)
+                tick = choose(horizon, transaction.tick)
+                reader = self._hold(transaction, tick)
+            self._reader = reader
+            self._start()
+            return self._add(Pin(tick, transaction.tick, leased=True))
+
+    def _add(self, pin: Pin) -> Pin:
+        self._pins.add(pin)
+        return pin
+
+    def _hold(self, transaction: Transaction, oldest: int) -> _Reader:
         """Make the reader's lease reach back to a tick."""
-        if self._reader is not None:
-            lease_id, current = self._reader
-            if leases.renew(connection, lease_id, min(oldest, current)):
-                self._reader = (lease_id, min(oldest, current))
-                return
+        connection, now = transaction.connection, self._reader
+        if now is not None:
+            reach = min(oldest, now.oldest_tick)
+            if leases.renew(connection, now.lease_id, (reach, now.pinned_at)):
+                return _Reader(now.lease_id, reach, now.pinned_at)
             self._lose_reader()
-        lease_id = self._insert(connection, LeaseKind.READER, tick, oldest_tick=oldest)
-        self._reader = (lease_id, oldest)
+        lease_id = self._insert(connection, LeaseKind.READER, transaction.tick, oldest_tick=oldest)
+        return _Reader(lease_id, oldest, transaction.tick)
 
     def _pin_without_lease(self, as_of: int | None) -> Pin:
         """On read-only media only the grace period protects a reader."""
         with self._catalog.read() as connection:
-            tick = clock.now(connection)
+            now = clock.now(connection)
             if as_of is not None:
-                _require_not_swept(as_of, clock.sweep_horizon(connection), tick)
-        return Pin(tick if as_of is None else as_of, leased=False)
+                _require_not_swept(as_of, clock.sweep_horizon(connection), now)
+        return Pin(now if as_of is None else as_of, now, leased=False)
 
     def raise_pin(self, pin: Pin, tick: int) -> None:
         """The snapshot behind this pin turned out to be at a later tick."""
         with self._lock:
-            pin.tick = tick
+            pin.tick = pin.since = tick
 
     def unpin(self, pin: Pin) -> None:
         """The snapshot behind this pin was closed."""
@@ -143,7 +175,7 @@ class LeaseKeeper:
         """A lease that an observer has ended must not be built on: it protects nothing."""
         if self._reader is not None:
             with self._catalog.read() as connection:
-                if leases.find(connection, self._reader[0]) is None:
+                if leases.find(connection, self._reader.lease_id) is None:
                     self._lose_reader()
 
     def _lose_reader(self) -> None:
@@ -190,7 +222,7 @@ class LeaseKeeper:
                 return
             with self._catalog.beat() as connection:
                 if self._reader is not None:
-                    self._beat_reader(connection, self._reader[0])
+                    self._beat_reader(connection, self._reader.lease_id)
                 if self._writer is not None and not leases.renew(connection, self._writer):
                     self._writer = None
                 for lease_id in list(self._builders):
@@ -203,8 +235,9 @@ class LeaseKeeper:
             self._reader = None
             return
         oldest = min(pin.tick for pin in self._pins)
-        if leases.renew(connection, lease_id, oldest):
-            self._reader = (lease_id, oldest)
+        since = min(pin.since for pin in self._pins)
+        if leases.renew(connection, lease_id, (oldest, since)):
+            self._reader = _Reader(lease_id, oldest, since)
         else:
             self._lose_reader()
 
@@ -228,7 +261,7 @@ class LeaseKeeper:
         if self._thread is not None:
             self._thread.join()
         with self._lock:
-            held = [each for each in (self._writer, self._reader and self._reader[0]) if each]
+            held = [each for each in (self._writer, self._reader and self._reader.lease_id) if each]
             if held:
                 with self._catalog.beat() as connection:
                     for lease_id in held:
@@ -237,7 +270,7 @@ class LeaseKeeper:
             self._pins.clear()
 
 
-def _require_not_swept(as_of: int, horizon: int, now: int) -> None:
+def _require_not_swept(as_of: int, horizon: int, now: int) -> int:
     if as_of > now:
         raise SnapshotExpired(f"{format_instant(as_of)} is in the future of the lake")
     if as_of < horizon:
@@ -245,3 +278,4 @@ def _require_not_swept(as_of: int, horizon: int, now: int) -> None:
             f"the lake as of {format_instant(as_of)} has been swept",
             hint=f"the past is readable from {format_instant(horizon)} on",
         )
+    return as_of

@@ -169,7 +169,8 @@ class SnapshotReader:
         except BaseException:
             self.keeper.unpin(pin)
             raise
-        self.keeper.raise_pin(pin, tick)
+        if past is None:
+            self.keeper.raise_pin(pin, tick)
         definitions = {name: active[name].view_set for name in names}
         return Snapshot(tick, found, definitions, pin, self)
 

@@ -125,11 +125,16 @@ def _create_lake_tables() -> None:
         sa.Column("holder", sa.Text, nullable=False),
         sa.Column("view_set_name", sa.Text),
         sa.Column("oldest_tick", sa.BigInteger),
+        sa.Column("pinned_at", sa.BigInteger),
         sa.Column("beats", sa.BigInteger, nullable=False),
         sa.Column("ttl_us", sa.BigInteger, nullable=False),
         sa.Column("acquired_at", sa.BigInteger, nullable=False),
         sa.CheckConstraint("kind IN ('reader', 'writer', 'builder')", name="leases_kind"),
-        sa.CheckConstraint("(kind = 'reader') = (oldest_tick IS NOT NULL)", name="leases_reader"),
+        sa.CheckConstraint(
+            "(kind = 'reader') = (oldest_tick IS NOT NULL)"
+            " AND (kind = 'reader') = (pinned_at IS NOT NULL)",
+            name="leases_reader",
+        ),
         sa.CheckConstraint(
             "(kind = 'builder') = (view_set_name IS NOT NULL)", name="leases_builder"
         ),
