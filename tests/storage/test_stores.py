@@ -33,6 +33,7 @@ from tests.parts.data import HOUR, T0, numbers_in, publish_hour, readings, rows,
 
 NewLake = Callable[..., Lake]
 KINDS = ("local", "s3")
+OUTSIDE = ("/etc/passwd", "..", "../x", "a/../../x")
 
 
 def _open_kind(kind: str, name: str, request: pytest.FixtureRequest) -> Store:
@@ -261,22 +262,19 @@ def test_a_folder_without_files_is_listed_as_such(local: LocalStore) -> None:
 # ---- names and URLs -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "path",
-    ["", "/etc/passwd", "..", "../x", "a/../../x", ".", "./a", "a//b", "a/", "a\\b", "a\0b"],
-)
 @pytest.mark.parametrize("action", ["create", "size", "read", "open", "delete"])
-def test_a_path_that_could_leave_the_store_is_refused(store: Store, action: str, path: str) -> None:
-    with pytest.raises(BadInput, match="is not a path inside the lake") as raised:
-        if action == "create":
-            put(store, path, b"x")
-        elif action == "read":
-            store.read(path, 0, 1)
-        elif action == "delete":
-            store.delete([path])
-        else:
-            getattr(store, action)(path)
-    _one_line(raised.value)
+def test_a_path_that_could_leave_the_store_is_refused(store: Store, action: str) -> None:
+    for path in (*OUTSIDE, "a\\b", "a\0b", "", ".", "./a", "a//b", "a/"):
+        with pytest.raises(BadInput, match="is not a path inside the lake") as raised:
+            if action == "create":
+                put(store, path, b"x")
+            elif action == "read":
+                store.read(path, 0, 1)
+            elif action == "delete":
+                store.delete([path])
+            else:
+                getattr(store, action)(path)
+        assert repr(path) in _one_line(raised.value)
     assert list(store.list()) == []
 
 

@@ -11,7 +11,6 @@ import sys
 import traceback
 from typing import Annotated
 
-import click
 import typer
 
 from lakebed import __version__
@@ -20,6 +19,7 @@ from lakebed.errors import LakebedError
 
 INTERRUPTED = 130
 FAILED = 1
+USAGE = 2
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -77,11 +77,10 @@ def run(arguments: list[str]) -> int:
     debug = "--debug" in arguments
     try:
         return app(arguments, prog_name="lakebed", standalone_mode=False) or 0
-    except click.ClickException as error:
-        error.show()
-        return error.exit_code
-    except (click.Abort, KeyboardInterrupt):
-        click.echo("interrupted", err=True)
+    except typer.TyperException as error:
+        return _explain_usage(error)
+    except (typer.Abort, KeyboardInterrupt):
+        typer.echo("interrupted", err=True)
         return INTERRUPTED
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -89,15 +88,28 @@ def run(arguments: list[str]) -> int:
     except LakebedError as error:
         if debug:
             traceback.print_exc()
-        click.echo(f"error: {error}" + (f"; {error.hint}" if error.hint else ""), err=True)
+        typer.echo(f"error: {error}" + (f"; {error.hint}" if error.hint else ""), err=True)
         return error.exit_code
     except Exception as error:  # noqa: BLE001  (the last line of defence: no traceback for users)
         if debug:
             traceback.print_exc()
         first = str(error).splitlines()[0] if str(error) else type(error).__name__
-        click.echo(
+        typer.echo(
             f"error: unexpected {type(error).__name__}: {first}; repeat with "
             "`lakebed --debug …` and report what it prints",
             err=True,
         )
         return FAILED
+
+
+def _explain_usage(error: typer.TyperException) -> int:
+    """One line for a wrong option or argument; the help itself where nothing was asked for."""
+    context = getattr(error, "ctx", None)
+    if type(error).__name__ == "NoArgsIsHelpError" and context is not None:
+        typer.echo(context.get_help(), err=True)
+        return USAGE
+    describe = getattr(error, "format_message", error.__str__)
+    message = " ".join(describe().replace("Value error, ", "").split()).rstrip(".")
+    where = context.command_path if context is not None else "lakebed"
+    typer.echo(f"error: {message}; see: {where} --help", err=True)
+    return USAGE
