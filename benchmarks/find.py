@@ -29,6 +29,8 @@ from lakebed.model.time import TimeRange
 TITLE = "Finding the partitions of a random hour of events among 1,000,000"
 _HOUR = 60 * MINUTE
 _MOST_MS = 10
+_LONGEST_SECONDS = 120
+"""A catalog that takes longer for its queries answers fewer of them."""
 
 
 @dataclass(slots=True)
@@ -70,7 +72,8 @@ def run(places: Places) -> list[Result]:
     rng = random.Random(count)
     for _ in range(queries):  # catalogs take turns, so that noise hits both alike
         for case in cases:
-            case.query(rng)
+            if sum(case.seconds) < _LONGEST_SECONDS:
+                case.query(rng)
     for case in cases:
         case.catalog.close()
     return [_result(case) for case in cases]
@@ -94,4 +97,4 @@ def _result(case: Case) -> Result:
         "p95 ms": percentile_ms(case.seconds, 95),
         "p99 ms": p99,
     }
-    return Result(case.name, figures, f"p99 at most {_MOST_MS} ms", p99 <= _MOST_MS)
+    return Result(case.name, figures, {f"p99 at most {_MOST_MS} ms": p99 <= _MOST_MS})

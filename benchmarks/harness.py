@@ -32,12 +32,11 @@ Figure = int | float | str
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One line of a benchmark's table; ``met`` is None where there is no target."""
+    """One line of a benchmark's table, with its targets and whether each was met."""
 
     system: str
     figures: dict[str, Figure]
-    target: str = ""
-    met: bool | None = None
+    targets: dict[str, bool] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,8 +166,8 @@ def table(results: Sequence[Result]) -> str:
     lines = [["system", *headers, "target", "met"]]
     for result in results:
         figures = [_spell(result.figures.get(name, "")) for name in headers]
-        met = "" if result.met is None else "yes" if result.met else "**no**"
-        lines.append([result.system, *figures, result.target, met])
+        met = "; ".join("yes" if each else "**no**" for each in result.targets.values())
+        lines.append([result.system, *figures, "; ".join(result.targets), met])
     widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
     numeric = range(1, 1 + len(headers))
     rule = ["-" * (w - 1) + ":" if i in numeric else "-" * w for i, w in enumerate(widths)]

@@ -79,4 +79,4 @@ def _result(catalog: str, sweeps: list[Sweep]) -> Result:
         "total ms": statistics.median(each.seconds * 1000 for each in sweeps),
     }
     met = figures["catalog ms"] <= _MOST_MS
-    return Result(CATALOG_NAMES[catalog], figures, f"median catalog ms at most {_MOST_MS}", met)
+    return Result(CATALOG_NAMES[catalog], figures, {f"catalog at most {_MOST_MS} ms": met})

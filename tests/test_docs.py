@@ -1,0 +1,78 @@
+"""The docs cannot drift: pages made from the code are compared with it, examples are run, and every
+command, setting and public name is mentioned.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import lakebed
+from lakebed.cli import reference
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def test_the_cli_reference_is_made_from_the_code() -> None:
+    made = "\n".join(reference.lines()).rstrip() + "\n"
+    assert (ROOT / "docs" / "cli.md").read_text() == made, "run: make docs"
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/guide.md"])
+def test_python_examples_run(page: str, tmp_path: Path) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
+    assert blocks
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", "\n".join(blocks)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env=os.environ | {"COLUMNS": "200"},
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_command_named_in_the_docs_exists() -> None:
+    known = set(re.findall(r"^## (lakebed[ \w]+)$", (ROOT / "docs" / "cli.md").read_text(), re.M))
+    for page in PAGES:
+        for line in re.findall(r"^    (lakebed .*)$", page.read_text(), re.M):
+            words = line.split()
+            assert " ".join(words[:2]) in known or " ".join(words[:3]) in known, line
+
+
+def test_links_lead_somewhere() -> None:
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 120
+
+
+def test_the_readme_shows_every_folder() -> None:
+    shown = (ROOT / "README.md").read_text()
+    for folder in (ROOT / "src" / "lakebed").iterdir():
+        if folder.is_dir() and (folder / "__init__.py").exists():
+            assert f"{folder.name}/" in shown
+
+
+def test_the_public_surface_is_what_is_declared() -> None:
+    assert {*lakebed._HOMES} == {*lakebed.__all__}
+    for name in lakebed.__all__:
+        assert getattr(lakebed, name) is not None
+    with pytest.raises(AttributeError):
+        _ = lakebed.nothing
+
+
+def test_importing_lakebed_is_cheap() -> None:
+    heavy = "{'pyarrow', 'sqlalchemy', 'alembic', 'obstore', 'rich', 'typer'}"
+    code = f"import sys, lakebed; print(sorted({heavy} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
