@@ -13,7 +13,7 @@ demo: $(VENV)/.run  ## a lake's life in a minute, explained as it happens
 	@$(BIN)/lakebed demo
 
 test: $(VENV)/.dev lint  ## format, lint, types, import layers and all tests of the default run
-	$(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff format --check --quiet src tests benchmarks
@@ -22,7 +22,7 @@ lint: $(VENV)/.dev
 	$(BIN)/lint-imports --no-cache
 
 campaign: $(VENV)/.dev  ## the long runs: more examples, more kills, under strace
-	LAKEBED_CAMPAIGN=1 $(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
+	LAKEBED_CAMPAIGN=1 $(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
 
 bench: $(VENV)/.bench  ## measure against the peers and the targets; prints the environment
 	$(BIN)/python -m benchmarks $(ARGS)

@@ -12,7 +12,7 @@ from typing import Any
 
 from benchmarks.harness import EPOCH, MINUTE, READINGS, connect_postgres
 from lakebed.catalog import schema
-from lakebed.catalog.catalog import Catalog
+from lakebed.catalog.catalog import Catalog, Connection
 from lakebed.catalog.dialects import SqliteDialect
 from lakebed.model.partition import NO_SOURCE
 from lakebed.storage.footer import FOOTER_FORMAT
@@ -35,20 +35,78 @@ def instance_names(instances: int) -> list[str]:
 
 def load(catalog: Catalog, partitions: int, instances: int) -> None:
     """Insert live partitions of one minute each, spread evenly over instances that run side by
-    side, and a few whose events span a month."""
-    series = [
-        (number, READINGS.name, name, READINGS.schema_hash)
-        for number, name in enumerate(instance_names(instances), start=1)
-    ]
-    _insert(catalog, schema.series.name, [c.name for c in schema.series.columns], series)
-    pages = _partitions(partitions, [name for _, _, name, _ in series])
-    while page := list(islice(pages, _PAGE_ROWS)):
-        names = [column.name for column in schema.partition_metadata.columns]
-        _insert(catalog, schema.partition_metadata.name, names, map(_footer, page))
-        _insert(catalog, schema.partitions.name, list(page[0]), (row.values() for row in page))
-    if not isinstance(catalog.dialect, SqliteDialect):
+    side, and a few whose events span a month. Indexes and triggers are made again afterwards,
+    which is faster than keeping them up."""
+    loader = _SqliteLoader if isinstance(catalog.dialect, SqliteDialect) else _PostgresLoader
+    names = instance_names(instances)
+    hashed = READINGS.schema_hash
+    series = [(number, READINGS.name, name, hashed) for number, name in enumerate(names, start=1)]
+    rows = _partitions(partitions, names)
+    with catalog.beat() as connection:
+        load = loader(connection)
+        load.insert(schema.series.name, [c.name for c in schema.series.columns], series)
+        made_by = load.drop_indexes(schema.partitions.name)
+        while page := list(islice(rows, _PAGE_ROWS)):
+            columns = [column.name for column in schema.partition_metadata.columns]
+            load.insert(schema.partition_metadata.name, columns, map(_footer, page))
+            load.insert(schema.partitions.name, list(page[0]), (row.values() for row in page))
+        for statement in made_by:
+            connection.exec_driver_sql(statement)
+    if loader is _PostgresLoader:
         with connect_postgres(catalog.url) as connection:
             connection.exec_driver_sql("VACUUM ANALYZE")  # as autovacuum would, sooner or later
+
+
+class _SqliteLoader:
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._cursor = connection.connection.cursor()
+
+    def insert(self, table: str, columns: list[str], rows: Iterable[Iterable[Any]]) -> None:
+        marks = ", ".join("?" * len(columns))
+        statement = f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})"
+        self._cursor.executemany(statement, map(tuple, rows))
+
+    def drop_indexes(self, table: str) -> list[str]:
+        """Drop what every insert would have to keep up; the statements that make it again."""
+        found = self._connection.exec_driver_sql(
+            "SELECT type, name, sql FROM sqlite_master"
+            " WHERE type IN ('index', 'trigger') AND tbl_name = ? AND sql IS NOT NULL",
+            (table,),
+        ).all()
+        for kind, name, _ in found:
+            self._connection.exec_driver_sql(f"DROP {kind} {name}")
+        return [statement for _, _, statement in found]
+
+
+class _PostgresLoader:
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._cursor = connection.connection.cursor()
+
+    def insert(self, table: str, columns: list[str], rows: Iterable[Iterable[Any]]) -> None:
+        with self._cursor.copy(f"COPY {table} ({', '.join(columns)}) FROM STDIN") as copy:
+            for row in rows:
+                copy.write_row(tuple(row))
+
+    def drop_indexes(self, table: str) -> list[str]:
+        """Drop what every insert would have to keep up; the statements that make it again."""
+        constraints = self._connection.exec_driver_sql(
+            "SELECT conname, pg_get_constraintdef(oid) FROM pg_constraint"
+            f" WHERE conrelid = '{table}'::regclass AND contype IN ('f', 'x')"
+        ).all()
+        for name, _ in constraints:
+            self._connection.exec_driver_sql(f"ALTER TABLE {table} DROP CONSTRAINT {name}")
+        indexes = self._connection.exec_driver_sql(
+            "SELECT indexrelid::regclass::text, pg_get_indexdef(indexrelid) FROM pg_index"
+            f" WHERE indrelid = '{table}'::regclass AND NOT indisprimary"
+        ).all()
+        for name, _ in indexes:
+            self._connection.exec_driver_sql(f"DROP INDEX {name}")
+        return [definition for _, definition in indexes] + [
+            f"ALTER TABLE {table} ADD CONSTRAINT {name} {definition}"
+            for name, definition in constraints
+        ]
 
 
 def _partitions(count: int, instances: list[str]) -> Iterator[dict[str, Any]]:
@@ -91,19 +149,3 @@ def _random_id(rng: random.Random) -> str:
 
 def _footer(row: dict[str, Any]) -> tuple[Any, ...]:
     return (row["file_path"], _FILE_BYTES, _FOOTER, FOOTER_FORMAT, row["published_at"], _DIGEST)
-
-
-def _insert(catalog: Catalog, table: str, names: list[str], rows: Iterable[Iterable[Any]]) -> None:
-    columns = ", ".join(names)
-    if isinstance(catalog.dialect, SqliteDialect):
-        with catalog.beat() as connection:
-            marks = ", ".join("?" * len(names))
-            cursor = connection.connection.cursor()
-            statement = f"INSERT INTO {table} ({columns}) VALUES ({marks})"
-            cursor.executemany(statement, map(tuple, rows))
-        return
-    with connect_postgres(catalog.url) as connection:
-        cursor = connection.connection.cursor()
-        with cursor.copy(f"COPY {table} ({columns}) FROM STDIN") as copy:
-            for row in rows:
-                copy.write_row(tuple(row))

