@@ -5,7 +5,6 @@ how a catalog of a million partitions is searched.
 from __future__ import annotations
 
 import random
-import uuid
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any
@@ -111,6 +110,7 @@ class _PostgresLoader:
 
 def _partitions(count: int, instances: list[str]) -> Iterator[dict[str, Any]]:
     rng = random.Random(count)
+    schema_hash = READINGS.schema_hash
     long_every = count // LONG_PARTITIONS
     for number in range(count):
         minute, place = divmod(number, len(instances))
@@ -127,7 +127,7 @@ def _partitions(count: int, instances: list[str]) -> Iterator[dict[str, Any]]:
             "view_instance_id": instances[place],
             "begin_insert_time": begin,
             "end_insert_time": begin + MINUTE,
-            "file_schema_hash": READINGS.schema_hash,
+            "file_schema_hash": schema_hash,
             "min_event_time": earliest,
             "max_event_time": latest,
             "event_span": 1 << (latest - earliest).bit_length(),
@@ -144,7 +144,8 @@ def _partitions(count: int, instances: list[str]) -> Iterator[dict[str, Any]]:
 
 
 def _random_id(rng: random.Random) -> str:
-    return str(uuid.UUID(int=rng.getrandbits(128), version=4))
+    digits = f"{rng.getrandbits(128):032x}"
+    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
 
 
 def _footer(row: dict[str, Any]) -> tuple[Any, ...]:

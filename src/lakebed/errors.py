@@ -13,6 +13,7 @@
     │   ├── StalePlan       what the step read has changed since
     │   ├── Ambiguous       several partitions match; the candidates are named
     │   ├── LeaseLost       somebody took this process for dead
+    │   ├── AlreadyThere    an object of this name exists in the store
     │   └── Outdated        a newer program owns this view set or catalog
     ├── Refused             allowed only when asked for by name                exit 4
     ├── SnapshotExpired     take a new snapshot and read again                 exit 4
@@ -91,6 +92,10 @@ class Ambiguous(Conflict):
 
 class LeaseLost(Conflict):
     """The lease was taken away because its holder seemed dead."""
+
+
+class AlreadyThere(Conflict):
+    """An object of this name exists in the store; names are unique, so it was written before."""
 
 
 class Outdated(Conflict):

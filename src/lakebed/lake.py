@@ -7,6 +7,7 @@ import os
 import socket
 import uuid
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -37,6 +38,7 @@ RELATIVE_STORE = f"./{layout.STORE_FOLDER}"
 
 DEFAULT_GRACE = "24h"
 DEFAULT_LONGEST_READ = "24h"
+SHORTEST_READ_US = 60 * SECOND
 _DAY = 24 * 3600 * SECOND
 
 
@@ -97,10 +99,15 @@ class Lake:
 
     def close(self) -> None:
         """Give back reservations and leases, and close the connections."""
-        if not self.catalog.read_only:
-            self._names.close()
-            self.leases.close()
-        self.catalog.close()
+        try:
+            if not self.catalog.read_only:
+                self._names.close()
+        finally:
+            try:
+                if not self.catalog.read_only:
+                    self.leases.close()
+            finally:
+                self.catalog.close()
 
     def __enter__(self) -> Self:
         return self
@@ -190,10 +197,12 @@ def init_lake(
     """
     settings = settings or Settings()
     grace_us, longest_read_us = parse_duration(grace), parse_duration(longest_read)
+    if longest_read_us < SHORTEST_READ_US:
+        raise BadInput(f"a longest read of {longest_read} is too short", hint="use 1m or more")
     database, target, store_url = _prepare(path, catalog, store, settings)
     try:
-        row = _found(database, target, store_url, grace_us, longest_read_us)
-        return Lake(database, row, target, settings)
+        row = _begin(database, LakeRow(_new_id(), store_url, grace_us, longest_read_us, 0))
+        return Lake(database, _complete(database, target, row), target, settings)
     except BaseException:
         database.close()
         raise
@@ -213,11 +222,23 @@ def copy_lake(
     settings = settings or Settings()
     database, target, store_url = _prepare(path, catalog, store, settings)
     try:
-        done = backup.copy_lake(
-            source.catalog, source.store, source.leases, database, target, progress
+        row = replace(
+            source.row,
+            lake_id=_new_id(),
+            store_url=store_url,
+            copied_from=source.lake_id,
+            is_whole=False,
         )
-        row = source.row
-        _found(database, target, store_url, row.grace_us, row.longest_read_us, row.lake_id)
+        done = backup.copy_lake(
+            source.catalog,
+            source.store,
+            source.leases,
+            database,
+            target,
+            lambda transaction: lakes.insert(transaction.connection, row),
+            progress,
+        )
+        _complete(database, target, row)
         return done
     finally:
         database.close()
@@ -259,10 +280,17 @@ def _prepare(
 def _refuse_other_lakes(database: Catalog, target: Store) -> None:
     """A lake that exists is not made again, and a store belongs to one lake."""
     with database.read() as connection:
-        made = lakes.find_in_any_shape(connection)
-    if made is not None:
+        begun = lakes.find_in_any_shape(connection)
+    if begun is not None and begun.is_whole:
         raise Conflict(
-            f"there is a lake already, {made.lake_id}", hint="open it, or choose another place"
+            f"there is a lake already, {begun.lake_id}", hint="open it, or choose another place"
+        )
+    if begun is not None and begun.copied_from is not None:
+        raise Conflict("there is an unfinished copy of a lake", hint="remove it, or choose another")
+    marked = marks.find_mark(target)
+    if marked is not None and (begun is None or marked != begun.lake_id):
+        raise Refused(
+            f"the store {target.url} belongs to lake {marked}", hint="choose an empty place"
         )
     if any(each.path.startswith(f"{layout.ROOT}/") for each in target.list()):
         raise Refused(
@@ -271,20 +299,22 @@ def _refuse_other_lakes(database: Catalog, target: Store) -> None:
         )
 
 
-def _found(
-    database: Catalog,
-    target: Store,
-    store_url: str,
-    grace_us: int,
-    longest_read_us: int,
-    copied_from: str | None = None,
-) -> LakeRow:
-    """The last step: catalog and store name each other, and from now on are a lake."""
-    marked = marks.find_mark(target)  # by an earlier attempt that was killed before it committed
-    lake_id = marked or _new_id()
+def _begin(database: Catalog, row: LakeRow) -> LakeRow:
+    """The catalog says first which lake it will be; an attempt that was killed is taken up."""
     with database.write() as transaction:
-        row = LakeRow(lake_id, store_url, grace_us, longest_read_us, transaction.tick, copied_from)
+        begun = lakes.find(transaction.connection)
+        if begun is not None and begun.is_whole:
+            raise Conflict(f"there is a lake already, {begun.lake_id}", hint="open it")
+        if begun is not None:
+            return begun
+        row = replace(row, created_at=transaction.tick)
         lakes.insert(transaction.connection, row)
-        if marked is None:
-            marks.write_mark(target, lake_id)
-    return row
+        return row
+
+
+def _complete(database: Catalog, target: Store, row: LakeRow) -> LakeRow:
+    """Catalog and store name each other, and from now on are a lake."""
+    marks.write_mark(target, row.lake_id)
+    with database.write() as transaction:
+        lakes.complete(transaction.connection)
+    return replace(row, is_whole=True)

@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from lakebed.catalog import clock
 from lakebed.catalog.dialects import WRITE, Dialect, find_dialect
 from lakebed.catalog.migrate import migrate, require_head
-from lakebed.errors import OutcomeUnknown, Unavailable
+from lakebed.errors import OutcomeUnknown, ReadOnly, Unavailable
 
 Connection = sa.Connection
 """An open transaction, which the functions of this package take; nobody else calls its methods."""
@@ -48,7 +48,7 @@ class Catalog:
     def require_current(self) -> None:
         """Raise unless the catalog exists and has this program's shape."""
         with self.read() as connection:
-            require_head(connection, self.url)
+            require_head(connection, self.dialect.describe())
 
     def migrate(self, progress: Callable[[str], None] = lambda _line: None) -> list[str]:
         """Bring the catalog to this program's shape; which revisions ran."""
@@ -68,6 +68,7 @@ class Catalog:
         A broken connection during commit raises `OutcomeUnknown`; any other error means that
         nothing happened.
         """
+        self._require_writable()
         with self._translated(), self._writer.connect() as connection:
             transaction = connection.begin()
             try:
@@ -84,8 +85,13 @@ class Catalog:
     @contextmanager
     def beat(self) -> Iterator[sa.Connection]:
         """A small write that the lake's clock does not order: heartbeats of leases."""
+        self._require_writable()
         with self._translated(), self._writer.begin() as connection:
             yield connection
+
+    def _require_writable(self) -> None:
+        if self.read_only:
+            raise ReadOnly("the lake was opened for reading only", hint="open it for writing")
 
     def commit(
         self, work: Callable[[Transaction], T], happened: Callable[[sa.Connection, T], bool]
@@ -106,11 +112,12 @@ class Catalog:
 
     def _confirm(self, happened: Callable[[sa.Connection], bool]) -> bool:
         for attempt in range(_CONFIRM_TRIES):
+            time.sleep(0.2 * attempt)
             try:
                 with self.write() as transaction:
                     return happened(transaction.connection)
             except Unavailable:
-                time.sleep(0.2 * 2**attempt)
+                continue
         raise OutcomeUnknown(
             "the connection broke during commit and the catalog cannot be asked what happened",
             hint="look with `lakebed journal` once it is reachable again",

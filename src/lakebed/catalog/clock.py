@@ -8,7 +8,8 @@ import sqlalchemy as sa
 
 from lakebed.catalog.dialects import catalog_clock, greatest
 from lakebed.catalog.schema import lake_clock
-from lakebed.errors import LakeNotFound
+from lakebed.errors import LakeNotFound, SnapshotExpired
+from lakebed.model.time import format_instant
 
 
 def advance(connection: sa.Connection, ticks: int = 1) -> int:
@@ -37,6 +38,21 @@ def upcoming(connection: sa.Connection) -> int:
 def sweep_horizon(connection: sa.Connection) -> int:
     """The tick before which retired partitions may be gone."""
     return int(connection.scalar(sa.select(lake_clock.c.sweep_horizon)) or 0)
+
+
+def require_readable(connection: sa.Connection, as_of: int) -> None:
+    """Raise unless everything that was live at a past tick is still there."""
+    last, horizon = now(connection), sweep_horizon(connection)
+    if as_of > last:
+        raise SnapshotExpired(
+            f"{format_instant(as_of)} is in the future of the lake",
+            hint=f"its last tick is {format_instant(last)}",
+        )
+    if as_of < horizon:
+        raise SnapshotExpired(
+            f"the lake as of {format_instant(as_of)} has been swept",
+            hint=f"the past is readable from {format_instant(horizon)} on",
+        )
 
 
 def raise_sweep_horizon(connection: sa.Connection, tick: int) -> None:

@@ -144,7 +144,7 @@ class PostgresDialect:
         self.read_only = read_only
 
     def describe(self) -> str:
-        return f"PostgreSQL at {self.url.host or self.url.query.get('host', 'the local socket')}"
+        return f"PostgreSQL {self.url.render_as_string(hide_password=True)}"
 
     def create_engine(self) -> sa.Engine:
         try:
@@ -172,14 +172,21 @@ class PostgresDialect:
             return Overlap("another live partition of the same series overlaps the range")
         if code == "25006":  # read_only_sql_transaction
             return ReadOnly("the catalog cannot be written", hint="is this a standby server?")
-        if code is None or code[:2] in ("08", "53", "57", "28", "3D"):
-            reason = str(error.orig).strip().splitlines()[0] if str(error.orig).strip() else "lost"
+        if code is not None and code[:2] == "40":  # serialization failure or deadlock
+            return Unavailable("two transactions met in the catalog", hint="repeat the operation")
+        if isinstance(error, sa.exc.DataError):
+            return BadInput(f"the catalog cannot hold a value: {_first_line(error.orig)}")
+        lost = isinstance(error, sa.exc.OperationalError | sa.exc.InterfaceError)
+        if (code is None and lost) or (code or "")[:2] in ("08", "53", "57", "28", "3D"):
             return Unavailable(
-                f"cannot reach the catalog at {self.url.render_as_string(hide_password=True)}: "
-                f"{reason}",
+                f"cannot reach the catalog {self.describe()}: {_first_line(error.orig)}",
                 hint="check that the server runs and that the URL is right",
             )
         return None
+
+
+def _first_line(error: object) -> str:
+    return next(iter(str(error).strip().splitlines()), "no reason given")
 
 
 def _begin_sqlite(connection: sa.Connection) -> None:

@@ -76,6 +76,13 @@ def list_files(
     return [_read(row) for row in rows]
 
 
+def list_paths(connection: sa.Connection, states: Sequence[FileState]) -> set[str]:
+    """The paths of every temporary file in one of the states."""
+    table = temporary_files
+    query = sa.select(table.c.file_path).where(table.c.state.in_([s.value for s in states]))
+    return {str(path) for path in connection.scalars(query)}
+
+
 def find_file(connection: sa.Connection, file_path: str) -> TemporaryFile | None:
     """The temporary file at a path, if there is one."""
     table = temporary_files

@@ -20,10 +20,11 @@ class LakeRow:
     longest_read_us: int
     created_at: int
     copied_from: str | None = None
+    is_whole: bool = False
 
 
 def find(connection: sa.Connection) -> LakeRow | None:
-    """The lake of this catalog, if one was made."""
+    """The lake of this catalog, if one was made or begun."""
     row = connection.execute(sa.select(lake)).one_or_none()
     if row is None:
         return None
@@ -34,6 +35,7 @@ def find(connection: sa.Connection) -> LakeRow | None:
         row.longest_read_us,
         row.created_at,
         row.copied_from,
+        row.is_whole,
     )
 
 
@@ -45,7 +47,11 @@ def find_in_any_shape(connection: sa.Connection) -> LakeRow | None:
 def get(connection: sa.Connection) -> LakeRow:
     """The lake of this catalog."""
     found = find(connection)
-    if found is None:
+    if found is not None and found.copied_from is not None and not found.is_whole:
+        raise LakeNotFound(
+            "the catalog is an unfinished copy", hint="remove it and make the copy again"
+        )
+    if found is None or not found.is_whole:
         raise LakeNotFound(
             "the catalog has no lake yet", hint="finish it with: lakebed init --catalog … --store …"
         )
@@ -53,7 +59,7 @@ def get(connection: sa.Connection) -> LakeRow:
 
 
 def insert(connection: sa.Connection, row: LakeRow) -> None:
-    """Make this catalog a lake's; fails if it is one already."""
+    """Begin to make this catalog a lake's."""
     connection.execute(
         sa.insert(lake).values(
             singleton=1,
@@ -63,5 +69,11 @@ def insert(connection: sa.Connection, row: LakeRow) -> None:
             longest_read_us=row.longest_read_us,
             created_at=row.created_at,
             copied_from=row.copied_from,
+            is_whole=row.is_whole,
         )
     )
+
+
+def complete(connection: sa.Connection) -> None:
+    """From now on it can be opened."""
+    connection.execute(sa.update(lake).values(is_whole=True))

@@ -99,9 +99,8 @@ def remove_overaged_readers(connection: sa.Connection, before: int) -> list[Leas
         for lease in list_leases(connection)
         if lease.pinned_at is not None and lease.pinned_at < before
     ]
-    for lease in overaged:
-        remove(connection, lease.lease_id)
-    return overaged
+    by_id = sorted(overaged, key=lambda lease: lease.lease_id)
+    return [lease for lease in by_id if remove(connection, lease.lease_id, lease.beats)]
 
 
 def oldest_read_tick(connection: sa.Connection) -> int | None:

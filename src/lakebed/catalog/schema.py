@@ -40,6 +40,7 @@ lake = _table(
     _big("longest_read_us", **REQUIRED),
     _big("created_at", **REQUIRED),
     _text("copied_from"),
+    sa.Column("is_whole", sa.Boolean, nullable=False),
 )
 
 # One row: the last tick, and the tick up to which retired partitions may have been swept.

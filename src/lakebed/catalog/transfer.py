@@ -39,7 +39,8 @@ def copy_rows(source: sa.Connection, target: sa.Connection, horizon: int) -> lis
     (path, size). Reservations, leases and what a sweep may take meanwhile (retired at or before
     the horizon) stay behind."""
     kept_states = (FileState.RETIRED.value, FileState.QUARANTINED.value)
-    retired = sa.select(partitions.c.file_path).where(partitions.c.retired_at > horizon)
+    still_there = sa.or_(partitions.c.retired_at > horizon, partitions.c.held)
+    retired = sa.select(partitions.c.file_path).where(still_there)
     temporary = sa.select(temporary_files).where(
         temporary_files.c.state.in_(kept_states),
         sa.or_(
@@ -57,7 +58,7 @@ def copy_rows(source: sa.Connection, target: sa.Connection, horizon: int) -> lis
     kept_partitions = sa.select(partitions).where(
         sa.or_(
             partitions.c.retired_at.is_(None),
-            sa.and_(partitions.c.file_path.is_(None), partitions.c.retired_at > horizon),
+            sa.and_(partitions.c.file_path.is_(None), still_there),
             one_of(partitions.c.file_path, names),
         )
     )

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from lakebed.catalog import clock, transfer
-from lakebed.catalog.catalog import Catalog
+from lakebed.catalog.catalog import Catalog, Transaction
 from lakebed.errors import Conflict, DamagedFile, SnapshotExpired, UnknownObject
 from lakebed.partitions.leases import LeaseKeeper
 from lakebed.storage.objects import Store
@@ -33,11 +33,12 @@ def copy_lake(
     keeper: LeaseKeeper,
     target: Catalog,
     target_store: Store,
+    begin: Callable[[Transaction], None],
     progress: Callable[[CopyProgress], None] = lambda _progress: None,
 ) -> CopyProgress:
-    """Copy rows, then files, into a migrated catalog and a store that are blank. The target is no
-    lake yet: the caller makes it one when this returns, so that a killed copy is never taken for
-    a whole one."""
+    """Copy rows, then files, into a migrated catalog and a store that are blank. ``begin`` records
+    in the rows' transaction that a copy is under way; the caller declares it whole when this
+    returns, so that a killed copy is never taken for one."""
     with target.read() as connection:
         if not transfer.is_blank(connection):
             raise Conflict("the target's catalog is not empty", hint="choose an empty place")
@@ -46,6 +47,7 @@ def copy_lake(
     try:
         with source.read() as reading, target.write() as writing:
             wanted = transfer.copy_rows(reading, writing.connection, pin.tick)
+            begin(writing)
             done.tick = clock.now(reading)
         done.files_total = len(wanted)
         for path, size in wanted:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from lakebed.catalog import files, footers, journal, lakes, partitions, rules
 from lakebed.catalog.catalog import Catalog, Connection
 from lakebed.catalog.files import TemporaryFile
-from lakebed.errors import Conflict, Damage, DamagedFile, LakebedError, UnknownObject
+from lakebed.errors import BadInput, Conflict, Damage, DamagedFile, LakebedError, UnknownObject
 from lakebed.lifecycle.strays import StrayKind, classify
 from lakebed.model.partition import FileState, Partition
 from lakebed.model.time import format_instant
@@ -167,7 +167,8 @@ class Checker:
         """Whether a sweep took a retired file while the check went on."""
         with self._catalog.read() as connection:
             file = files.find_file(connection, path)
-        return file is None or file.state is FileState.DELETING
+            live = partitions.list_live_among(connection, [path])
+        return not live and (file is None or file.state is FileState.DELETING)
 
     def _check_footer(
         self, connection: Connection, partition: Partition, report: CheckReport
@@ -237,10 +238,11 @@ class Checker:
     def quarantine(self, path: str, reason: str = "quarantined by an operator") -> str:
         """Set a file aside: a stray becomes known and is never swept; a live partition with it is
         retired. What was done, in words. Nothing is deleted or moved."""
-        layout.check_path(path)
-        size = self._store.size(path)
+        if layout.check_path(path) == layout.MARK:
+            raise BadInput(f"{path} is the store's mark and not a file to set aside")
         with self._catalog.write() as transaction:
             connection = transaction.connection
+            size = self._store.size(path)
             file = files.find_file(connection, path)
             if file is not None and file.state in (FileState.STAGED, FileState.DELETING):
                 raise Conflict(f"{path} is {file.state} and cannot be quarantined")

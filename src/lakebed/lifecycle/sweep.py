@@ -161,9 +161,10 @@ class Sweeper:
         result = SweepResult()
         while True:
             before = time.perf_counter()
+            empty = result.empty_partitions
             forget, keep = self._claim(result)
             result.catalog_seconds += time.perf_counter() - before
-            if not forget and not keep:
+            if not forget and not keep and empty == result.empty_partitions:
                 break
             self._store.delete([file.file_path for file in forget + keep])
             self._forget(forget, result)
@@ -210,7 +211,8 @@ class Sweeper:
 
     def _end_leases(self, transaction: Transaction, dead: Sequence[Lease]) -> int:
         connection = transaction.connection
-        ended = [each for each in dead if leases.remove(connection, each.lease_id, each.beats)]
+        by_id = sorted(dead, key=lambda lease: lease.lease_id)  # as heartbeats lock them
+        ended = [each for each in by_id if leases.remove(connection, each.lease_id, each.beats)]
         floor = transaction.tick - lakes.get(connection).longest_read_us
         ended += leases.remove_overaged_readers(connection, floor)
         entries = [
@@ -225,9 +227,11 @@ class Sweeper:
         if not deleted:
             return
         before = time.perf_counter()
-        paths = [file.file_path for file in deleted]
         with self._catalog.write() as transaction:
             connection = transaction.connection
+            claimed = files.list_paths(connection, [FileState.DELETING])
+            deleted = [file for file in deleted if file.file_path in claimed]  # not by another
+            paths = [file.file_path for file in deleted]
             partitions.delete_by_path(connection, paths)
             footers.delete_many(connection, paths)
             files.take(connection, paths, [FileState.DELETING])

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 GLOBAL = "global"
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 _INSTANCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
+_MOST = 1 << 31
 _PLAIN = [
     "bool",
     "int8",
@@ -37,7 +38,6 @@ _PLAIN = [
     "binary",
     "large_binary",
     "date32",
-    "date64",
 ]
 
 
@@ -54,8 +54,12 @@ class ViewSet:
 
     def __post_init__(self) -> None:
         check_view_set_name(self.name)
-        if self.version < 1:
+        if not 1 <= self.version < _MOST:
             raise BadInput(f"view set {self.name} has version {self.version}; versions start at 1")
+        if self.retention_us is not None and not 0 < self.retention_us < _MOST**2:
+            raise BadInput(f"view set {self.name} cannot keep rows for {self.retention_us} us")
+        # Names that Parquet does not keep (of list items and map entries) are made canonical.
+        object.__setattr__(self, "schema", decode_schema(encode_schema(self.schema)))
         names = self.schema.names
         if len(set(names)) != len(names):
             raise BadInput(f"view set {self.name} names a column twice")
@@ -70,7 +74,8 @@ class ViewSet:
         for column in self.sort_order:
             if column not in names:
                 raise BadInput(f"view set {self.name} has no column {column!r} to sort by")
-        encode_schema(self.schema)
+            if not _has_order(encode_type(self.schema.field(column).type)):
+                raise BadInput(f"view set {self.name} cannot be sorted by column {column!r}")
 
     @property
     def schema_hash(self) -> bytes:
@@ -106,7 +111,7 @@ class ViewSet:
 
 def check_view_set_name(name: str) -> str:
     """The name, if it is one; view set names become folders and SQL tables."""
-    if not _NAME.fullmatch(name):
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise BadInput(
             f"{name!r} is not a view set name",
             hint="use lowercase letters, digits and _, at most 63, beginning with a letter",
@@ -116,7 +121,7 @@ def check_view_set_name(name: str) -> str:
 
 def check_instance(instance: str) -> str:
     """The instance id, if it is one; instance ids become folders."""
-    if not _INSTANCE.fullmatch(instance):
+    if not isinstance(instance, str) or not _INSTANCE.fullmatch(instance):
         raise BadInput(
             f"{instance!r} is not an instance of a view set",
             hint="use letters, digits and _ . -, at most 128, beginning with a letter or digit",
@@ -150,6 +155,16 @@ def _encode_field(field: pa.Field) -> list[Any]:
     return [field.name, encode_type(field.type), field.nullable]
 
 
+def _encode_item(name: str, field: pa.Field) -> list[Any]:
+    """A nested field under the name that Parquet gives it."""
+    return [name, encode_type(field.type), field.nullable]
+
+
+def _has_order(kind: Any) -> bool:
+    """Whether rows can be sorted by a column of this encoded type."""
+    return isinstance(kind, str) or not {"list", "large_list", "map", "struct"} & set(kind)
+
+
 def _decode_field(value: list[Any]) -> pa.Field:
     import pyarrow as pa
 
@@ -164,25 +179,35 @@ def encode_type(kind: pa.DataType) -> Any:
         if kind == pa.type_for_alias(name):
             return name
     types = pa.types
-    if types.is_timestamp(kind):
+    if types.is_timestamp(kind) and kind.unit != "s":  # Parquet has no seconds
         return {"timestamp": kind.unit, "zone": kind.tz}
-    if types.is_duration(kind):
+    if types.is_duration(kind) and kind.unit != "s":
         return {"duration": kind.unit}
     if types.is_decimal128(kind):
         return {"decimal": [kind.precision, kind.scale]}
     if types.is_fixed_size_binary(kind):
         return {"fixed_binary": kind.byte_width}
-    if types.is_dictionary(kind):
+    if types.is_dictionary(kind) and kind.value_type == pa.string():
         return {"dictionary": [encode_type(kind.index_type), encode_type(kind.value_type)]}
     if types.is_large_list(kind):
-        return {"large_list": _encode_field(kind.value_field)}
+        return {"large_list": _encode_item("element", kind.value_field)}
     if types.is_list(kind):
-        return {"list": _encode_field(kind.value_field)}
+        return {"list": _encode_item("element", kind.value_field)}
     if types.is_map(kind):
-        return {"map": [_encode_field(kind.key_field), _encode_field(kind.item_field)]}
-    if types.is_struct(kind):
+        return {
+            "map": [_encode_item("key", kind.key_field), _encode_item("value", kind.item_field)]
+        }
+    if types.is_struct(kind) and kind.num_fields:
         return {"struct": [_encode_field(kind.field(i)) for i in range(kind.num_fields)]}
     raise BadInput(f"columns of type {kind} cannot be stored")
+
+
+def canonical(kind: pa.DataType) -> pa.DataType:
+    """The type as view sets declare it, or itself if none does."""
+    try:
+        return decode_type(encode_type(kind))
+    except BadInput:
+        return kind
 
 
 def decode_type(value: Any) -> pa.DataType:

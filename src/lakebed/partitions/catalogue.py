@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from lakebed.catalog import partitions, view_sets
+from lakebed.catalog import clock, partitions, view_sets
 from lakebed.catalog.catalog import Catalog
 from lakebed.catalog.partitions import Search
 from lakebed.model.partition import NO_SOURCE, Partition
@@ -108,13 +108,16 @@ class Partitions:
         with self._catalog.read() as connection:
             if view_set is not None and view_set not in partitions.count_live(connection):
                 view_sets.get(connection, view_set)
+            past = None if as_of is None else to_instant(as_of)
+            if past is not None:
+                clock.require_readable(connection, past)
             return partitions.search(
                 connection,
                 Search(
                     view_sets=None if view_set is None else [(view_set, None)],
                     instance=instance,
                     inserted=TimeRange.of(*inserted) if inserted else None,
-                    as_of=None if as_of is None else to_instant(as_of),
+                    as_of=past,
                     include_retired=include_retired,
                 ),
             )

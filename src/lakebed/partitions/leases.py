@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from lakebed.catalog import clock, leases
 from lakebed.catalog.catalog import Catalog, Connection, Transaction
 from lakebed.catalog.leases import Lease, LeaseKind
-from lakebed.errors import Conflict, LakebedError, LeaseLost, SnapshotExpired
+from lakebed.errors import Conflict, LeaseLost
 from lakebed.model.time import format_instant
 
 _log = logging.getLogger(__name__)
@@ -54,17 +54,18 @@ class LeaseKeeper:
         self._writer: str | None = None
         self._builders: set[str] = set()
         self._pins: set[Pin] = set()
+        self._closed = False
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
     def writer(self) -> str:
         """The lease that owns this process's reservations."""
         with self._lock:
+            self._require_open()
             if self._writer is None:
                 with self._catalog.write() as transaction:
-                    self._writer = self._insert(
-                        transaction.connection, LeaseKind.WRITER, transaction.tick
-                    )
+                    taken = self._insert(transaction.connection, LeaseKind.WRITER, transaction.tick)
+                self._writer = taken
                 self._start()
             return self._writer
 
@@ -103,8 +104,9 @@ class LeaseKeeper:
         if self._catalog.read_only:
             return self._pin_without_lease(as_of)
         if as_of is not None:
-            return self._pin_past(lambda horizon, now: _require_not_swept(as_of, horizon, now))
+            return self._pin_past(as_of)
         with self._lock:
+            self._require_open()
             self._notice_loss()
             if self._reader is None:
                 with self._catalog.write() as transaction:
@@ -115,16 +117,24 @@ class LeaseKeeper:
 
     def pin_all(self) -> Pin:
         """Protect everything that has not been swept yet; the pin's tick says from when on."""
-        return self._pin_past(lambda horizon, _now: horizon)
+        if self._catalog.read_only:
+            with self._catalog.read() as connection:
+                horizon = clock.sweep_horizon(connection)
+            return self._pin_without_lease(horizon)
+        return self._pin_past(None)
 
-    def _pin_past(self, choose: Callable[[int, int], int]) -> Pin:
-        """Pin a past tick inside a transaction on the clock, so that a sweep either sees the pin
-        or has already moved the horizon past it."""
+    def _pin_past(self, as_of: int | None) -> Pin:
+        """Pin a past tick (or the horizon) inside a transaction on the clock, so that a sweep
+        either sees the pin or has already moved the horizon past it."""
         with self._lock:
+            self._require_open()
             self._notice_loss()
             with self._catalog.write() as transaction:
-                horizon = clock.sweep_horizon(transaction.connection)
-                tick = choose(horizon, transaction.tick)
+                if as_of is None:
+                    tick = clock.sweep_horizon(transaction.connection)
+                else:
+                    tick = as_of
+                    clock.require_readable(transaction.connection, as_of)
                 reader = self._hold(transaction, tick)
             self._reader = reader
             self._start()
@@ -150,7 +160,7 @@ class LeaseKeeper:
         with self._catalog.read() as connection:
             now = clock.now(connection)
             if as_of is not None:
-                _require_not_swept(as_of, clock.sweep_horizon(connection), now)
+                clock.require_readable(connection, as_of)
         return Pin(now if as_of is None else as_of, now, leased=False)
 
     def raise_pin(self, pin: Pin, tick: int) -> None:
@@ -188,6 +198,7 @@ class LeaseKeeper:
     def building(self, view_set: str) -> Iterator[str]:
         """The right to build one view set, while the block runs; `Conflict` if another has it."""
         with self._lock:
+            self._require_open()
             with self._catalog.write() as transaction:
                 other = leases.find_builder(transaction.connection, view_set)
                 if other is not None:
@@ -205,9 +216,10 @@ class LeaseKeeper:
             yield lease_id
         finally:
             with self._lock:
-                self._builders.discard(lease_id)
-                with self._catalog.beat() as connection:
-                    leases.remove(connection, lease_id)
+                if lease_id in self._builders:
+                    self._builders.discard(lease_id)
+                    with self._catalog.beat() as connection:
+                        leases.remove(connection, lease_id)
 
     def require_builder(self, lease_id: str) -> None:
         """Raise `LeaseLost` if the right to build was taken away."""
@@ -221,13 +233,21 @@ class LeaseKeeper:
             if self._reader is None and self._writer is None and not self._builders:
                 return
             with self._catalog.beat() as connection:
-                if self._reader is not None:
-                    self._beat_reader(connection, self._reader.lease_id)
-                if self._writer is not None and not leases.renew(connection, self._writer):
-                    self._writer = None
-                for lease_id in list(self._builders):
-                    if not leases.renew(connection, lease_id):
+                for lease_id in self._held_leases():
+                    if self._reader is not None and lease_id == self._reader.lease_id:
+                        self._beat_reader(connection, lease_id)
+                    elif not leases.renew(connection, lease_id):
                         self._builders.discard(lease_id)
+                        self.forget_writer(lease_id)
+
+    def _held_leases(self) -> list[str]:
+        """Sorted, as sweeps lock them too: so the two never wait for each other in a circle."""
+        held = set(self._builders)
+        if self._writer is not None:
+            held.add(self._writer)
+        if self._reader is not None:
+            held.add(self._reader.lease_id)
+        return sorted(held)
 
     def _beat_reader(self, connection: Connection, lease_id: str) -> None:
         if not self._pins:
@@ -250,7 +270,7 @@ class LeaseKeeper:
         while not self._stop.wait(self._ttl_us / 3_000_000):
             try:
                 self.beat()
-            except LakebedError as error:
+            except Exception as error:  # noqa: BLE001  (a thread that died would lose every lease)
                 # The catalog may come back before the lease runs out; if not, the next beat that
                 # reaches it finds the lease gone.
                 _log.warning("cannot renew the leases of this process: %s", error)
@@ -261,21 +281,16 @@ class LeaseKeeper:
         if self._thread is not None:
             self._thread.join()
         with self._lock:
-            held = [each for each in (self._writer, self._reader and self._reader.lease_id) if each]
+            self._closed = True
+            held = self._held_leases()
+            self._lose_reader()
+            self._writer = None
+            self._builders.clear()
             if held:
                 with self._catalog.beat() as connection:
                     for lease_id in held:
                         leases.remove(connection, lease_id)
-            self._writer = self._reader = None
-            self._pins.clear()
 
-
-def _require_not_swept(as_of: int, horizon: int, now: int) -> int:
-    if as_of > now:
-        raise SnapshotExpired(f"{format_instant(as_of)} is in the future of the lake")
-    if as_of < horizon:
-        raise SnapshotExpired(
-            f"the lake as of {format_instant(as_of)} has been swept",
-            hint=f"the past is readable from {format_instant(horizon)} on",
-        )
-    return as_of
+    def _require_open(self) -> None:
+        if self._closed:
+            raise LeaseLost("this lake was closed", hint="open it again")

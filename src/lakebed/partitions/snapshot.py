@@ -154,6 +154,8 @@ class SnapshotReader:
         try:
             with self._catalog.read() as connection:
                 tick = clock.now(connection) if past is None else past
+                if past is not None:  # a sweep may have come between the pin and this look
+                    clock.require_readable(connection, past)
                 active = {each.view_set.name: each for each in view_sets.list_active(connection)}
                 for name in names:
                     if name not in active:

@@ -8,16 +8,26 @@ from __future__ import annotations
 import errno
 import io
 import os
+import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 from urllib.parse import quote, unquote, urlsplit
 
-from lakebed.errors import BadInput, LakebedError, ReadOnly, Unavailable, UnknownObject
+from lakebed.errors import (
+    AlreadyThere,
+    BadInput,
+    LakebedError,
+    ReadOnly,
+    Unavailable,
+    UnknownObject,
+)
 from lakebed.storage import layout
 from lakebed.storage.disk import Disk
-from lakebed.storage.objects import AlreadyThere, Listed
+from lakebed.storage.objects import Listed
+
+_BUFFER_BYTES = 1 << 20
 
 
 class LocalStore:
@@ -54,9 +64,9 @@ class LocalStore:
             except FileExistsError:
                 raise AlreadyThere(f"{path} exists already in {self.url}") from None
             try:
-                sink = io.BufferedWriter(_Sink(self.disk, descriptor), 1 << 20)
+                sink = _Sink(self.disk, descriptor)
                 yield cast(BinaryIO, sink)
-                sink.flush()
+                sink.finish()
                 self.disk.sync(descriptor)
             finally:
                 self.disk.close(descriptor)
@@ -80,7 +90,10 @@ class LocalStore:
 
     def size(self, path: str) -> int:
         with _translated(f"look at {path}"):
-            return self.locate(path).stat().st_size
+            found = self.locate(path).stat()
+            if not stat.S_ISREG(found.st_mode):
+                raise FileNotFoundError(path)
+            return found.st_size
 
     def read(self, path: str, start: int, length: int) -> bytes:
         with _translated(f"read {path}"), self.locate(path).open("rb") as file:
@@ -94,12 +107,11 @@ class LocalStore:
             return pa.OSFile(str(self.locate(path)), "rb")
 
     def delete(self, paths: Iterable[str]) -> None:
-        folders: set[Path] = set()
-        for path in paths:
-            target = self.locate(path)
-            with _translated(f"delete {path}"):
+        targets = [self.locate(path) for path in paths]
+        for target in targets:
+            with _translated(f"delete {target.relative_to(self.root)}"):
                 self.disk.unlink(target)
-            folders.add(target.parent)
+        folders = {target.parent for target in targets}
         for folder in sorted(folders):
             if folder.is_dir():
                 with _translated(f"sync {folder}"):
@@ -111,34 +123,50 @@ class LocalStore:
             for name in files:
                 found = here / name
                 try:
-                    stat = found.lstat()
+                    known = found.lstat()
                 except FileNotFoundError:
                     continue  # removed since the folder was read
-                modified = stat.st_mtime_ns // 1000
-                yield Listed(found.relative_to(self.root).as_posix(), stat.st_size, modified)
+                modified = known.st_mtime_ns // 1000
+                yield Listed(found.relative_to(self.root).as_posix(), known.st_size, modified)
             if not files and not folders and here != self.root:
                 modified = here.stat().st_mtime_ns // 1000
                 yield Listed(here.relative_to(self.root).as_posix(), 0, modified, True)
 
 
 class _Sink(io.RawIOBase):
-    """A descriptor as a Python file whose writes go through the disk seam."""
+    """A descriptor as a buffered Python file whose writes go through the disk seam.
+
+    Not Python's own buffer: that one flushes when it is collected, after a failure into whatever
+    file has the descriptor's number by then.
+    """
 
     def __init__(self, disk: Disk, descriptor: int) -> None:
         self._disk = disk
         self._descriptor = descriptor
-        self._written = 0
+        self._buffer = bytearray()
+        self._length = 0
 
     def writable(self) -> bool:
         return True
 
     def write(self, data: Any) -> int:
-        written = self._disk.write(self._descriptor, memoryview(data))
-        self._written += written
-        return written
+        self._buffer += data
+        length = memoryview(data).nbytes
+        self._length += length
+        if len(self._buffer) >= _BUFFER_BYTES:
+            self.finish()
+        return length
+
+    def finish(self) -> None:
+        """Write what is buffered."""
+        data, self._buffer = bytes(self._buffer), bytearray()
+        with memoryview(data) as rest:
+            done = 0
+            while done < len(rest):
+                done += self._disk.write(self._descriptor, rest[done:])
 
     def tell(self) -> int:
-        return self._written
+        return self._length
 
 
 @contextmanager

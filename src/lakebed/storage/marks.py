@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 
-from lakebed.errors import Refused, UnknownObject
+from lakebed.errors import AlreadyThere, Refused, UnknownObject
 from lakebed.storage import layout
 from lakebed.storage.objects import Store, put, read_all
 
 
 def write_mark(store: Store, lake_id: str) -> None:
-    """Mark an unused store; fails if it is somebody's."""
-    put(store, layout.MARK, json.dumps({"lake_id": lake_id}).encode())
+    """Mark a store as this lake's; a no-op if it is already, `Refused` if it is another's."""
+    try:
+        put(store, layout.MARK, json.dumps({"lake_id": lake_id}).encode())
+    except AlreadyThere:
+        require_mark(store, lake_id)
 
 
 def find_mark(store: Store) -> str | None:

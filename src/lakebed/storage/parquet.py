@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakebed.errors import BadInput, DamagedFile
 from lakebed.model.partition import EventRange
-from lakebed.model.view_set import ViewSet, schema_hash
+from lakebed.model.view_set import ViewSet, canonical, schema_hash
 from lakebed.storage import footer as footers
 from lakebed.storage.objects import Store
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
 _VERSION_KEY = b"lakebed.version"
-_TRAILER_BYTES = 8
+_FARTHEST = 1 << 60
 _ROW_GROUP_ROWS = 128 * 1024
 _LONGEST_STATISTIC = 64
 
@@ -38,7 +38,12 @@ class WrittenFile:
 
 def conform(table: pa.Table, view_set: ViewSet) -> pa.Table:
     """The rows as the view set stores them: its columns, its sort order; or `BadInput`."""
+    import pyarrow as pa
+
     expected = {field.name: field for field in view_set.schema}
+    twice = {name for name in table.column_names if table.column_names.count(name) > 1}
+    if twice:
+        raise BadInput(f"the rows have column {', '.join(sorted(twice))} twice")
     missing = [name for name in expected if name not in table.column_names]
     extra = [name for name in table.column_names if name not in expected]
     if missing or extra:
@@ -52,7 +57,7 @@ def conform(table: pa.Table, view_set: ViewSet) -> pa.Table:
         )
     table = table.select(view_set.schema.names)
     for name, field in expected.items():
-        if table.schema.field(name).type != field.type:
+        if canonical(table.schema.field(name).type) != field.type:
             raise BadInput(
                 f"column {name} of view set {view_set.name} is {field.type}, "
                 f"not {table.schema.field(name).type}"
@@ -61,9 +66,15 @@ def conform(table: pa.Table, view_set: ViewSet) -> pa.Table:
             raise BadInput(f"column {name} of view set {view_set.name} must not be null")
     if table[view_set.time_column].null_count:
         raise BadInput(f"the time column {view_set.time_column} must not be null")
-    table = table.cast(view_set.schema)
-    if view_set.sort_order:
-        table = table.sort_by([(column, "ascending") for column in view_set.sort_order])
+    try:
+        table = table.cast(view_set.schema)
+        table.validate(full=True)
+        if view_set.sort_order:
+            table = table.sort_by([(column, "ascending") for column in view_set.sort_order])
+    except pa.ArrowException as error:
+        reason = str(error).splitlines()[0]
+        raise BadInput(f"the rows do not fit view set {view_set.name}: {reason}") from error
+    _events(table[view_set.time_column])
     return table
 
 
@@ -104,9 +115,9 @@ def write(store: Store, path: str, rows: pa.Table, view_set: ViewSet) -> Written
 
 def read_footer(store: Store, path: str, file_size: int) -> bytes:
     """The footer bytes exactly as they stand at the end of the file."""
-    trailer = store.read(path, max(0, file_size - _TRAILER_BYTES), _TRAILER_BYTES)
+    trailer = store.read(path, max(0, file_size - footers.TRAILER_BYTES), footers.TRAILER_BYTES)
     length = footers.footer_length(trailer, path=path, file_size=file_size)
-    return store.read(path, file_size - _TRAILER_BYTES - length, length)
+    return store.read(path, file_size - footers.TRAILER_BYTES - length, length)
 
 
 def validate(
@@ -123,7 +134,10 @@ def validate(
     version = (parsed.metadata or {}).get(_VERSION_KEY)
     if version is None or not version.isdigit():
         raise DamagedFile(f"{path} does not say which version of its view set wrote it")
-    found = schema_hash(parsed.schema.to_arrow_schema(), int(version))
+    try:
+        found = schema_hash(parsed.schema.to_arrow_schema(), int(version))
+    except (BadInput, ValueError, OSError) as error:
+        raise DamagedFile(f"{path} has a schema that cannot be read: {error}") from error
     if found != expected_hash:
         raise DamagedFile(
             f"{path} has schema hash {found.hex()[:12]}, expected {expected_hash.hex()[:12]}"
@@ -146,9 +160,13 @@ def _events(times: pa.ChunkedArray) -> EventRange:
 
     bounds = pc.min_max(times.cast(pa.int64())).as_py()
     if times.type.unit == "ns":
-        return EventRange(bounds["min"] // 1000, -(-bounds["max"] // 1000))
-    scale = {"s": 1_000_000, "ms": 1_000, "us": 1}[times.type.unit]
-    return EventRange(bounds["min"] * scale, bounds["max"] * scale)
+        earliest, latest = bounds["min"] // 1000, -(-bounds["max"] // 1000)
+    else:
+        scale = {"ms": 1_000, "us": 1}[times.type.unit]
+        earliest, latest = bounds["min"] * scale, bounds["max"] * scale
+    if earliest <= -_FARTHEST or latest >= _FARTHEST:
+        raise BadInput("the rows have times more than 36,000 years from 1970")
+    return EventRange(earliest, latest)
 
 
 def _statistics(parsed: pq.FileMetaData) -> dict[str, Any]:
@@ -167,7 +185,7 @@ def _statistics(parsed: pq.FileMetaData) -> dict[str, Any]:
         ]
         if any(each is None or not each.has_min_max for each in bounds):
             continue
-        if column.logical_type.type == "TIMESTAMP":  # Python's calendar is too short for some
+        if column.logical_type.type in ("TIMESTAMP", "DATE"):  # Python's calendar is too short
             low = min(each.min_raw for each in bounds)
             high = max(each.max_raw for each in bounds)
         else:

@@ -18,7 +18,7 @@ class Change(enum.StrEnum):
 
     CREATED = "created"
     EVOLVED = "evolved"
-    AMENDED = "amended"  # same schema; only sort order, time column or retention differ
+    AMENDED = "amended"  # same schema; only sort order or retention differ
     UNCHANGED = "unchanged"
 
 
@@ -38,6 +38,12 @@ def plan_registration(active: ActiveViewSet | None, wanted: ViewSet) -> Change:
     if wanted.schema_hash != active.schema_hash:
         raise BadInput(
             f"the schema of view set {wanted.name} differs from its active version {now.version}",
+            hint=f"declare it as version {now.version + 1}",
+        )
+    if wanted.time_column != now.time_column:
+        raise BadInput(
+            f"view set {wanted.name} finds its partitions by the column {now.time_column}, "
+            f"not {wanted.time_column}",
             hint=f"declare it as version {now.version + 1}",
         )
     return Change.UNCHANGED if wanted == now else Change.AMENDED

@@ -81,6 +81,8 @@ def _create_lake_tables() -> None:
         sa.Column("longest_read_us", sa.BigInteger, nullable=False),
         sa.Column("created_at", sa.BigInteger, nullable=False),
         sa.Column("copied_from", sa.Text),
+        # False until its store is marked and, for a copy, every file is there.
+        sa.Column("is_whole", sa.Boolean, nullable=False),
         sa.CheckConstraint("singleton = 1", name="lake_is_one"),
     )
     op.create_table(
