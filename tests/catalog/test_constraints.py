@@ -238,7 +238,7 @@ def test_there_is_one_clock_and_one_lake(catalog: Catalog) -> None:
         with pytest.raises(sa.exc.IntegrityError):
             _run(catalog, "INSERT INTO lake_clock VALUES (:row, 0, 0)", row=row)
     with pytest.raises(sa.exc.IntegrityError):
-        _run(catalog, "INSERT INTO lake VALUES (2, 'i', 's', 0, 0, 0, NULL)")
+        _run(catalog, "INSERT INTO lake VALUES (2, 'i', 's', 0, 0, 0, NULL, TRUE)")
 
 
 def test_a_reservation_belongs_to_a_lease_and_quarantine_never_expires(catalog: Catalog) -> None:

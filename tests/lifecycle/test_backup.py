@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lakebed.errors import Conflict, LakeNotFound, Refused
-from lakebed.lake import Lake, copy_lake, open_lake
+from lakebed.lake import Lake, copy_lake, init_lake, open_lake
 from lakebed.lifecycle.check import Level
 from tests.conftest import NewLake
 from tests.parts.data import HOUR, T0, numbers_in, publish_hour, readings
@@ -26,6 +26,7 @@ def lake(new_lake: NewLake) -> Lake:
 def test_a_backup_is_a_lake_with_the_same_rows(lake: Lake, tmp_path: Path) -> None:
     lake.retirement.retire_partitions("readings", T0, T0 + 2 * HOUR)
     lake._names.take("readings", "global", 1)
+    lake.leases.beat()
     done = copy_lake(lake, tmp_path / "backup")
     assert done.files == 3
     with open_lake(tmp_path / "backup") as backup:
@@ -111,7 +112,32 @@ def test_a_backup_that_was_killed_is_no_lake(lake: Lake, tmp_path: Path) -> None
 
     with pytest.raises(Killed):
         copy_lake(lake, tmp_path / "backup", progress=die)
-    with pytest.raises(LakeNotFound):
+    with pytest.raises(LakeNotFound, match="unfinished copy"):
         open_lake(tmp_path / "backup")
-    with pytest.raises(Refused, match="has partitions"):
-        copy_lake(lake, tmp_path / "backup")
+    for again in (
+        lambda: copy_lake(lake, tmp_path / "backup"),
+        lambda: init_lake(tmp_path / "backup"),
+    ):
+        with pytest.raises(Conflict, match="unfinished copy"):
+            again()
+
+
+def test_held_partitions_are_backed_up_however_old(new_lake: NewLake, tmp_path: Path) -> None:
+    lake = new_lake(grace="0s")
+    lake.views.register(readings())
+    publish_hour(lake, 0)
+    publish_hour(lake, 1, 0)
+    lake.retirement.retire_partitions("readings", T0, T0 + 2 * HOUR, hold=True)
+    publish_hour(lake, 2)
+    lake.retirement.retire_partitions("readings", T0 + 2 * HOUR, T0 + 3 * HOUR)
+    lake.sweeper.run()  # the horizon passes the held ones
+    copy_lake(lake, tmp_path / "backup")
+    with open_lake(tmp_path / "backup") as backup:
+        held = [e for e in backup.partitions.list_partitions(include_retired=True) if e.held]
+        assert [backup.retirement.restore(each.partition_id).num_rows for each in held] == [3, 0]
+        assert backup.checker.run(Level.PAGES).findings == []
+
+
+def test_a_lake_that_is_read_only_can_be_backed_up(lake: Lake, tmp_path: Path) -> None:
+    with open_lake(lake.catalog.url, read_only=True) as reader:
+        assert copy_lake(reader, tmp_path / "backup").files == 3

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from lakebed.catalog import rules
 from lakebed.catalog.schema import partition_metadata, partitions
-from lakebed.errors import Conflict, DamagedFile, UnknownObject
+from lakebed.errors import BadInput, Conflict, DamagedFile, UnknownObject
 from lakebed.lake import Lake
 from lakebed.lifecycle.check import Finding, Level, Severity
 from lakebed.model.partition import Partition
@@ -280,3 +280,21 @@ def test_a_reserved_file_is_not_quarantined(lake: Lake) -> None:
     put(lake.store, path, b"being written")
     with pytest.raises(Conflict, match="staged"):
         lake.checker.quarantine(path)
+
+
+def test_the_missing_file_of_a_restored_partition_is_seen(lake: Lake) -> None:
+    """Whichever of its rows is looked at first: ids are random, so a few are tried."""
+    for hour in range(4):
+        old = publish_hour(lake, hour)
+        lake.retirement.retire_partitions("readings", T0 + hour * HOUR, T0 + (hour + 1) * HOUR)
+        lake.retirement.restore(old.partition_id)
+        lake.store.delete([old.file_path or ""])
+    assert [finding.kind for finding in _findings(lake, Level.FILES)] == ["missing file"] * 4
+
+
+def test_the_stores_mark_and_folders_are_not_quarantined(lake: Lake) -> None:
+    publish_hour(lake, 0)
+    with pytest.raises(BadInput):
+        lake.checker.quarantine("lake.json")
+    with pytest.raises(UnknownObject):
+        lake.checker.quarantine("partitions/readings")

@@ -213,3 +213,19 @@ def test_old_journal_entries_are_dropped(lake: Lake) -> None:
     assert lake.sweeper.run().journal_entries_dropped > 0
     with lake.catalog.read() as connection:
         assert journal.list_entries(connection) == []
+
+
+def test_empty_partitions_go_in_batches_to_the_last(lake: Lake) -> None:
+    for hour in range(7):
+        publish_hour(lake, hour, 0)
+    _retire_all(lake)
+    assert Sweeper(lake.catalog, lake.store, batch_files=2).run().empty_partitions == 7
+
+
+def test_files_of_refused_publishes_are_swept(lake: Lake) -> None:
+    kept = publish_hour(lake, 0)
+    for _ in range(3):
+        with pytest.raises(Conflict):
+            publish_hour(lake, 0)
+    lake.sweeper.run()
+    assert stored_files(lake) == {kept.file_path}

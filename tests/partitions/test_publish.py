@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 
-from lakebed.catalog import files, leases
+from lakebed.catalog import clock, files, leases
 from lakebed.errors import (
     BadInput,
     Conflict,
@@ -16,6 +17,8 @@ from lakebed.errors import (
 )
 from lakebed.lake import Lake, open_lake
 from lakebed.model.partition import NO_SOURCE, add_source_hashes, hash_sources
+from lakebed.model.time import TimeRange
+from lakebed.model.view_set import ViewSet
 from lakebed.partitions.publish import NewPartition
 from lakebed.storage import footer as footers
 from lakebed.storage import parquet
@@ -167,7 +170,9 @@ def test_a_held_range_stays_away_until_restored(lake: Lake) -> None:
 
 
 def test_what_retention_forgot_is_not_published_again(lake: Lake) -> None:
-    lake.views.register(readings(retention_us=HOUR))
+    with lake.catalog.read() as connection:
+        half_past_one = clock.upcoming(connection) - T0 - HOUR - HOUR // 2
+    lake.views.register(readings(retention_us=half_past_one))
     publish_hour(lake, 0)
     plan = lake.retirement.plan_by_retention("readings")
     assert len(lake.retirement.carry_out(plan)) == 1
@@ -201,3 +206,19 @@ def test_reservations_are_given_back_on_close(lake: Lake) -> None:
         assert files.list_files(connection) == []
         assert leases.list_leases(connection) == []
     assert sum(numbers_in(lake).values()) == 15
+
+
+def test_a_new_time_column_needs_a_new_version(lake: Lake) -> None:
+    schema = pa.schema([("time", pa.timestamp("us", "UTC")), ("seen", pa.timestamp("us", "UTC"))])
+    lake.views.register(ViewSet("events", 1, schema, "time"))
+    with pytest.raises(BadInput, match="finds its partitions by the column time"):
+        lake.views.register(ViewSet("events", 1, schema, "seen"))
+    assert lake.views.register(ViewSet("events", 2, schema, "seen")) is Change.EVOLVED
+
+
+@pytest.mark.parametrize("instance", ["../../x", "", "a/b", ".hidden", "_x", "a=b", None, "ü"])
+def test_an_instance_that_is_no_name_reserves_nothing(lake: Lake, instance: str) -> None:
+    with pytest.raises(BadInput, match="not an instance"):
+        NewPartition(readings(), TimeRange(T0, T0 + HOUR), rows(1), instance)
+    with lake.catalog.read() as connection:
+        assert files.list_files(connection) == []

@@ -9,9 +9,10 @@ import sqlalchemy as sa
 
 from lakebed.catalog import journal
 from lakebed.catalog.schema import lake_clock, partition_metadata
-from lakebed.errors import BadInput, DamagedFile, SnapshotExpired
+from lakebed.errors import BadInput, DamagedFile, LeaseLost, ReadOnly, SnapshotExpired
 from lakebed.lake import Lake, init_lake, open_lake
 from lakebed.lifecycle.sweep import LeaseObserver, Sweeper
+from lakebed.partitions.leases import Pin
 from tests.conftest import NewLake
 from tests.parts.data import HOUR, T0, numbers_in, publish_hour, readings
 from tests.proof.seams import Recorder, hook_engine
@@ -188,3 +189,50 @@ def test_an_embedded_lake_can_be_moved(tmp_path: Path) -> None:
     with open_lake(tmp_path / "there") as again:
         assert sum(numbers_in(again).values()) == 3
         assert again.checker.run().is_clean
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_past_that_is_swept_while_it_is_looked_up_is_told(lake: Lake, read_only: bool) -> None:
+    """A sweep comes between the pin and the look; without telling, rows would be missing."""
+    first = publish_hour(lake, 0)
+    publish_hour(lake, 0, replaces=[first])
+    with open_lake(lake.catalog.url, read_only=read_only) as reader:
+        pin = reader.leases.pin
+
+        def pin_and_stall(as_of: int | None = None) -> Pin:
+            pinned = pin(as_of)
+            times = iter([0.0, 1e6, 2e6, 3e6])
+            sweeper = Sweeper(lake.catalog, lake.store, observer=LeaseObserver(lambda: next(times)))
+            sweeper.plan()
+            sweeper.run()
+            return pinned
+
+        reader.leases.pin = pin_and_stall  # type: ignore[method-assign]
+        with pytest.raises(SnapshotExpired, match="has been swept"):
+            reader.partitions.snapshot("readings", as_of=first.published_at)
+    with pytest.raises(SnapshotExpired):
+        lake.partitions.list_partitions(as_of=first.published_at)
+
+
+def test_a_closed_lake_lets_nobody_read_or_write(lake: Lake) -> None:
+    publish_hour(lake, 0)
+    with open_lake(lake.catalog.url) as other:
+        snapshot = other.partitions.snapshot("readings")
+    with pytest.raises(SnapshotExpired):
+        snapshot.read_all("readings")
+    with pytest.raises(LeaseLost):
+        other.partitions.snapshot("readings")
+
+
+def test_a_lake_opened_for_reading_changes_nothing(lake: Lake) -> None:
+    with open_lake(lake.catalog.url, read_only=True) as reader, pytest.raises(ReadOnly):
+        publish_hour(reader, 0)
+    assert lake.partitions.list_partitions() == []
+
+
+@pytest.mark.parametrize("columns", [[], ["nope"], ["number", "number"]])
+def test_columns_that_make_no_sense_are_refused(lake: Lake, columns: list[str]) -> None:
+    publish_hour(lake, 0)
+    publish_hour(lake, 1, 0)
+    with lake.partitions.snapshot("readings") as snapshot, pytest.raises(BadInput):
+        snapshot.read_all("readings", columns)

@@ -255,9 +255,11 @@ def _sweep_to_the_end(lake: Lake) -> list[str]:
 
 
 def choose_points(events: list[str], step: int) -> list[int]:
-    """Every ``step``-th point, and in any case the first of each kind."""
-    first_of_kind = {events.index(event) + 1 for event in set(events)}
-    return sorted(first_of_kind | set(range(1, len(events) + 1, step)))
+    """Every ``step``-th point, and in any case each commit and the first of each disk operation:
+    whatever dies between two of those leaves the same."""
+    telling = {number for number, event in enumerate(events, 1) if event == "sql COMMIT"}
+    telling |= {events.index(event) + 1 for event in set(events) if event.startswith("disk")}
+    return sorted(telling | set(range(1, len(events) + 1, step)))
 
 
 def run_scenario(name: str, places: Places, step: int) -> dict[str, Any]:

@@ -87,6 +87,30 @@ def list_by_path(connection: sa.Connection, file_path: str) -> list[Partition]:
     return [read_partition(row) for row in connection.execute(query)]
 
 
+def find_newer_copy(connection: sa.Connection, partition: Partition) -> Partition | None:
+    """A later row of the same identity with the same file (or none): what restoring made."""
+    same_file = (
+        table.c.file_path.is_(None)
+        if partition.file_path is None
+        else table.c.file_path == partition.file_path
+    )
+    row = connection.execute(
+        sa.select(table)
+        .where(
+            table.c.view_set_name == partition.view_set,
+            table.c.view_instance_id == partition.instance,
+            table.c.begin_insert_time == partition.insert_range.begin,
+            table.c.end_insert_time == partition.insert_range.end,
+            table.c.file_schema_hash == partition.schema_hash,
+            same_file,
+            table.c.published_at > partition.published_at,
+        )
+        .order_by(table.c.published_at.desc())
+        .limit(1)
+    ).one_or_none()
+    return None if row is None else read_partition(row)
+
+
 def count_live(connection: sa.Connection) -> dict[str, int]:
     """How many live partitions each view set has."""
     rows = connection.execute(

@@ -64,7 +64,7 @@ def init(
         path, catalog=catalog, store=store, grace=grace, longest_read=longest_read
     )
     with made:
-        place = made.catalog.url if catalog else str(path)
+        place = "URL" if catalog else str(path)
         output.tell(f"made lake {made.lake_id}")
         output.say(f"catalog: {made.catalog.dialect.describe()}")
         output.say(f"store:   {made.store.url}")

@@ -11,12 +11,24 @@ from dataclasses import dataclass, replace
 from lakebed.catalog import blocks, clock, files, journal, lakes, partitions, view_sets
 from lakebed.catalog.catalog import Catalog, Connection, Transaction
 from lakebed.catalog.partitions import Search
-from lakebed.errors import Ambiguous, BadInput, Conflict, LakebedError, Refused, UnknownPartition
+from lakebed.errors import (
+    Ambiguous,
+    BadInput,
+    Conflict,
+    LakebedError,
+    Overlap,
+    Refused,
+    StalePlan,
+    UnknownPartition,
+)
 from lakebed.model.partition import FileState, Partition
 from lakebed.model.time import Instant, TimeRange, format_instant
 from lakebed.model.view_set import GLOBAL
 from lakebed.partitions.publish import retire_rows
 from lakebed.storage.layout import check_path
+
+WHOLE_LAKE = "whole-lake"
+"""What to confirm when several view sets together are most of the lake; no view set's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +53,7 @@ class RetirementPlan:
     straddling: tuple[Partition, ...] = ()  # in the range only in part, left alone
     warnings: tuple[str, ...] = ()
     confirm: tuple[str, ...] = ()  # view sets of which implausibly many would go
+    only_incompatible: bool = False  # and refuse what became compatible again
     retained_from: tuple[tuple[str, int], ...] = ()  # floors that retention raises with it
 
     @property
@@ -172,7 +185,6 @@ class Retirement:
             old = [each for each in found if each.insert_range.end <= floor]
             reason = f"retired by retention, older than {format_instant(floor)}"
             plan = self._plan(connection, old, reason)
-        floor = max((each.insert_range.end for each in old), default=0)
         return replace(plan, retained_from=((view_set, floor),) if old else ())
 
     def list_incompatible_partitions(
@@ -203,11 +215,14 @@ class Retirement:
 
     def plan_incompatible(self, view_set: str | None = None) -> RetirementPlan:
         """Every incompatible partition, with a warning for those that cannot be built again."""
-        found = self.list_incompatible_partitions(view_set)
+        return self._plan_incompatible(self.list_incompatible_partitions(view_set))
+
+    def _plan_incompatible(self, found: Sequence[IncompatiblePartition]) -> RetirementPlan:
         lost = sum(not each.can_be_rebuilt and not each.partition.is_empty for each in found)
         with self._catalog.read() as connection:
             chosen = [each.partition for each in found]
             plan = self._plan(connection, chosen, "retired as schema-incompatible")
+        plan = replace(plan, only_incompatible=True)
         if not lost:
             return plan
         warning = f"{lost} of them cannot be rebuilt: their blocks are gone or never were"
@@ -228,6 +243,8 @@ class Retirement:
             for name in names
             if self._breaker.tripped(sum(e.view_set == name for e in chosen), live[name])
         ]
+        if len(names) > 1 and self._breaker.tripped(len(chosen), sum(live.values())):
+            confirm.append(WHOLE_LAKE)
         return RetirementPlan(tuple(chosen), reason, hold, confirm=tuple(confirm))
 
     def _require_known(self, connection: Connection, view_set: str) -> None:
@@ -241,18 +258,13 @@ class Retirement:
 
     def carry_out(self, plan: RetirementPlan, *, confirmed: Collection[str] = ()) -> list[Outcome]:
         """Retire all of a plan in one transaction, or nothing."""
-        missing = [name for name in plan.confirm if name not in confirmed]
-        if missing:
-            raise Refused(
-                f"this would retire most of view set {', '.join(missing)} "
-                f"({len(plan.partitions)} partitions in all)",
-                hint="if that is meant, confirm it by name: "
-                + " ".join(f"--confirm {name}" for name in missing),
-            )
+        _require_confirmed(plan, confirmed)
         if not plan.partitions:
             return []
 
         def work(transaction: Transaction) -> None:
+            if plan.only_incompatible:
+                _require_incompatible(transaction.connection, plan.partitions)
             retire_rows(
                 transaction,
                 plan.partitions,
@@ -316,14 +328,10 @@ class Retirement:
     ) -> list[IncompatibleSummary]:
         """Retire what queries cannot see, one transaction per partition, and say what was done to
         each. What cannot be rebuilt is left alone unless ``allow_loss``."""
-        plan = self.plan_incompatible(view_set)
-        missing = [name for name in plan.confirm if name not in confirmed]
-        if missing:
-            self.carry_out(plan, confirmed=confirmed)  # raises, saying what to confirm
-        rebuildable = {
-            each.partition.partition_id: each.can_be_rebuilt
-            for each in self.list_incompatible_partitions(view_set)
-        }
+        found = self.list_incompatible_partitions(view_set)
+        plan = self._plan_incompatible(found)
+        _require_confirmed(plan, confirmed)
+        rebuildable = {each.partition.partition_id: each.can_be_rebuilt for each in found}
         outcomes = []
         for partition in plan.partitions:
             lost = not partition.is_empty and not rebuildable.get(partition.partition_id, False)
@@ -360,12 +368,19 @@ def _restore(transaction: Transaction, partition_id: str, new_id: str) -> Partit
     old = found[0]
     if old.is_live:
         raise Conflict(f"{old.describe()} is live; there is nothing to restore")
+    newer = partitions.find_newer_copy(connection, old)
+    if newer is not None:
+        raise Conflict(
+            f"{old.describe()} was restored already",
+            hint=f"its newest row is {newer.partition_id}",
+        )
+    for held in partitions.list_held(connection, old.view_set, old.instance, old.insert_range):
+        if held.partition_id != old.partition_id:
+            raise Overlap(f"{held.describe()} is held", hint=f"restore {held.partition_id} first")
     if old.file_path is not None and not files.take(
         connection, [old.file_path], [FileState.RETIRED, FileState.QUARANTINED]
     ):
-        live = partitions.list_live_among(connection, [old.file_path])
-        why = "was restored already" if live else "is being swept"
-        raise Conflict(f"{old.describe()} {why}")
+        raise Conflict(f"{old.describe()} is being swept")
     restored = replace(
         old, partition_id=new_id, published_at=tick, retired_at=None, expiration=None, held=False
     )
@@ -373,6 +388,24 @@ def _restore(transaction: Transaction, partition_id: str, new_id: str) -> Partit
     partitions.insert_many(connection, [restored])
     journal.append(transaction, [journal.Entry.about("restore", restored, f"of {partition_id}")])
     return restored
+
+
+def _require_confirmed(plan: RetirementPlan, confirmed: Collection[str]) -> None:
+    missing = [name for name in plan.confirm if name not in confirmed]
+    if missing:
+        raise Refused(
+            f"this would retire most of {', '.join(missing)} "
+            f"({len(plan.partitions)} partitions in all)",
+            hint="if that is meant, confirm it by name: "
+            + " ".join(f"--confirm {name}" for name in missing),
+        )
+
+
+def _require_incompatible(connection: Connection, chosen: Sequence[Partition]) -> None:
+    active = {each.view_set.name: each.schema_hash for each in view_sets.list_active(connection)}
+    for partition in chosen:
+        if active.get(partition.view_set) == partition.schema_hash:
+            raise StalePlan(f"{partition.describe()} is compatible again", hint="plan again")
 
 
 def _live(

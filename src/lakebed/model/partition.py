@@ -1,5 +1,5 @@
 """A partition: the published result of one view-set instance over one insert-time range, which is
-a Parquet file or the record that the range is empty. Its states and their legal moves stand here.
+a Parquet file or the record that the range is empty.
 """
 
 from __future__ import annotations
@@ -11,28 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from lakebed.model.time import TimeRange
-
-
-class PartitionState(enum.StrEnum):
-    """Where a partition is between its reservation and its end."""
-
-    STAGED = "staged"  # its file name is reserved; nobody can see it
-    PUBLISHED = "published"  # live: queries see it
-    RETIRED = "retired"  # out of sight, restorable until its grace period ends
-    DELETING = "deleting"  # claimed by a sweep; never comes back
-    GONE = "gone"  # file, footer and row are deleted
-
-
-LEGAL_MOVES: frozenset[tuple[PartitionState, PartitionState]] = frozenset(
-    {
-        (PartitionState.STAGED, PartitionState.PUBLISHED),  # publish
-        (PartitionState.STAGED, PartitionState.DELETING),  # sweep, once its writer is dead
-        (PartitionState.PUBLISHED, PartitionState.RETIRED),  # retire, or replaced by publish
-        (PartitionState.RETIRED, PartitionState.PUBLISHED),  # restore
-        (PartitionState.RETIRED, PartitionState.DELETING),  # sweep, after the grace period
-        (PartitionState.DELETING, PartitionState.GONE),  # sweep
-    }
-)
 
 
 class FileState(enum.StrEnum):

@@ -56,6 +56,11 @@ class NamePool:
             files.insert_many(transaction.connection, reserved)
         self._unused[key].extend(paths)
 
+    def discard(self, paths: list[str]) -> None:
+        """What was written under these names will not be published: let a sweep have it."""
+        with self._catalog.write() as transaction:
+            files.discard(transaction.connection, paths, self._lease, transaction.tick)
+
     def forget(self) -> None:
         """The lease was lost, and every reservation with it."""
         with self._lock:

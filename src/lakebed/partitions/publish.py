@@ -13,7 +13,15 @@ from lakebed.catalog import clock, files, footers, journal, lakes, partitions, v
 from lakebed.catalog.catalog import Catalog, Connection, Transaction
 from lakebed.catalog.files import TemporaryFile
 from lakebed.catalog.footers import StoredFooter
-from lakebed.errors import BadInput, Conflict, LeaseLost, Outdated, Overlap, StalePlan
+from lakebed.errors import (
+    AlreadyThere,
+    BadInput,
+    Conflict,
+    LeaseLost,
+    Outdated,
+    Overlap,
+    StalePlan,
+)
 from lakebed.model.partition import NO_SOURCE, FileState, Identity, Partition
 from lakebed.model.time import Instant, TimeRange, covers, format_instant
 from lakebed.model.view_set import GLOBAL, ViewSet, check_instance
@@ -27,6 +35,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
+_ATTEMPTS = 2
+
+
 @dataclass(frozen=True, slots=True)
 class NewPartition:
     """What to publish: rows for a range, or the statement that the range is complete and empty."""
@@ -36,6 +47,16 @@ class NewPartition:
     rows: pa.Table | None
     instance: str = GLOBAL
     source_hash: bytes = NO_SOURCE
+
+    def __post_init__(self) -> None:
+        check_instance(self.instance)
+        if not isinstance(self.source_hash, bytes):
+            raise BadInput("a source hash is bytes", hint="make it with hash_sources(…)")
+        if self.rows is not None and self.rows.num_rows == 0:
+            raise BadInput(
+                f"there are no rows for {self.view_set.name} {self.insert_range}",
+                hint="if the range was processed and is truly empty, say so: completed_empty(…)",
+            )
 
     @classmethod
     def of_rows(
@@ -49,12 +70,7 @@ class NewPartition:
         source_hash: bytes = NO_SOURCE,
     ) -> NewPartition:
         """A partition with rows; none at all is an error: it may mean that a producer failed."""
-        if rows.num_rows == 0:
-            raise BadInput(
-                f"there are no rows for {view_set.name} {TimeRange.of(begin, end)}",
-                hint="if the range was processed and is truly empty, say so: completed_empty(…)",
-            )
-        return cls(view_set, TimeRange.of(begin, end), rows, check_instance(instance), source_hash)
+        return cls(view_set, TimeRange.of(begin, end), rows, instance, source_hash)
 
     @classmethod
     def completed_empty(
@@ -67,7 +83,7 @@ class NewPartition:
         source_hash: bytes = NO_SOURCE,
     ) -> NewPartition:
         """The proof that a range was processed to its end and gave no rows."""
-        return cls(view_set, TimeRange.of(begin, end), None, check_instance(instance), source_hash)
+        return cls(view_set, TimeRange.of(begin, end), None, instance, source_hash)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +118,8 @@ class WrittenPartition:
 def check_publication(new: Sequence[NewPartition], replaced: Sequence[Partition]) -> None:
     """Raise unless the new partitions are disjoint and cover all that they replace: replacing
     must not open a gap in which rows would disappear."""
+    if len({old.partition_id for old in replaced}) != len(replaced):
+        raise BadInput("a partition cannot be replaced twice")
     groups: dict[tuple[str, str], list[TimeRange]] = {}
     for each in new:
         ranges = groups.setdefault((each.view_set.name, each.instance), [])
@@ -148,25 +166,28 @@ class Publisher:
             None if each.rows is None else parquet.conform(each.rows, each.view_set) for each in new
         ]
         self._refuse_early(new, read_at)
-        try:
-            lease, written = self._write(new, tables)
-            return self.publish_written(
-                written, lease=lease, replaces=replaces, read_at=read_at, reason=reason
-            )
-        except LeaseLost:
-            # This process was slow and taken for dead: its names are lost, so start over with new
-            # ones. What was written under the old ones is deleted by the sweep that claimed them.
-            self._names.forget()
-            lease, written = self._write(new, tables)
-            return self.publish_written(
-                written, lease=lease, replaces=replaces, read_at=read_at, reason=reason
-            )
+        for attempt in range(_ATTEMPTS):
+            lease, paths = self._reserve(new)
+            try:
+                written = self._write(new, tables, list(paths))
+                return self.publish_written(
+                    written, lease=lease, replaces=replaces, read_at=read_at, reason=reason
+                )
+            except (LeaseLost, AlreadyThere) as error:
+                # Taken for dead, or a put whose answer was lost: the names are lost, not the rows.
+                if isinstance(error, LeaseLost):
+                    self._names.forget()
+                if attempt == _ATTEMPTS - 1:
+                    raise
+            except (Conflict, BadInput):
+                self._names.discard(paths)
+                raise
+        raise AssertionError("every attempt returns or raises")
 
     def _write(
-        self, new: Sequence[NewPartition], tables: Sequence[pa.Table | None]
-    ) -> tuple[str, list[WrittenPartition]]:
+        self, new: Sequence[NewPartition], tables: Sequence[pa.Table | None], paths: list[str]
+    ) -> list[WrittenPartition]:
         """Write every file under a reserved name; nobody sees them yet."""
-        lease, paths = self._reserve(new)
         written = []
         for each, table in zip(new, tables, strict=True):
             file = None
@@ -177,7 +198,7 @@ class Publisher:
                     each.view_set, each.insert_range, each.instance, each.source_hash, file
                 )
             )
-        return lease, written
+        return written
 
     def _refuse_early(self, new: Sequence[NewPartition], read_at: int | None) -> None:
         """Find out before any file is written what the transaction would refuse."""
@@ -289,11 +310,13 @@ def retire_rows(
     expiration = None if hold else tick + lakes.get(connection).grace_us
     ids = [partition.partition_id for partition in old]
     if partitions.retire(connection, ids, tick, expiration=expiration, held=hold) != len(old):
-        gone = {
-            each.partition_id for each in partitions.list_by_id(connection, ids) if each.is_live
+        retired_now = {
+            each.partition_id
+            for each in partitions.list_by_id(connection, ids)
+            if each.retired_at == tick
         }
-        lost = next((each for each in old if each.partition_id not in gone), old[0])
-        raise StalePlan(f"{lost.describe()} is not live any more", hint=hint)
+        stale = [each for each in old if each.partition_id not in retired_now]
+        raise StalePlan(f"{stale[0].describe()} is not live any more", hint=hint)
     files.insert_many(
         connection,
         [
@@ -317,12 +340,18 @@ def _check_may_publish(
         )
     active = view_sets.get(connection, view_set.name)
     if active.schema_hash != view_set.schema_hash:
+        if active.view_set.version == view_set.version:
+            raise BadInput(
+                f"the rows' view set {view_set.name} is not the registered version "
+                f"{view_set.version}: its schema differs",
+                hint="name the view set, or register the changed one with a higher version",
+            )
         raise Outdated(
             f"view set {view_set.name} is active in version {active.view_set.version}, "
             f"these rows are of version {view_set.version}",
             hint="register the version first, or update this program",
         )
-    if insert_range.begin < active.retained_from:
+    if insert_range.end <= active.retained_from:
         raise Conflict(
             f"{view_set.name} keeps nothing from before {format_instant(active.retained_from)}"
         )

@@ -13,6 +13,7 @@ from lakebed.catalog.catalog import Catalog
 from lakebed.catalog.footers import StoredFooter
 from lakebed.catalog.partitions import Search
 from lakebed.errors import (
+    BadInput,
     DamagedFile,
     DamagedFooter,
     SnapshotExpired,
@@ -66,9 +67,9 @@ class Snapshot:
     def read(self, partition: Partition, columns: list[str] | None = None) -> pa.Table:
         """The rows of one of this snapshot's partitions."""
         self._require_held()
+        schema = self._schema(partition.view_set, columns)
         if partition.file_path is None:
-            schema = self._definitions[partition.view_set].schema
-            return schema.empty_table().select(columns or schema.names)
+            return schema.empty_table()
         try:
             return self._reader.read_file(self, partition, columns)
         except UnknownObject as missing:
@@ -83,14 +84,27 @@ class Snapshot:
         """All rows of one view set in this snapshot, in the order of its partitions."""
         import pyarrow as pa
 
-        if view_set not in self._definitions:
-            raise UnknownViewSet(f"this snapshot does not include view set {view_set!r}")
         self._require_held()
-        schema = self._definitions[view_set].schema
-        if columns is not None:
-            schema = pa.schema([schema.field(name) for name in columns])
+        schema = self._schema(view_set, columns)
         parts = [self.read(each, columns) for each in self.partitions if each.view_set == view_set]
         return pa.concat_tables([schema.empty_table(), *(part.cast(schema) for part in parts)])
+
+    def _schema(self, view_set: str, columns: list[str] | None) -> pa.Schema:
+        """The columns that were asked for; all without a wish."""
+        import pyarrow as pa
+
+        if view_set not in self._definitions:
+            raise UnknownViewSet(f"this snapshot does not include view set {view_set!r}")
+        schema = self._definitions[view_set].schema
+        if columns is None:
+            return schema
+        unknown = [name for name in columns if name not in schema.names]
+        if unknown or len(set(columns)) != len(columns) or not columns:
+            raise BadInput(
+                f"cannot read the columns {columns!r} of view set {view_set}",
+                hint=f"name some of {', '.join(schema.names)}, each once",
+            )
+        return pa.schema([schema.field(name) for name in columns])
 
     def _require_held(self) -> None:
         if self._closed or self._pin.lost:

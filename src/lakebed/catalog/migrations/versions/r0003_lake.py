@@ -266,13 +266,16 @@ def _create_partitions(connection: sa.Connection) -> None:
     index("partitions_file", ["file_path"], "file_path IS NOT NULL")
     index("partitions_retired", ["retired_at"], "retired_at IS NOT NULL")
     index("partitions_expiring", ["expiration"], "expiration IS NOT NULL")
+    index("partitions_retired_ranges", ["series_id", "begin_insert_time"], "retired_at IS NOT NULL")
     index("partitions_held", ["view_set_name", "view_instance_id"], "held")
 
 
 def _adopt(connection: sa.Connection) -> None:
     """Give the older rows their identity; refuse, naming them, what the new rules would not."""
     rows = connection.execute(sa.text("SELECT * FROM older_partitions")).all()
-    _refuse_overlaps(rows)
+    footers = connection.scalars(sa.text("SELECT file_path FROM partition_metadata"))
+    temporary = connection.scalars(sa.text("SELECT file_path FROM temporary_files"))
+    _refuse_broken(rows, set(footers), set(temporary))
     tables = sa.MetaData()
     tables.reflect(connection, only=["lakehouse_partitions", "series", "lake_clock"])
     names = {(row.view_set_name, row.view_instance_id, bytes(row.file_schema_hash)) for row in rows}
@@ -326,17 +329,38 @@ def _adopt(connection: sa.Connection) -> None:
     )
 
 
-def _refuse_overlaps(rows: Iterable[sa.Row[Any]]) -> None:
+def _refuse_broken(rows: Iterable[sa.Row[Any]], footers: set[str], temporary: set[str]) -> None:
+    """Name the first older row that the new rules would not take; nothing is repaired silently."""
     by_series = defaultdict(list)
+    paths: set[str] = set()
     for row in rows:
+        where = f"{row.view_set_name}/{row.view_instance_id} at {row.begin_insert_time}"
+        path, events = row.file_path, (row.min_event_time, row.max_event_time)
+        if row.begin_insert_time >= row.end_insert_time:
+            _refuse(f"the range of {where} is empty or runs backwards")
+        if path is None and row.num_rows != 0:
+            _refuse(f"{where} has rows but no file")
+        if path is not None:
+            if row.num_rows <= 0 or row.file_size <= 0 or None in events or events[0] > events[1]:
+                _refuse(f"{where} has a file but no rows, size or event range")
+            if path not in footers:
+                _refuse(f"the file {path} has no footer")
+            if path in paths or path in temporary:
+                _refuse(f"the file {path} is listed twice")
+            paths.add(path)
         key = (row.view_set_name, row.view_instance_id, bytes(row.file_schema_hash))
         by_series[key].append((row.begin_insert_time, row.end_insert_time))
     for key, ranges in by_series.items():
         ranges.sort()
         for (begin, end), (next_begin, next_end) in pairwise(ranges):
             if next_begin < end:
-                raise Conflict(
-                    f"partitions [{begin}, {end}) and [{next_begin}, {next_end}) of "
-                    f"{key[0]}/{key[1]} overlap in the older catalog",
-                    hint="remove one of the two rows with the program that wrote them, and repeat",
+                _refuse(
+                    f"[{begin}, {end}) and [{next_begin}, {next_end}) of {key[0]}/{key[1]} overlap"
                 )
+
+
+def _refuse(why: str) -> None:
+    raise Conflict(
+        f"the older catalog cannot be adopted: {why}",
+        hint="mend the row with the program that wrote it, and repeat",
+    )
