@@ -25,8 +25,8 @@ with LAKEBED_RECORD=1; afterwards no step may disappear, or it would no longer b
 
 RECORD = bool(os.environ.get("LAKEBED_RECORD"))
 # Every step is killed at on SQLite, where copies are cheap; on PostgreSQL, and in migrations (many
-# statements, few transactions), every commit, each kind of disk operation, and a sample of the rest.
-# The campaign leaves nothing out.
+# statements, few transactions), every commit, each kind of disk operation, and a sample of the
+# rest. The campaign leaves nothing out.
 DEFAULT_STEP = {
     ("sqlite", False): 1,
     ("sqlite", True): 16,

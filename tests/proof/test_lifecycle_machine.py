@@ -510,8 +510,9 @@ class LifecycleMachine(RuleBasedStateMachine):
 
 RULES = {
     "publish", "publish empty", "publish refused", "publish many", "publish many refused",
-    "publish a twin", "replace", "replace refused", "evolve", "retire by metadata", "hold", "retire ambiguous",
-    "retire by file", "retire by range", "retire incompatible", "restore", "restore refused",
+    "publish a twin", "replace", "replace refused", "evolve", "retire by metadata", "hold",
+    "retire ambiguous", "retire by file", "retire by range", "retire incompatible", "restore",
+    "restore refused",
     "hold a snapshot", "release a snapshot", "as_of", "as_of refused", "clock jump", "sweep",
     "sweep, leases dead", "sweep deleted files", "crash", "reopen",
 }  # fmt: skip

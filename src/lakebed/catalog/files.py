@@ -47,14 +47,14 @@ def insert_many(connection: sa.Connection, files: Sequence[TemporaryFile]) -> No
 
 
 def discard(connection: sa.Connection, paths: Sequence[str], lease_id: str, tick: int) -> None:
-    """Give up reservations whose files may exist: they expire at once."""
+    """Give up reservations whose files may exist: the next sweep deletes and forgets them."""
     table = temporary_files
     mine = sa.and_(
         one_of(table.c.file_path, paths),
         table.c.state == FileState.STAGED.value,
         table.c.lease_id == lease_id,
     )
-    values = {"state": FileState.RETIRED.value, "lease_id": None, "expiration": tick}
+    values = {"state": FileState.DELETING.value, "lease_id": None, "expiration": tick}
     connection.execute(sa.update(table).where(mine).values(**values))
 
 

@@ -18,7 +18,7 @@ class FileState(enum.StrEnum):
 
     STAGED = "staged"  # reserved by a living writer
     RETIRED = "retired"  # its partition was retired
-    DELETING = "deleting"  # claimed by a sweep
+    DELETING = "deleting"  # claimed by a sweep, or given up by its writer
     QUARANTINED = "quarantined"  # set aside by an operator; never expires
 
 
