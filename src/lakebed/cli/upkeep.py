@@ -161,7 +161,7 @@ def _show_sweep_plan(plan: SweepPlan) -> None:
     output.say(
         f"plan: delete {output.plural(len(plan.files), 'file')} ({output.size(plan.bytes)}): "
         f"{len(plan.expired)} past their grace period, {len(plan.abandoned)} of dead writers, "
-        f"{len(plan.unfinished)} from an unfinished sweep"
+        f"{len(plan.unfinished)} given up by their writer or by an earlier sweep"
     )
     for file in plan.files[:20]:
         output.say(f"  {file.file_path} ({output.size(file.file_size)})")
