@@ -140,6 +140,13 @@ def test_rows_of_an_inactive_version_are_refused(lake: Lake) -> None:
         lake.partitions.publish(readings(1), T0, T0 + HOUR, rows(1))
     with pytest.raises(Outdated):
         lake.views.register(readings(1))
+    assert lake.partitions.list_partitions() == []
+
+
+def test_much_is_not_written_before_it_is_clear_that_it_may_be_published(lake: Lake) -> None:
+    lake.views.register(readings(2))
+    with pytest.raises(Outdated):
+        lake.partitions.publish(readings(1), T0, T0 + HOUR, rows(50_000))
     assert stored_files(lake) == set()
 
 

@@ -11,15 +11,18 @@ from lakebed.catalog.schema import lake_clock
 from lakebed.errors import LakeNotFound, SnapshotExpired
 from lakebed.model.time import format_instant
 
+_ADVANCE = (
+    sa.update(lake_clock)
+    .values(
+        now=greatest(lake_clock.c.now + sa.bindparam("ticks", type_=sa.BigInteger), catalog_clock())
+    )
+    .returning(lake_clock.c.now)
+)
+
 
 def advance(connection: sa.Connection, ticks: int = 1) -> int:
     """Take ``ticks`` new ticks and return the last of them; holds the clock until commit."""
-    statement = (
-        sa.update(lake_clock)
-        .values(now=greatest(lake_clock.c.now + ticks, catalog_clock()))
-        .returning(lake_clock.c.now)
-    )
-    now = connection.scalar(statement)
+    now = connection.scalar(_ADVANCE, {"ticks": ticks})
     if now is None:
         raise LakeNotFound("the catalog has no clock", hint="make a lake with: lakebed init")
     return int(now)

@@ -305,6 +305,12 @@ def _(element: Any, compiler: Any, **kw: Any) -> str:
     return f"(SELECT unnest({compiler.process(element.clauses, **kw)}))"
 
 
+def one_of_bound(column: sa.ColumnElement[Any], name: str) -> sa.ColumnElement[bool]:
+    """`one_of` for texts that are bound when the statement runs; for statements built once."""
+    bound = sa.bindparam(name, type_=_ValueList(sa.Text))
+    return column.op("IN", is_comparison=True)(value_table(bound))
+
+
 def one_of(column: sa.ColumnElement[Any], values: Sequence[Any]) -> sa.ColumnElement[bool]:
     """``column IN (…)`` for any number of values, without a limit on bound parameters."""
     item = sa.BigInteger if values and isinstance(values[0], int) else sa.Text

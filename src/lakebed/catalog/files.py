@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 
-from lakebed.catalog.dialects import one_of
+from lakebed.catalog.dialects import one_of, one_of_bound
 from lakebed.catalog.schema import leases, partitions, temporary_files
 from lakebed.model.partition import FileState
 
@@ -58,20 +58,24 @@ def discard(connection: sa.Connection, paths: Sequence[str], lease_id: str, tick
     connection.execute(sa.update(table).where(mine).values(**values))
 
 
-def take(
-    connection: sa.Connection,
-    paths: Sequence[str],
-    states: Sequence[FileState],
-    lease_id: str | None = None,
-) -> int:
-    """Remove the rows of these paths that are in one of the states (and belong to the lease);
-    how many there were. Rows that a sweep has claimed are never taken."""
+_TAKE_STAGED = sa.delete(temporary_files).where(
+    one_of_bound(temporary_files.c.file_path, "paths"),
+    temporary_files.c.state == FileState.STAGED.value,
+    temporary_files.c.lease_id == sa.bindparam("lease"),
+)
+
+
+def take_staged(connection: sa.Connection, paths: Sequence[str], lease_id: str) -> int:
+    """Remove the reservations of these paths, if the lease still owns them; how many it did."""
+    return connection.execute(_TAKE_STAGED, {"paths": list(paths), "lease": lease_id}).rowcount
+
+
+def take(connection: sa.Connection, paths: Sequence[str], states: Sequence[FileState]) -> int:
+    """Remove the rows of these paths that are in one of the states; how many there were."""
     table = temporary_files
     statement = sa.delete(table).where(
         one_of(table.c.file_path, paths), table.c.state.in_([state.value for state in states])
     )
-    if lease_id is not None:
-        statement = statement.where(table.c.lease_id == lease_id)
     return connection.execute(statement).rowcount
 
 

@@ -34,6 +34,14 @@ def insert_many(connection: sa.Connection, partitions: Sequence[Partition]) -> N
         connection.execute(sa.insert(table), rows)
 
 
+_SERIES = sa.select(series.c.series_id).where(
+    *(
+        series.c[name] == sa.bindparam(name)
+        for name in ("view_set_name", "view_instance_id", "file_schema_hash")
+    )
+)
+
+
 def _series_id(connection: sa.Connection, view_set: str, instance: str, schema_hash: bytes) -> int:
     """The number of a series, given out when it is first used; the clock keeps this unique."""
     columns = {
@@ -41,8 +49,7 @@ def _series_id(connection: sa.Connection, view_set: str, instance: str, schema_h
         "view_instance_id": instance,
         "file_schema_hash": schema_hash,
     }
-    conditions = [series.c[name] == value for name, value in columns.items()]
-    found = connection.scalar(sa.select(series.c.series_id).where(*conditions))
+    found = connection.scalar(_SERIES, columns)
     if found is None:
         statement = sa.insert(series).values(**columns).returning(series.c.series_id)
         found = connection.scalar(statement)
@@ -121,20 +128,22 @@ def count_live(connection: sa.Connection) -> dict[str, int]:
     return {name: count for name, count in rows}  # noqa: C416
 
 
+_HELD = sa.select(table.c.partition_id).where(
+    table.c.held,
+    table.c.view_set_name == sa.bindparam("view_set"),
+    table.c.view_instance_id == sa.bindparam("instance"),
+    table.c.begin_insert_time < sa.bindparam("end"),
+    table.c.end_insert_time > sa.bindparam("begin"),
+)
+
+
 def list_held(
     connection: sa.Connection, view_set: str, instance: str, within: TimeRange
 ) -> list[Partition]:
     """Held partitions that overlap a range, of any schema."""
-    rows = connection.execute(
-        sa.select(table).where(
-            table.c.held,
-            table.c.view_set_name == view_set,
-            table.c.view_instance_id == instance,
-            table.c.begin_insert_time < within.end,
-            table.c.end_insert_time > within.begin,
-        )
-    )
-    return [read_partition(row) for row in rows]
+    wanted = {"view_set": view_set, "instance": instance, "begin": within.begin, "end": within.end}
+    held = connection.scalars(_HELD, wanted).all()
+    return list_by_id(connection, held) if held else []
 
 
 def list_expired_empty(

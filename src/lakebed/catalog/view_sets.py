@@ -43,6 +43,20 @@ def get(connection: sa.Connection, name: str) -> ActiveViewSet:
     return found
 
 
+_VERSION = sa.select(view_sets.c.version, view_sets.c.schema_hash, view_sets.c.retained_from).where(
+    view_sets.c.name == sa.bindparam("wanted")
+)
+
+
+def get_version(connection: sa.Connection, name: str) -> tuple[int, bytes, int]:
+    """The active version, its schema hash, and the floor below which nothing is kept."""
+    row = connection.execute(_VERSION, {"wanted": name}).one_or_none()
+    if row is None:
+        get(connection, name)  # raises, saying what to do
+        raise AssertionError(name)
+    return row.version, bytes(row.schema_hash), row.retained_from
+
+
 def activate(connection: sa.Connection, view_set: ViewSet, tick: int) -> None:
     """Make this the active definition; the caller has checked that it may be."""
     values = {

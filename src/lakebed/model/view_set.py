@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from lakebed.errors import BadInput
@@ -51,6 +51,8 @@ class ViewSet:
     time_column: str
     sort_order: tuple[str, ...] = ()
     retention_us: int | None = None
+    schema_hash: bytes = field(init=False, compare=False)
+    """SHA-256 over the canonical schema and the declared version."""
 
     def __post_init__(self) -> None:
         check_view_set_name(self.name)
@@ -76,11 +78,7 @@ class ViewSet:
                 raise BadInput(f"view set {self.name} has no column {column!r} to sort by")
             if not _has_order(encode_type(self.schema.field(column).type)):
                 raise BadInput(f"view set {self.name} cannot be sorted by column {column!r}")
-
-    @property
-    def schema_hash(self) -> bytes:
-        """SHA-256 over the canonical schema and the declared version."""
-        return schema_hash(self.schema, self.version)
+        object.__setattr__(self, "schema_hash", hash_schema(self.schema, self.version))
 
     def definition(self) -> str:
         """What the catalog stores: JSON that `from_definition` reads back."""
@@ -129,7 +127,7 @@ def check_instance(instance: str) -> str:
     return instance
 
 
-def schema_hash(schema: pa.Schema, version: int) -> bytes:
+def hash_schema(schema: pa.Schema, version: int) -> bytes:
     """The hash that partitions of this schema and version carry."""
     text = _canonical_json({"schema": encode_schema(schema), "version": version})
     return hashlib.sha256(text.encode()).digest()

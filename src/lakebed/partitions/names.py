@@ -74,4 +74,4 @@ class NamePool:
             self._unused.clear()
             if unused:
                 with self._catalog.write() as transaction:
-                    files.take(transaction.connection, unused, [FileState.STAGED], self._lease)
+                    files.take_staged(transaction.connection, unused, self._lease)

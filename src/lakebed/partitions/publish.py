@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 
 _ATTEMPTS = 2
+_MANY_ROWS = 50_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +202,9 @@ class Publisher:
         return written
 
     def _refuse_early(self, new: Sequence[NewPartition], read_at: int | None) -> None:
-        """Find out before any file is written what the transaction would refuse."""
+        """Find out before much is written what the transaction would refuse anyway."""
+        if sum(each.rows.num_rows for each in new if each.rows is not None) < _MANY_ROWS:
+            return
         with self._catalog.read() as connection:
             tick = clock.upcoming(connection)
             for each in new:
@@ -262,7 +265,7 @@ def _publish(
         _check_may_publish(connection, each, tick if read_at is None else min(read_at, tick))
     made = [each.file for each in written if each.file is not None]
     paths = [file.path for file in made]
-    if paths and files.take(connection, paths, [FileState.STAGED], lease) != len(paths):
+    if paths and files.take_staged(connection, paths, lease) != len(paths):
         raise LeaseLost(
             "a reservation was lost, because this process seemed dead", hint="publish again"
         )
@@ -338,23 +341,21 @@ def _check_may_publish(
             f"the range {insert_range} ends after {format_instant(read_at)}, the last tick read",
             hint="publish only ranges that have ended: more may still land in this one",
         )
-    active = view_sets.get(connection, view_set.name)
-    if active.schema_hash != view_set.schema_hash:
-        if active.view_set.version == view_set.version:
+    version, schema_hash, retained_from = view_sets.get_version(connection, view_set.name)
+    if schema_hash != view_set.schema_hash:
+        if version == view_set.version:
             raise BadInput(
                 f"the rows' view set {view_set.name} is not the registered version "
                 f"{view_set.version}: its schema differs",
                 hint="name the view set, or register the changed one with a higher version",
             )
         raise Outdated(
-            f"view set {view_set.name} is active in version {active.view_set.version}, "
+            f"view set {view_set.name} is active in version {version}, "
             f"these rows are of version {view_set.version}",
             hint="register the version first, or update this program",
         )
-    if insert_range.end <= active.retained_from:
-        raise Conflict(
-            f"{view_set.name} keeps nothing from before {format_instant(active.retained_from)}"
-        )
+    if insert_range.end <= retained_from:
+        raise Conflict(f"{view_set.name} keeps nothing from before {format_instant(retained_from)}")
     for held in partitions.list_held(connection, view_set.name, each.instance, insert_range):
         raise Overlap(
             f"{held.describe()} is held",

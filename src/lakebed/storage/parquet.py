@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakebed.errors import BadInput, DamagedFile
 from lakebed.model.partition import EventRange
-from lakebed.model.view_set import ViewSet, canonical, schema_hash
+from lakebed.model.view_set import ViewSet, canonical, hash_schema
 from lakebed.storage import footer as footers
 from lakebed.storage.objects import Store
 
@@ -41,9 +41,8 @@ def conform(table: pa.Table, view_set: ViewSet) -> pa.Table:
     import pyarrow as pa
 
     expected = {field.name: field for field in view_set.schema}
-    twice = {name for name in table.column_names if table.column_names.count(name) > 1}
-    if twice:
-        raise BadInput(f"the rows have column {', '.join(sorted(twice))} twice")
+    if len(set(table.column_names)) != table.num_columns:
+        raise BadInput(f"the rows have a column twice: {', '.join(table.column_names)}")
     missing = [name for name in expected if name not in table.column_names]
     extra = [name for name in table.column_names if name not in expected]
     if missing or extra:
@@ -56,8 +55,9 @@ def conform(table: pa.Table, view_set: ViewSet) -> pa.Table:
             )
         )
     table = table.select(view_set.schema.names)
+    as_declared = table.schema.equals(view_set.schema)
     for name, field in expected.items():
-        if canonical(table.schema.field(name).type) != field.type:
+        if not as_declared and canonical(table.schema.field(name).type) != field.type:
             raise BadInput(
                 f"column {name} of view set {view_set.name} is {field.type}, "
                 f"not {table.schema.field(name).type}"
@@ -67,7 +67,8 @@ def conform(table: pa.Table, view_set: ViewSet) -> pa.Table:
     if table[view_set.time_column].null_count:
         raise BadInput(f"the time column {view_set.time_column} must not be null")
     try:
-        table = table.cast(view_set.schema)
+        if not as_declared:
+            table = table.cast(view_set.schema)
         table.validate(full=True)
         if view_set.sort_order:
             table = table.sort_by([(column, "ascending") for column in view_set.sort_order])
@@ -135,7 +136,7 @@ def validate(
     if version is None or not version.isdigit():
         raise DamagedFile(f"{path} does not say which version of its view set wrote it")
     try:
-        found = schema_hash(parsed.schema.to_arrow_schema(), int(version))
+        found = hash_schema(parsed.schema.to_arrow_schema(), int(version))
     except (BadInput, ValueError, OSError) as error:
         raise DamagedFile(f"{path} has a schema that cannot be read: {error}") from error
     if found != expected_hash:
