@@ -12,6 +12,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from pydantic import ValidationError
+
 from lakebed.catalog import lakes
 from lakebed.catalog.catalog import Catalog
 from lakebed.catalog.lakes import LakeRow
@@ -54,6 +56,19 @@ def _actor(settings: Settings) -> str:
     except (KeyError, OSError):
         user = str(os.getuid())
     return f"{user}@{socket.gethostname()}:{os.getpid()}"
+
+
+def read_settings() -> Settings:
+    """The settings of this process; a wrong one is named."""
+    try:
+        return Settings()
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = f"LAKEBED_{str(first['loc'][0]).upper()}"
+        raise BadInput(
+            f"the setting {name}={first['input']!r} is wrong: {first['msg'].lower()}",
+            hint="the settings are listed in docs/cli.md",
+        ) from error
 
 
 class Lake:
@@ -134,7 +149,7 @@ def open_lake(
 ) -> Lake:
     """Open the lake in a folder, or the one whose catalog is at a URL. Fails without changing
     anything if there is none or its catalog is of another shape than this program's."""
-    settings = settings or Settings()
+    settings = settings or read_settings()
     catalog = connect(path_or_url, settings, read_only=read_only)
     try:
         catalog.require_current()
@@ -157,7 +172,7 @@ def connect(
             f"there is no lake in {folder}",
             hint=f"make one with: lakebed init {path_or_url}, or name another with --lake",
         )
-    return Catalog(url, actor=_actor(settings or Settings()), read_only=read_only)
+    return Catalog(url, actor=_actor(settings or read_settings()), read_only=read_only)
 
 
 def _embedded_folder(url: str) -> Path | None:
@@ -195,7 +210,7 @@ def init_lake(
     Killed at any moment it leaves either a lake or something that a second `init` finishes. A
     catalog of the older shape is adopted: migrated and given a store.
     """
-    settings = settings or Settings()
+    settings = settings or read_settings()
     grace_us, longest_read_us = parse_duration(grace), parse_duration(longest_read)
     if longest_read_us < SHORTEST_READ_US:
         raise BadInput(f"a longest read of {longest_read} is too short", hint="use 1m or more")
@@ -219,7 +234,7 @@ def copy_lake(
 ) -> CopyProgress:
     """Copy a lake, as it is at one tick, to an empty place: a backup, or a backup restored. The
     copy is a lake of its own with an id of its own."""
-    settings = settings or Settings()
+    settings = settings or read_settings()
     database, target, store_url = _prepare(path, catalog, store, settings)
     try:
         row = replace(

@@ -20,6 +20,9 @@ _ADVANCE = (
 )
 
 
+_UPCOMING = sa.select(greatest(lake_clock.c.now + 1, catalog_clock()))
+
+
 def advance(connection: sa.Connection, ticks: int = 1) -> int:
     """Take ``ticks`` new ticks and return the last of them; holds the clock until commit."""
     now = connection.scalar(_ADVANCE, {"ticks": ticks})
@@ -35,7 +38,7 @@ def now(connection: sa.Connection) -> int:
 
 def upcoming(connection: sa.Connection) -> int:
     """About what the next tick will be; takes none."""
-    return int(connection.scalar(sa.select(greatest(lake_clock.c.now + 1, catalog_clock()))) or 0)
+    return int(connection.scalar(_UPCOMING) or 0)
 
 
 def sweep_horizon(connection: sa.Connection) -> int:

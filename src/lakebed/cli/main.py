@@ -76,7 +76,9 @@ def run(arguments: list[str]) -> int:
     """Run one command line; its exit code."""
     debug = "--debug" in arguments
     try:
-        return app(arguments, prog_name="lakebed", standalone_mode=False) or 0
+        code = app(arguments, prog_name="lakebed", standalone_mode=False) or 0
+        sys.stdout.flush()  # so that a reader who went away is noticed here
+        return code  # noqa: TRY300
     except typer.TyperException as error:
         return _explain_usage(error)
     except (typer.Abort, KeyboardInterrupt):

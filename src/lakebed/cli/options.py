@@ -9,8 +9,7 @@ from typing import Annotated
 import typer
 
 from lakebed.errors import ReadOnly
-from lakebed.lake import Lake, open_lake
-from lakebed.settings import Settings
+from lakebed.lake import Lake, open_lake, read_settings
 
 LakeOption = Annotated[
     str,
@@ -47,13 +46,13 @@ HERE = "."
 def opened(place: str, *, write: bool = True) -> Iterator[Lake]:
     """The lake, closed when the command ends. Commands that only look do so without a lease if
     the catalog cannot be written, and say so."""
-    lake = open_lake(place, settings=Settings())
+    lake = open_lake(place, settings=read_settings())
     if not write:
         try:
             lake.leases.unpin(lake.leases.pin())
         except ReadOnly:
             lake.catalog.close()
-            lake = open_lake(place, read_only=True, settings=Settings())
+            lake = open_lake(place, read_only=True, settings=read_settings())
             typer.echo(
                 "note: the catalog cannot be written, so nothing but the grace period keeps files "
                 "from being swept while they are read",

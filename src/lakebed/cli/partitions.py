@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -200,8 +199,19 @@ def retire(
     """
     if sum([exact, file is not None, incompatible, expired]) > 1:
         raise typer.BadParameter("--exact, --file, --incompatible and --expired exclude each other")
-    if hold and (incompatible or expired):
-        raise typer.BadParameter("--hold goes with a range, --exact or --file")
+    ranged = begin is not None or end is not None or instance is not None
+    for wrong, why in (
+        (hold and (incompatible or expired), "--hold goes with a range, --exact or --file"),
+        (schema_hash is not None and not exact, "--schema-hash goes with --exact"),
+        (allow_loss and not incompatible, "--allow-loss goes with --incompatible"),
+        (
+            ranged and (incompatible or expired or file is not None),
+            "--begin, --end and --instance do not go with --incompatible, --expired or --file",
+        ),
+        (file is not None and view_set is not None, "--file names the partition by itself"),
+    ):
+        if wrong:
+            raise typer.BadParameter(why)
     with opened(lake) as open_lake:
         verbs = open_lake.retirement
         if incompatible:
@@ -287,9 +297,17 @@ def _retire_incompatible(
     summaries = lake.retirement.retire_incompatible_partitions(
         view_set, allow_loss=allow_loss, confirmed=confirmed
     )
-    rows = [{**asdict(each), "messages": list(each.messages)} for each in summaries]
-    for row in rows:
-        row["retirement_messages"] = row.pop("messages")
+    rows = [
+        {
+            "view_set_name": each.view_set,
+            "view_instance_id": each.instance,
+            "partitions_retired": each.partitions_retired,
+            "partitions_failed": each.partitions_failed,
+            "storage_freed_bytes": each.storage_freed_bytes,
+            "retirement_messages": list(each.messages),
+        }
+        for each in summaries
+    ]
     output.show(rows, as_json=as_json, empty="nothing to retire")
     if any(each.partitions_failed for each in summaries):
         output.say(
@@ -304,10 +322,10 @@ def restore(
     lake: LakeOption = HERE,
     as_json: JsonOption = False,
 ) -> None:
-    """Bring retired partitions back, held ones too, until their grace period ends.
+    """Bring retired partitions back, held ones too; all of them or none.
 
     Example: lakebed partitions restore 0f8e…  (ids: lakebed partitions list --retired)
     """
     with opened(lake) as open_lake:
-        restored = [open_lake.retirement.restore(each) for each in partition_ids]
+        restored = open_lake.retirement.restore_many(partition_ids)
     output.show_partitions(restored, as_json=as_json, empty="")

@@ -20,6 +20,7 @@ from lakebed.errors import BadInput
 from lakebed.lifecycle.check import CheckReport, Finding, Level
 from lakebed.lifecycle.sweep import SweepPlan
 from lakebed.lifecycle.upgrade import upgrade_footers
+from lakebed.storage import layout
 
 DAMAGED = 1
 CatalogOption = Annotated[
@@ -213,6 +214,7 @@ def _quarantine(lake: str, paths: list[str], yes: bool) -> None:
                 output.tell(open_lake.checker.quarantine(path))
             return
         for path in paths:
+            layout.check_path(path)
             output.say(f"would set aside {path}; a live partition with this file would be retired")
         output.say("Nothing was changed. Repeat with --yes.")
 

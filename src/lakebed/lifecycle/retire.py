@@ -113,15 +113,16 @@ class Retirement:
         *,
         hold: bool = False,
     ) -> RetirementPlan:
-        """The one live partition with this identity. Without the schema hash the match must be
-        unique: while a schema evolves, a twin may cover the same range."""
+        """The one live partition with this identity. Without the schema hash, or with only its
+        first bytes, the match must be unique: while a schema evolves, a twin may cover the same
+        range."""
         wanted = TimeRange.of(begin, end)
         with self._catalog.read() as connection:
             matches = [
                 each
                 for each in _live(connection, view_set, instance, wanted)
                 if each.insert_range == wanted
-                and (schema_hash is None or each.schema_hash == schema_hash)
+                and (schema_hash is None or each.schema_hash.startswith(schema_hash))
             ]
             if not matches:
                 raise UnknownPartition(
@@ -347,12 +348,17 @@ class Retirement:
 
     def restore(self, partition_id: str) -> Partition:
         """Bring a retired partition back as a new row with the same file."""
+        return self.restore_many([partition_id])[0]
 
-        def work(transaction: Transaction) -> Partition:
-            return _restore(transaction, partition_id, self._new_id())
+    def restore_many(self, partition_ids: Sequence[str]) -> list[Partition]:
+        """Bring retired partitions back in one transaction: all of them or none."""
 
-        def happened(connection: Connection, restored: Partition) -> bool:
-            return bool(partitions.list_by_id(connection, [restored.partition_id]))
+        def work(transaction: Transaction) -> list[Partition]:
+            return [_restore(transaction, each, self._new_id()) for each in partition_ids]
+
+        def happened(connection: Connection, restored: list[Partition]) -> bool:
+            ids = [each.partition_id for each in restored]
+            return len(partitions.list_by_id(connection, ids)) == len(ids)
 
         return self._catalog.commit(work, happened)
 

@@ -18,7 +18,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _UNITS = {"us": 1, "ms": 1_000, "s": SECOND, "m": 60 * SECOND, "h": 3600 * SECOND}
 _UNITS |= {"d": 24 * _UNITS["h"], "w": 7 * 24 * _UNITS["h"]}
-_DURATION = re.compile(r"(\d{1,12})(us|ms|s|m|h|d|w)")
+_DURATION = re.compile(r"(\d{1,18})(us|ms|s|m|h|d|w)")
 _LIMIT = 1 << 62
 
 
@@ -64,7 +64,7 @@ def format_instant(instant: int) -> str:
         moment = _EPOCH + timedelta(microseconds=instant)
     except OverflowError:
         return f"{instant}us"
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 def parse_duration(text: str) -> int:

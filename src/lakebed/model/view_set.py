@@ -160,7 +160,8 @@ def _encode_item(name: str, field: pa.Field) -> list[Any]:
 
 def _has_order(kind: Any) -> bool:
     """Whether rows can be sorted by a column of this encoded type."""
-    return isinstance(kind, str) or not {"list", "large_list", "map", "struct"} & set(kind)
+    unsortable = {"list", "large_list", "map", "struct", "dictionary"}
+    return isinstance(kind, str) or not unsortable & set(kind)
 
 
 def _decode_field(value: list[Any]) -> pa.Field:

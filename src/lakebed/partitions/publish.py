@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 
 _ATTEMPTS = 2
-_MANY_ROWS = 50_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,9 +201,7 @@ class Publisher:
         return written
 
     def _refuse_early(self, new: Sequence[NewPartition], read_at: int | None) -> None:
-        """Find out before much is written what the transaction would refuse anyway."""
-        if sum(each.rows.num_rows for each in new if each.rows is not None) < _MANY_ROWS:
-            return
+        """Find out before anything is written what the transaction would refuse anyway."""
         with self._catalog.read() as connection:
             tick = clock.upcoming(connection)
             for each in new:
