@@ -300,9 +300,6 @@ def test_a_range_is_published_as_completed_and_empty(cli: Cli, weather: Path) ->
 
 def test_a_taken_range_is_published_only_over_what_it_replaces(cli: Cli, weather: Path) -> None:
     file = _rows_file(weather)
-    ran = cli("partitions", "publish", "readings", file, *_hours(0, 1))
-    assert ran.code == 4
-    assert "already covers part of readings/global" in ran.error
     old = _listed(cli)[0]["partition_id"]
     publish = ["partitions", "publish", "readings", file, *_hours(0, 1), "--replaces", old]
     assert cli(*publish).code == 0
@@ -310,6 +307,26 @@ def test_a_taken_range_is_published_only_over_what_it_replaces(cli: Cli, weather
     again = cli(*publish)
     assert again.code == 2
     assert "--replaces names a partition that is not live" in again.error
+
+
+@pytest.mark.parametrize(
+    ("hours", "code", "says"),
+    [
+        pytest.param(_hours(0, 1), 4, "already covers part of readings/global", id="taken"),
+        pytest.param(_hours(99999, 100000), 2, "only ranges that have ended", id="not ended"),
+    ],
+)
+def test_a_refused_publication_leaves_nothing_that_a_sweep_does_not_take(
+    cli: Cli, weather: Path, hours: list[str], code: int, says: str
+) -> None:
+    before = _everything(weather)
+    ran = cli("partitions", "publish", "readings", _rows_file(weather), *hours)
+    assert ran.code == code
+    assert says in ran.error
+    assert cli("sweep", "--yes").code == 0
+    after = _everything(weather)
+    for name in ("lakehouse_partitions", "partition_metadata", "temporary_files", "files"):
+        assert after[name] == before[name]
 
 
 def test_instances_are_apart(cli: Cli, weather: Path) -> None:
@@ -382,7 +399,6 @@ def test_partitions_are_listed_by_range_and_as_of_a_tick(cli: Cli, weather: Path
     assert retired[0]["retired_at"] < retired[0]["expiration"]
 
 
-@_known("list --as-of: answers with fewer partitions once some were swept")
 def test_what_was_swept_is_not_silently_missing_from_the_past(cli: Cli, hasty: Path) -> None:
     before = cli("journal", "--limit", 1, "--json").json[0]["time"]
     cli("partitions", "retire", "readings", *_hours(0, 1), "--yes")
@@ -478,7 +494,6 @@ def test_twins_are_told_apart_by_their_schema_hash(
     assert _listed(cli, *_hours(0, 1)) == [newer]
 
 
-@_known("--schema-hash wants all 64 digits, while tables show twelve")
 def test_a_schema_hash_may_be_given_as_tables_show_it(
     cli: Cli, twins: list[dict[str, Any]]
 ) -> None:
@@ -486,7 +501,6 @@ def test_a_schema_hash_may_be_given_as_tables_show_it(
     assert cli(*exact, "--schema-hash", twins[0]["file_schema_hash"][:12]).code == 0
 
 
-@_known("retire: options that do not go together are ignored, and more is retired than was named")
 @pytest.mark.parametrize(
     "options",
     [
@@ -541,7 +555,6 @@ def test_incompatible_partitions_are_retired_in_part_unless_loss_is_allowed(
     assert _listed(cli) == []
 
 
-@_known("view_set and instance are called view_set_name and view_instance_id everywhere else")
 def test_a_summary_of_incompatible_partitions_has_the_keys_of_other_answers(
     cli: Cli, weather: Path
 ) -> None:
@@ -593,7 +606,7 @@ def test_retiring_most_of_a_view_set_must_be_confirmed_by_name(
     with _unchanged(weather):
         ran = cli(*retire, "--yes", "--confirm", "others")
     assert ran.code == 4
-    assert ran.err.splitlines()[-1].startswith("error: this would retire most of view set readings")
+    assert ran.err.splitlines()[-1].startswith("error: this would retire most of readings ")
     assert ran.err.endswith("--confirm readings\n")
     assert cli(*retire, "--yes", "--confirm", "readings").code == 0
     assert _listed(cli) == []
@@ -634,7 +647,6 @@ def test_several_partitions_come_back_at_once(cli: Cli, weather: Path) -> None:
     assert len(_listed(cli)) == 3
 
 
-@_known("restore: restores what stands before the unknown id and says nothing about it")
 def test_restoring_several_is_all_or_nothing(cli: Cli, weather: Path) -> None:
     ids = _retire_two(cli)
     with _unchanged(weather):
@@ -708,10 +720,7 @@ def test_a_damaged_lake_is_told_by_exit_code_and_name(cli: Cli, weather: Path) -
     assert cli("check", "--level", "catalog").code == 0
 
 
-@pytest.mark.parametrize(
-    "restored",
-    [False, pytest.param(True, marks=_known("check: asks the retired row, which it excuses"))],
-)
+@pytest.mark.parametrize("restored", [False, True])
 def test_a_missing_file_is_damage_also_of_a_restored_partition(
     cli: Cli, weather: Path, restored: bool
 ) -> None:
@@ -749,7 +758,6 @@ def test_a_file_is_set_aside_only_when_told_to(cli: Cli, weather: Path) -> None:
     assert cli("journal", "--limit", 1, "--json").json[0]["operation"] == "quarantine"
 
 
-@_known("check --quarantine: LocalStore.size takes a folder for an object")
 def test_a_folder_is_not_set_aside(cli: Cli, weather: Path) -> None:
     with _unchanged(weather):
         assert cli("check", "--quarantine", "partitions", "--yes").code == 3
@@ -902,25 +910,19 @@ def files(weather: Path) -> Path:
         ([*RETIRE, "--begin", "2026-01-02T00Z", "--end", "2026-01-01T00Z"], 2, "runs backwards"),
         ([*RETIRE, "--begin", "2026-01-01T00Z", "--end", "2026-01-01T00Z"], 2, "is empty"),
         ([*RETIRE, "--begin", "2026-01-01T00Z", "--yes"], 2, "--begin and --end belong together"),
-        ([*PUBLISH, "rows1.parquet", *_hours(99999, 100000)], 2, "only ranges that have ended"),
         (["init", "new", "--grace", "forever"], 2, "cannot read 'forever' as a duration"),
         # places
         (["partitions", "retire", "--file", "../../etc/passwd", "--yes"], 2, "not a path inside"),
         (["partitions", "retire", "--file", "/etc/passwd", "--yes"], 2, "not a path inside"),
         (["check", "--quarantine", "../weather/catalog.sqlite3", "--yes"], 2, "not a path inside"),
-        pytest.param(
-            ["check", "--quarantine", "../weather/catalog.sqlite3"],
-            2,
-            "not a path inside",
-            marks=_known("check --quarantine: without --yes any path is taken"),
-        ),
+        (["check", "--quarantine", "../weather/catalog.sqlite3"], 2, "not a path inside"),
         (["check", "--lake", "mysql://host/lake"], 2, "what kind of catalog"),
         (["check", "--lake", "sqlite:////tmp/lake.db"], 2, "a file called catalog.sqlite3"),
         (["init", "new", "--store", "ftp://host/lake"], 2, "what kind of store"),
         (["init", "--catalog", UNREACHABLE], 2, "needs a store of its own"),
         (["backup", "create", "s3://bucket/backup"], 2, "is not a folder"),
         # what is unavailable
-        (["check", "--lake", UNREACHABLE], 69, "cannot reach the catalog at .*ada:\\*\\*\\*@"),
+        (["check", "--lake", UNREACHABLE], 69, "cannot reach the catalog .*ada:\\*\\*\\*@"),
         (["migrate", "--lake", UNREACHABLE], 69, "cannot reach the catalog"),
         (["check", "--lake", "garbage"], 69, "is not a readable SQLite database"),
         (["init", "rows1.parquet"], 69, "cannot make .*rows1.parquet"),
@@ -973,7 +975,6 @@ def test_a_wrong_call_is_one_line_and_changes_nothing(
     assert sorted(files.iterdir()) == before
 
 
-@_known("Settings: pydantic's error reaches the user as unexpected")
 def test_a_wrong_setting_is_named(cli: Cli, weather: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LAKEBED_LEASE_SECONDS", "soon")
     ran = cli("leases")

@@ -93,7 +93,6 @@ def test_what_is_shown_can_be_given_back(instant: int) -> None:
     assert to_instant(to_datetime(instant)) == instant
 
 
-@_known("format_instant: strftime does not pad years to four digits")
 def test_early_years_are_shown_with_four_digits() -> None:
     assert format_instant(FIRST) == "0001-01-01T00:00:00.000000Z"
     assert to_instant(format_instant(YEAR_1000 - 1)) == YEAR_1000 - 1
@@ -155,7 +154,7 @@ def test_a_duration_that_is_shown_can_be_given_back(count: int, unit: int) -> No
     assert parse_duration(format_duration(count * unit)) == count * unit
 
 
-@_known("parse_duration: takes twelve digits at most, format_duration writes more")
+@_known("parse_duration: takes eighteen digits at most, format_duration writes nineteen")
 @given(st.integers(0, (1 << 62) - 1))
 def test_any_duration_that_is_shown_can_be_given_back(micros: int) -> None:
     assert parse_duration(format_duration(micros)) == micros

@@ -17,7 +17,7 @@ from lakebed.model.view_set import (
     check_view_set_name,
     decode_type,
     encode_type,
-    schema_hash,
+    hash_schema,
 )
 
 UTC = pa.timestamp("us", "UTC")
@@ -45,7 +45,7 @@ GOLDEN = "33181e5aef9b9cb1c8fd6c7d17324704a49fa3ad0b22bb0ce2fce65af250a1c1"
 
 def test_the_hash_of_a_schema_never_drifts() -> None:
     """Every partition carries it: another value would make every lake's partitions incompatible."""
-    assert schema_hash(pa.schema(FIELDS), 3).hex() == GOLDEN
+    assert hash_schema(pa.schema(FIELDS), 3).hex() == GOLDEN
 
 
 def test_the_definition_of_a_view_set_never_drifts() -> None:
@@ -87,32 +87,38 @@ def _changed(place: int, field: pa.Field) -> list[pa.Field]:
     ],
 )
 def test_any_change_of_a_schema_changes_its_hash(fields: list[pa.Field], version: int) -> None:
-    assert schema_hash(pa.schema(fields), version).hex() != GOLDEN
+    assert hash_schema(pa.schema(fields), version).hex() != GOLDEN
+
+
+def test_names_that_parquet_does_not_keep_are_not_part_of_the_schema() -> None:
+    item = pa.struct([("a", pa.int8())])
+    renamed = _changed(7, pa.field("parts", pa.list_(pa.field("anything", item))))
+    assert hash_schema(pa.schema(renamed), 3).hex() == GOLDEN
+    declared = ViewSet("readings", 1, pa.schema(renamed), "time").schema
+    assert declared.field("parts").type.value_field.name == "element"
 
 
 def test_metadata_that_arrow_adds_is_not_part_of_the_schema() -> None:
     labelled = [field.with_metadata({"PARQUET:field_id": "1"}) for field in FIELDS]
     schema = pa.schema(labelled, metadata={"pandas": "{}"})
-    assert schema_hash(schema, 3).hex() == GOLDEN
+    assert hash_schema(schema, 3).hex() == GOLDEN
 
 
 def test_what_a_view_set_adds_to_its_schema_is_not_hashed() -> None:
     plain = ViewSet("readings", 1, pa.schema(FIELDS), "time")
     amended = ViewSet("others", 1, pa.schema(FIELDS), "time", ("größe",), 7)
-    assert plain.schema_hash == amended.schema_hash == schema_hash(pa.schema(FIELDS), 1)
+    assert plain.schema_hash == amended.schema_hash == hash_schema(pa.schema(FIELDS), 1)
 
 
 # ---- definitions --------------------------------------------------------------------------------
 
 plain_types = st.sampled_from(
     [pa.type_for_alias(name) for name in ("bool", "int8", "uint64", "float32", "float64")]
-    + [pa.string(), pa.large_string(), pa.binary(), pa.large_binary(), pa.date32(), pa.date64()]
+    + [pa.string(), pa.large_string(), pa.binary(), pa.large_binary(), pa.date32()]
 )
 measured_types = st.one_of(
-    st.builds(
-        pa.timestamp, st.sampled_from(["s", "ms", "us", "ns"]), st.sampled_from([None, "UTC"])
-    ),
-    st.builds(pa.duration, st.sampled_from(["s", "ms", "us", "ns"])),
+    st.builds(pa.timestamp, st.sampled_from(["ms", "us", "ns"]), st.sampled_from([None, "UTC"])),
+    st.builds(pa.duration, st.sampled_from(["ms", "us", "ns"])),
     st.builds(pa.decimal128, st.just(20), st.integers(0, 20)),
     st.builds(pa.binary, st.integers(1, 64)),
     st.builds(pa.dictionary, st.sampled_from([pa.int8(), pa.int32()]), st.just(pa.string())),
@@ -124,12 +130,16 @@ def _fields(types: st.SearchStrategy[pa.DataType]) -> st.SearchStrategy[pa.Field
     return st.builds(pa.field, names, types, st.booleans())
 
 
+def _items(name: str, types: st.SearchStrategy[pa.DataType]) -> st.SearchStrategy[pa.Field]:
+    return st.builds(pa.field, st.just(name), types, st.booleans())
+
+
 def _nested(types: st.SearchStrategy[pa.DataType]) -> st.SearchStrategy[pa.DataType]:
     return st.one_of(
-        _fields(types).map(pa.list_),
-        _fields(types).map(pa.large_list),
+        _items("element", types).map(pa.list_),
+        _items("element", types).map(pa.large_list),
         st.lists(_fields(types), min_size=1, max_size=3).map(pa.struct),
-        st.builds(lambda item: pa.map_(pa.string(), item), _fields(types)),
+        st.builds(lambda item: pa.map_(pa.string(), item), _items("value", types)),
     )
 
 
@@ -220,15 +230,19 @@ def test_a_view_set_that_makes_no_sense_is_refused(changes: dict[str, Any], says
         ViewSet(**(GOOD | changes))
 
 
-@_known("ViewSet: what a JSON definition may hold is not checked")
+UNCHECKED = _known("ViewSet: takes a version or retention that is no whole number")
+
+
 @pytest.mark.parametrize(
     "changes",
     [
-        {"version": 1.5},
-        {"version": True},
-        {"retention_us": "7d"},
+        pytest.param({"version": 1.5}, marks=UNCHECKED),
+        pytest.param({"version": True}, marks=UNCHECKED),
+        {"version": 2**31},
+        pytest.param({"retention_us": "7d"}, marks=UNCHECKED),
         {"retention_us": -1},
-        {"retention_us": 0.5},
+        {"retention_us": 0},
+        pytest.param({"retention_us": 0.5}, marks=UNCHECKED),
     ],
 )
 def test_a_definition_with_values_of_another_kind_is_refused(changes: dict[str, Any]) -> None:

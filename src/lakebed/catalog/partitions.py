@@ -18,7 +18,6 @@ from lakebed.model.partition import EventRange, Identity, Partition
 from lakebed.model.time import TimeRange
 
 _PAGE_ROWS = 10_000
-_WIDEST_SPAN = 1 << 62
 
 
 def insert_many(connection: sa.Connection, partitions: Sequence[Partition]) -> None:
@@ -201,15 +200,15 @@ class Search:
 
 
 def search(connection: sa.Connection, wanted: Search) -> list[Partition]:
-    """The partitions that match, by identity; one query."""
-    query = _search_query(wanted, sa.select(table))
+    """The partitions that match, by identity."""
+    query = _search_query(connection, wanted, sa.select(table))
     return [read_partition(row) for row in connection.execute(query)]
 
 
 def search_with_footers(
     connection: sa.Connection, wanted: Search
 ) -> list[tuple[Partition, StoredFooter | None]]:
-    """The partitions that match, each with its footer; one query, so nothing can come between."""
+    """The partitions that match, each with its footer, in one query."""
     joined = sa.select(
         table,
         partition_metadata.c.metadata.label("footer"),
@@ -220,7 +219,7 @@ def search_with_footers(
         table, partition_metadata, table.c.file_path == partition_metadata.c.file_path, isouter=True
     )
     found = []
-    for row in connection.execute(_search_query(wanted, joined)):
+    for row in connection.execute(_search_query(connection, wanted, joined)):
         footer = None
         if row.footer is not None:
             footer = StoredFooter(
@@ -244,10 +243,17 @@ def list_pages(connection: sa.Connection) -> Iterator[list[Partition]]:
 
 
 def _search_query(
-    wanted: Search, base: sa.Select[tuple[object, ...]]
+    connection: sa.Connection, wanted: Search, base: sa.Select[tuple[object, ...]]
 ) -> sa.Select[tuple[object, ...]]:
     query = base
-    if wanted.view_sets is not None:
+    by_events = wanted.events is not None and wanted.as_of is None and not wanted.include_retired
+    hashed = [(name, hashes) for name, hashes in wanted.view_sets or () if hashes is not None]
+    if by_events and wanted.events is not None and wanted.view_sets is not None:
+        if len(hashed) != len(wanted.view_sets):
+            by_events = False
+        else:
+            query = query.where(_with_events(connection, hashed, wanted.events))
+    if wanted.view_sets is not None and not by_events:
         query = query.where(
             sa.or_(
                 sa.false(),
@@ -268,14 +274,17 @@ def _search_query(
             table.c.begin_insert_time < wanted.inserted.end,
             table.c.end_insert_time > wanted.inserted.begin,
         )
-    if wanted.events is not None:
-        query = _overlapping_events(query, wanted.events)
+    if wanted.events is not None and not by_events:
+        query = query.where(
+            table.c.min_event_time < wanted.events.end,
+            table.c.max_event_time >= wanted.events.begin,
+        )
     if wanted.as_of is not None:
         query = query.where(
             table.c.published_at <= wanted.as_of,
             sa.or_(table.c.retired_at.is_(None), table.c.retired_at > wanted.as_of),
         )
-    elif not wanted.include_retired:
+    elif not wanted.include_retired and not by_events:
         query = query.where(table.c.retired_at.is_(None))
     return query.order_by(
         table.c.view_set_name,
@@ -287,24 +296,54 @@ def _search_query(
     )
 
 
-def _overlapping_events(
-    query: sa.Select[tuple[object, ...]], events: TimeRange
-) -> sa.Select[tuple[object, ...]]:
-    """Join the few possible spans first: for each, the earliest event lies in a range bounded on
-    both sides, which the index on (…, event_span, min_event_time) answers directly. One very long
-    partition costs one more row, not a scan."""
-    spans = sa.select(sa.cast(sa.literal(1), sa.BigInteger).label("span")).cte(
-        "spans", recursive=True
+_LIVE_OF_SCHEMA = (
+    table.c.retired_at.is_(None),
+    table.c.view_set_name == sa.bindparam("view_set"),
+    table.c.file_schema_hash == sa.bindparam("schema_hash"),
+)
+
+
+def _spans_query() -> sa.Select[tuple[int]]:
+    """The few event spans that occur, found by skipping from one to the next in the index."""
+    smallest = sa.select(sa.func.min(table.c.event_span).label("span")).where(*_LIVE_OF_SCHEMA)
+    spans = smallest.cte("spans", recursive=True)
+    following = (
+        sa.select(sa.func.min(table.c.event_span))
+        .where(*_LIVE_OF_SCHEMA, table.c.event_span > spans.c.span)
+        .correlate(spans)
+        .scalar_subquery()
     )
-    spans = spans.union_all(sa.select(spans.c.span * 2).where(spans.c.span < _WIDEST_SPAN))
-    return query.join(
-        spans,
-        sa.and_(
-            table.c.event_span == spans.c.span,
-            table.c.min_event_time > events.begin - spans.c.span,
+    spans = spans.union_all(sa.select(following).where(spans.c.span.is_not(None)))
+    return sa.select(spans.c.span).where(spans.c.span.is_not(None))
+
+
+_SPANS = _spans_query()
+
+
+def _with_events(
+    connection: sa.Connection, view_sets: Sequence[tuple[str, Sequence[bytes]]], events: TimeRange
+) -> sa.ColumnElement[bool]:
+    """Which live partitions have events in a range.
+
+    Of the partitions with one span, those that overlap begin in a range bounded on both sides,
+    which the index on (…, event_span, min_event_time) answers directly: one branch for each span
+    that occurs. One very long partition costs one more branch, not a scan.
+    """
+    branches = [
+        sa.select(table.c.partition_id).where(
+            table.c.retired_at.is_(None),
+            table.c.view_set_name == name,
+            table.c.file_schema_hash == schema_hash,
+            table.c.event_span == span,
+            table.c.min_event_time > events.begin - span,
             table.c.min_event_time < events.end,
-        ),
-    ).where(table.c.max_event_time >= events.begin)
+            table.c.max_event_time >= events.begin,
+        )
+        for name, hashes in view_sets
+        for schema_hash in hashes
+        for span in connection.scalars(_SPANS, {"view_set": name, "schema_hash": schema_hash})
+    ]
+    return table.c.partition_id.in_(sa.union_all(*branches)) if branches else sa.false()
 
 
 def _write(partition: Partition, series_id: int) -> dict[str, object]:
