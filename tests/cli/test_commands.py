@@ -33,11 +33,6 @@ from tests.parts.data import HOUR, T0, publish_hour, readings, rows
 from tests.parts.older import fill_older_shape
 
 
-def _known(reason: str) -> pytest.MarkDecorator:
-    """A defect of the code that is known and not mended yet."""
-    return pytest.mark.xfail(strict=True, reason=reason)
-
-
 @dataclass(frozen=True)
 class Ran:
     """How one command ended, and what it printed."""
@@ -1131,6 +1126,5 @@ def test_a_reader_that_went_away_is_no_news(weather: Path, arguments: tuple[str,
     assert talk == ""
 
 
-@_known("a broken pipe ends with 1, which is documented as damaged or failed")
 def test_a_reader_that_went_away_is_no_failure(weather: Path) -> None:
     assert _left_alone("journal")[0] == 0

@@ -121,26 +121,19 @@ def list_abandoned(connection: sa.Connection, limit: int) -> list[TemporaryFile]
 
 def list_expired(
     connection: sa.Connection, now: int, protected_from: int, limit: int
-) -> list[tuple[TemporaryFile, int | None]]:
-    """Retired files past their grace period that no reader's snapshot can hold, each with the tick
-    at which its last partition was retired."""
+) -> list[TemporaryFile]:
+    """Retired files past their grace period that no reader's snapshot can hold."""
     table = temporary_files
-    last = (
-        sa.select(sa.func.max(partitions.c.retired_at))
-        .where(partitions.c.file_path == table.c.file_path)
-        .scalar_subquery()
+    still_read = sa.exists().where(
+        partitions.c.file_path == table.c.file_path, partitions.c.retired_at > protected_from
     )
     rows = connection.execute(
-        sa.select(table, last.label("last_retired"))
-        .where(
-            table.c.state == FileState.RETIRED.value,
-            table.c.expiration <= now,
-            sa.func.coalesce(last, 0) <= protected_from,
-        )
+        sa.select(table)
+        .where(table.c.state == FileState.RETIRED.value, table.c.expiration <= now, ~still_read)
         .order_by(table.c.expiration, table.c.file_path)
         .limit(limit)
     )
-    return [(_read(row), row.last_retired) for row in rows]
+    return [_read(row) for row in rows]
 
 
 def list_claimed(connection: sa.Connection, now: int, limit: int) -> list[TemporaryFile]:

@@ -178,6 +178,12 @@ def delete_by_path(connection: sa.Connection, paths: Sequence[str]) -> int:
     return connection.execute(statement).rowcount
 
 
+def last_retirement(connection: sa.Connection, paths: Sequence[str]) -> int:
+    """The latest tick at which a partition of these files was retired."""
+    query = sa.select(sa.func.max(table.c.retired_at)).where(one_of(table.c.file_path, paths))
+    return int(connection.scalar(query) or 0)
+
+
 def list_live_among(connection: sa.Connection, paths: Sequence[str]) -> list[str]:
     """Which of these paths belong to a live partition."""
     query = sa.select(table.c.file_path).where(
@@ -303,7 +309,7 @@ _LIVE_OF_SCHEMA = (
 )
 
 
-def _spans_query() -> sa.Select[tuple[int]]:
+def _spans_query() -> sa.Select[int]:
     """The few event spans that occur, found by skipping from one to the next in the index."""
     smallest = sa.select(sa.func.min(table.c.event_span).label("span")).where(*_LIVE_OF_SCHEMA)
     spans = smallest.cte("spans", recursive=True)

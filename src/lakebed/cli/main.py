@@ -87,10 +87,15 @@ def run(arguments: list[str]) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except SystemExit as ended:  # typer's answer to a broken pipe, and rich's
+        if not isinstance(ended.__context__, BrokenPipeError):
+            raise
+        return 0
     except LakebedError as error:
         if debug:
             traceback.print_exc()
-        typer.echo(f"error: {error}" + (f"; {error.hint}" if error.hint else ""), err=True)
+        text = f"error: {error}" + (f"; {error.hint}" if error.hint else "")
+        typer.echo(" ".join(text.split()), err=True)
         return error.exit_code
     except Exception as error:  # noqa: BLE001  (the last line of defence: no traceback for users)
         if debug:

@@ -234,7 +234,9 @@ def retire(
             else:
                 plan = verbs.plan_by_range(view_set, *span, instance=instance, hold=hold)
         _show_plan(plan, as_json=as_json and not yes)
-        if not yes:
+        if not plan.partitions and not yes:
+            output.say("Nothing to retire.")
+        elif not yes:
             output.say("Nothing was changed. Repeat with --yes to retire them.")
         elif incompatible:
             _retire_incompatible(open_lake, view_set, allow_loss, confirm or [], as_json)

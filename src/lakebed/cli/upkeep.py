@@ -307,7 +307,7 @@ def show_journal(
         )
         for each in entries
     ]
-    output.show(rows, as_json=as_json, empty="the journal is empty")
+    output.show(rows, as_json=as_json, empty="no entry of the journal matches")
 
 
 def show_leases(lake: LakeOption = HERE, as_json: JsonOption = False) -> None:

@@ -102,7 +102,12 @@ class Checker:
             with self._catalog.read() as connection:
                 self._check_rules(connection, report)
                 known = {file.file_path for file in files.list_files(connection)}
-                looked_at: set[str] = set()
+                aside = files.list_paths(connection, [FileState.QUARANTINED])
+                looked_at: set[str] = set(aside)
+                report.findings += [
+                    Finding(Severity.NOTE, "quarantined file", path, "was set aside")
+                    for path in sorted(aside)
+                ]
                 for page in partitions.list_pages(connection):
                     for partition in page:
                         report.partitions += 1

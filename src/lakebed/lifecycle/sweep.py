@@ -143,7 +143,7 @@ class Sweeper:
             ]
             expirations = [file.expiration for file in overdue if file.expiration is not None]
             return SweepPlan(
-                expired=tuple(file for file, _ in expired),
+                expired=tuple(expired),
                 abandoned=tuple(abandoned[: self._batch]),
                 unfinished=tuple(files.list_claimed(connection, now, self._batch)),
                 empty=tuple(
@@ -196,14 +196,16 @@ class Sweeper:
             expired = files.list_expired(connection, tick, protected_from, self._batch)
             abandoned = files.list_abandoned(connection, self._batch)
             empty = partitions.list_expired_empty(connection, tick, protected_from, self._batch)
-            forget = unfinished + [file for file, _ in expired]
+            forget = unfinished + expired
+            doomed = [file.file_path for file in expired]
             _refuse_broken(connection, [file.file_path for file in forget + abandoned])
-            files.claim(connection, [file.file_path for file, _ in expired])
+            files.claim(connection, doomed)
             keep_until = tick + lakes.get(connection).longest_read_us
             files.claim(connection, [file.file_path for file in abandoned], keep_until)
             partitions.delete_by_id(connection, [each.partition_id for each in empty])
-            retired = [last for _, last in expired] + [each.retired_at for each in empty]
-            clock.raise_sweep_horizon(connection, max((t for t in retired if t), default=0))
+            horizon = max((each.retired_at or 0 for each in empty), default=0)
+            horizon = max(horizon, partitions.last_retirement(connection, doomed))
+            clock.raise_sweep_horizon(connection, horizon)
             entries = [journal.Entry.about("sweep", each, "empty partition") for each in empty]
             journal.append(transaction, entries)
             result.empty_partitions += len(empty)

@@ -18,7 +18,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _UNITS = {"us": 1, "ms": 1_000, "s": SECOND, "m": 60 * SECOND, "h": 3600 * SECOND}
 _UNITS |= {"d": 24 * _UNITS["h"], "w": 7 * 24 * _UNITS["h"]}
-_DURATION = re.compile(r"(\d{1,18})(us|ms|s|m|h|d|w)")
+_DURATION = re.compile(r"(\d{1,19})(us|ms|s|m|h|d|w)")
 _LIMIT = 1 << 62
 
 

@@ -56,6 +56,9 @@ class ViewSet:
 
     def __post_init__(self) -> None:
         check_view_set_name(self.name)
+        for what, number in (("version", self.version), ("retention_us", self.retention_us or 1)):
+            if type(number) is not int:
+                raise BadInput(f"the {what} of view set {self.name} is {number!r}, no whole number")
         if not 1 <= self.version < _MOST:
             raise BadInput(f"view set {self.name} has version {self.version}; versions start at 1")
         if self.retention_us is not None and not 0 < self.retention_us < _MOST**2:
@@ -186,13 +189,13 @@ def encode_type(kind: pa.DataType) -> Any:
         return {"decimal": [kind.precision, kind.scale]}
     if types.is_fixed_size_binary(kind):
         return {"fixed_binary": kind.byte_width}
-    if types.is_dictionary(kind) and kind.value_type == pa.string():
+    if types.is_dictionary(kind) and kind.value_type == pa.string() and not kind.ordered:
         return {"dictionary": [encode_type(kind.index_type), encode_type(kind.value_type)]}
     if types.is_large_list(kind):
         return {"large_list": _encode_item("element", kind.value_field)}
     if types.is_list(kind):
         return {"list": _encode_item("element", kind.value_field)}
-    if types.is_map(kind):
+    if types.is_map(kind) and not kind.keys_sorted:
         return {
             "map": [_encode_item("key", kind.key_field), _encode_item("value", kind.item_field)]
         }

@@ -55,7 +55,8 @@ class NewPartition:
         if self.rows is not None and self.rows.num_rows == 0:
             raise BadInput(
                 f"there are no rows for {self.view_set.name} {self.insert_range}",
-                hint="if the range was processed and is truly empty, say so: completed_empty(…)",
+                hint="if the range is complete and truly empty, say so: completed_empty(…) or "
+                "--completed-empty",
             )
 
     @classmethod
@@ -243,7 +244,7 @@ class Publisher:
                 )
                 raise Overlap(
                     f"a live partition already covers part of {names}",
-                    hint="take a snapshot and replace what it shows, or choose another range",
+                    hint="replace what is there (replaces=…, --replaces ID), or take another range",
                 ) from overlap
             raise
 

@@ -42,7 +42,8 @@ def is_ours(path: str) -> bool:
 def check_path(path: str) -> str:
     """The path, if it is relative, plain and stays inside the store."""
     parts = path.split("/")
-    if not path or "\\" in path or "\0" in path or any(part in ("", ".", "..") for part in parts):
+    odd = "\\" in path or not path.isprintable()
+    if odd or any(part in ("", ".", "..") for part in parts):
         raise BadInput(
             f"{path!r} is not a path inside the lake",
             hint="give the path as `lakebed partitions list` shows it",
