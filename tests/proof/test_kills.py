@@ -29,8 +29,8 @@ RECORD = bool(os.environ.get("LAKEBED_RECORD"))
 # rest. The campaign leaves nothing out.
 DEFAULT_STEP = {
     ("sqlite", False): 1,
-    ("sqlite", True): 16,
-    ("postgresql", False): 12,
+    ("sqlite", True): 20,
+    ("postgresql", False): 16,
     ("postgresql", True): 24,
 }
 SCENARIOS = ("publish", "replace", "retire", "restore", "sweep", "migrate")
