@@ -234,14 +234,15 @@ def _create_partitions(connection: sa.Connection) -> None:
         op.execute(_SQLITE_OVERLAP.format(event="UPDATE", others=itself))
 
     def index(name: str, columns: list[str], where: str, *, unique: bool = False) -> None:
-        condition = sa.text(where)
+        # SQLite uses a partial index only for a condition spelled like the query's.
+        on_sqlite = "held = 1" if where == "held" else where
         op.create_index(
             name,
             "lakehouse_partitions",
             columns,
             unique=unique,
-            sqlite_where=condition,
-            postgresql_where=condition,
+            sqlite_where=sa.text(on_sqlite),
+            postgresql_where=sa.text(where),
         )
 
     index(
