@@ -115,6 +115,7 @@ def _results(seconds: dict[str, list[float]], edge: int) -> list[Result]:
                 "commits": len(seconds[name]),
                 "median ms": medians[name],
                 "mean ms": statistics.mean(seconds[name]) * 1000,
+                "p10 ms": percentile_ms(seconds[name], 10),
                 "p95 ms": percentile_ms(seconds[name], 95),
                 f"first {edge} ms": median_ms(seconds[name][:edge]),
                 f"last {edge} ms": median_ms(seconds[name][-edge:]),

@@ -43,6 +43,8 @@ def run(places: Places) -> list[Result]:
     for turn in range(rounds):  # systems take turns, so that noise hits all alike
         for make in makers[turn:] + makers[:turn]:
             system = make()
+            if isinstance(system, IcebergSystem) and turn:
+                continue  # one round takes it longer than all rounds take the others
             measured[system.name].append(_write_together(system, commits))
     return [_result(name, measured[name]) for name in sorted(measured)]
 

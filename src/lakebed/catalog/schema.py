@@ -113,7 +113,7 @@ partitions = _table(
     _bytes("file_schema_hash", **REQUIRED),
     _big("min_event_time"),
     _big("max_event_time"),
-    # The power of two above max - min: with it, an overlap search is a few bounded index ranges.
+    # The power of two above max - min: with it, an overlap search is a few bounded ranges.
     _big("event_span"),
     _text("file_path"),
     _big("file_size", **REQUIRED),
