@@ -30,10 +30,10 @@ bench: $(VENV)/.bench  ## measure against the peers and the targets; prints the 
 docs: $(VENV)/.dev  ## regenerate the pages that are made from the code
 	$(BIN)/python -m lakebed.cli.reference > docs/cli.md
 
-lock:  ## pin the dependencies again (needs uv)
-	uv pip compile pyproject.toml --group build $(LOCK) -o requirements/run.txt
-	uv pip compile pyproject.toml --all-extras --group build --group dev $(LOCK) -o requirements/dev.txt
+lock:  ## pin the dependencies again (needs uv); each list agrees with the longer ones
 	uv pip compile pyproject.toml --all-extras --group build --group dev --group bench $(LOCK) -o requirements/bench.txt
+	uv pip compile pyproject.toml --all-extras --group build --group dev -c requirements/bench.txt $(LOCK) -o requirements/dev.txt
+	uv pip compile pyproject.toml --group build -c requirements/dev.txt $(LOCK) -o requirements/run.txt
 LOCK := --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate
 
 clean:  ## remove what the targets made

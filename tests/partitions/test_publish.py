@@ -176,6 +176,20 @@ def test_a_held_range_stays_away_until_restored(lake: Lake) -> None:
     publish_hour(lake, 0, version=2)
 
 
+def test_what_is_live_beside_a_held_twin_can_be_replaced(lake: Lake) -> None:
+    old = publish_hour(lake, 0)
+    lake.views.register(readings(2))
+    live = publish_hour(lake, 0, version=2)
+    lake.retirement.retire_partition_by_metadata(
+        "readings", "global", T0, T0 + HOUR, old.schema_hash, hold=True
+    )
+    publish_hour(lake, 0, count=5, version=2, replaces=[live])
+    assert len(numbers_in(lake)) == 5
+    lake.retirement.retire_partitions("readings", T0, T0 + HOUR)
+    with pytest.raises(Overlap, match="is held"):
+        publish_hour(lake, 0, version=2)
+
+
 def test_what_retention_forgot_is_not_published_again(lake: Lake) -> None:
     with lake.catalog.read() as connection:
         half_past_one = clock.upcoming(connection) - T0 - HOUR - HOUR // 2

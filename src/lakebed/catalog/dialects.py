@@ -23,6 +23,9 @@ from lakebed.errors import BadInput, LakebedError, Overlap, ReadOnly, Unavailabl
 WRITE = "lakebed_write"
 """Execution option: this transaction writes."""
 
+BINARY = "lakebed_binary"
+"""Execution option: much of the result is bytes, which PostgreSQL otherwise sends as hex."""
+
 OVERLAP_TOKEN = "lakebed:overlap"  # noqa: S105
 """What the SQLite triggers raise; PostgreSQL's exclusion constraint has its own SQLSTATE."""
 
@@ -157,14 +160,19 @@ class PostgresDialect:
             self.url, pool_size=5, max_overflow=20, connect_args={"connect_timeout": 10}
         )
         sa.event.listen(engine, "begin", self._begin)
+        sa.event.listen(engine, "before_cursor_execute", _choose_format)
         return engine
 
     def _begin(self, connection: sa.Connection) -> None:
-        if connection.get_execution_options().get(WRITE):
-            mode = "ISOLATION LEVEL READ COMMITTED, READ WRITE"
-        else:
-            mode = "ISOLATION LEVEL REPEATABLE READ, READ ONLY"
-        connection.exec_driver_sql(f"SET TRANSACTION {mode}")
+        """Say how the driver's next BEGIN begins: a statement of our own would be a round trip."""
+        from psycopg import IsolationLevel
+
+        writes = bool(connection.get_execution_options().get(WRITE))
+        driver: Any = connection.connection.driver_connection
+        driver.isolation_level = (
+            IsolationLevel.READ_COMMITTED if writes else IsolationLevel.REPEATABLE_READ
+        )
+        driver.read_only = not writes
 
     def translate(self, error: sa.exc.DBAPIError) -> LakebedError | None:
         code = getattr(error.orig, "sqlstate", None)
@@ -183,6 +191,20 @@ class PostgresDialect:
                 hint="check that the server runs and that the URL is right",
             )
         return None
+
+
+def _choose_format(
+    _connection: sa.Connection,
+    cursor: Any,
+    _statement: str,
+    _parameters: Any,
+    context: Any,
+    _many: bool,
+) -> None:
+    if context is not None and context.execution_options.get(BINARY):
+        from psycopg.pq import Format
+
+        cursor.format = Format.BINARY
 
 
 def _first_line(error: object) -> str:

@@ -112,6 +112,10 @@ class TimeRange:
         """Whether the two share an instant."""
         return self.begin < other.end and other.begin < self.end
 
+    def intersect(self, other: TimeRange) -> TimeRange:
+        """What two overlapping ranges share."""
+        return TimeRange(max(self.begin, other.begin), min(self.end, other.end))
+
     def contains(self, other: TimeRange) -> bool:
         """Whether every instant of the other is in this one."""
         return self.begin <= other.begin and other.end <= self.end

@@ -166,7 +166,7 @@ class Publisher:
         tables = [
             None if each.rows is None else parquet.conform(each.rows, each.view_set) for each in new
         ]
-        self._refuse_early(new, read_at)
+        self._refuse_early(new, read_at, replaces)
         for attempt in range(_ATTEMPTS):
             lease, paths = self._reserve(new)
             try:
@@ -201,12 +201,14 @@ class Publisher:
             )
         return written
 
-    def _refuse_early(self, new: Sequence[NewPartition], read_at: int | None) -> None:
+    def _refuse_early(
+        self, new: Sequence[NewPartition], read_at: int | None, replaces: Sequence[Partition]
+    ) -> None:
         """Find out before anything is written what the transaction would refuse anyway."""
         with self._catalog.read() as connection:
             tick = clock.upcoming(connection)
             for each in new:
-                _check_may_publish(connection, each, tick if read_at is None else read_at)
+                _check_may_publish(connection, each, tick if read_at is None else read_at, replaces)
 
     def _reserve(self, new: Sequence[NewPartition]) -> tuple[str, list[str]]:
         """A name for each partition with rows, in their order, and the lease they belong to."""
@@ -260,7 +262,8 @@ def _publish(
 ) -> list[Partition]:
     connection, tick = transaction.connection, transaction.tick
     for each in written:
-        _check_may_publish(connection, each, tick if read_at is None else min(read_at, tick))
+        last = tick if read_at is None else min(read_at, tick)
+        _check_may_publish(connection, each, last, replaces)
     made = [each.file for each in written if each.file is not None]
     paths = [file.path for file in made]
     if paths and files.take_staged(connection, paths, lease) != len(paths):
@@ -330,9 +333,13 @@ def retire_rows(
 
 
 def _check_may_publish(
-    connection: Connection, each: NewPartition | WrittenPartition, read_at: int
+    connection: Connection,
+    each: NewPartition | WrittenPartition,
+    read_at: int,
+    replaces: Sequence[Partition],
 ) -> None:
-    """Raise unless the range has ended, its view set is the active one, and nothing is held."""
+    """Raise unless the range has ended, its view set is the active one, and nothing in it is held
+    (but what is visible already, beside a held partition of another schema, may be replaced)."""
     view_set, insert_range = each.view_set, each.insert_range
     if insert_range.end > read_at:
         raise BadInput(
@@ -354,7 +361,14 @@ def _check_may_publish(
         )
     if insert_range.end <= retained_from:
         raise Conflict(f"{view_set.name} keeps nothing from before {format_instant(retained_from)}")
+    visible = [
+        old.insert_range
+        for old in replaces
+        if (old.view_set, old.instance) == (view_set.name, each.instance)
+    ]
     for held in partitions.list_held(connection, view_set.name, each.instance, insert_range):
+        if covers(visible, held.insert_range.intersect(insert_range)):
+            continue
         raise Overlap(
             f"{held.describe()} is held",
             hint=f"restore it first: lakebed partitions restore {held.partition_id}",
