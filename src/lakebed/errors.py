@@ -2,6 +2,8 @@
 
     LakebedError
     ├── BadInput            fix the call                                       exit 2
+    │   ├── BadPayload      the bytes are not what they should be
+    │   └── PayloadTooLarge
     ├── NotFound            name something that exists                         exit 3
     │   ├── LakeNotFound
     │   ├── UnknownViewSet
@@ -44,6 +46,14 @@ class BadInput(LakebedError):
     """The caller's values make no sense; nothing was attempted."""
 
     exit_code = 2
+
+
+class BadPayload(BadInput):
+    """The bytes are not a request of the expected kind; sending them again cannot help."""
+
+
+class PayloadTooLarge(BadInput):
+    """The request has more bytes than are taken in one piece; it can be sent in several."""
 
 
 class NotFound(LakebedError):
