@@ -1,0 +1,1 @@
+"""Blocks to partitions on Spark: the session, the plan (pure), and the steps that carry it out."""

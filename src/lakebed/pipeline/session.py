@@ -1,0 +1,235 @@
+"""The Spark session that the pipeline runs on: local by default, any master, or Spark Connect.
+
+    spark = open_session()                              # this machine, all cores
+    spark = open_session(cores=2, quick=True)           # for one-shot commands and tests
+    spark = open_session(master="spark://host:7077")    # a cluster
+    spark = open_session(remote="sc://host:15002")      # Spark Connect; needs no Java here
+    spark = open_session(remote="local[2]")             # a Connect server in this process
+
+    with use_session(given) as spark: ...               # the caller's, or (None) one of our own
+
+A session that the caller passes is neither configured nor stopped. Everything above this module
+uses only what classic Spark and Spark Connect have in common: no RDDs, no ``_jvm``.
+
+The JVM inherits this process's environment, so this module reads it, and changes it while a JVM is
+started; see docs/decisions/0009-spark-session.md for what the settings are worth.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lakebed.errors import BadInput, Unavailable
+from lakebed.pipeline.archive import Archive
+from lakebed.pipeline.java import cache_folder, find_java, make_wrapper
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TASK_FAILURES = 4
+"""How often a task may fail before its job does: Spark's default, but not for local masters."""
+
+_LOG4J = Path(__file__).with_name("log4j2.properties")
+_DRIVER_OPTIONS = "spark.driver.extraJavaOptions"
+_EXECUTOR_OPTIONS = "spark.executor.extraJavaOptions"
+_RUNTIME = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+}
+
+
+def open_session(
+    *,
+    master: str | None = None,
+    remote: str | None = None,
+    app: str = "lakebed",
+    cores: int | None = None,
+    quick: bool = False,
+    archive: bool = True,
+    settings: Mapping[str, str] | None = None,
+) -> SparkSession:
+    """Start a session, or return the one that this process has if nothing else is asked for.
+
+    ``cores`` limits a local session; ``quick`` compiles less: it starts sooner and runs long jobs
+    at half speed; ``archive`` uses (and, the first time, makes) the archive of Spark's classes;
+    ``settings`` are Spark's own and win over these. `BadInput` without pyspark or Java, or if
+    another session runs in this process.
+    """
+    _require_pyspark()
+    if master is not None and remote is not None:
+        raise BadInput(
+            "a session has a master or is remote, not both", hint="leave one of them out"
+        )
+    active = _find_active()
+    if active is not None:
+        if master is None and remote is None and settings is None:
+            return active
+        raise BadInput(
+            "a spark session runs in this process already",
+            hint="pass that one, or stop it before you open another",
+        )
+    wanted = dict(settings or {})
+    if remote is not None and not remote.startswith("local"):
+        _require_connect()
+        return _start(app, {"spark.remote": remote} | _RUNTIME | wanted)
+    if remote is not None:
+        _require_connect()
+        target = {"spark.remote": _with_retries(remote, cores)}
+    else:
+        target = {"spark.master": _with_retries(master or "local", cores)}
+    local = (remote or master or "local").startswith("local")
+    options = _RUNTIME | _launch_options(local=local, quick=quick) | wanted
+    with _launching(local=local) as recorded:
+        java_options = [options[_DRIVER_OPTIONS]]
+        if archive and recorded is not None:
+            java_options.append(recorded.options())
+            atexit.register(recorded.finish)
+        options[_DRIVER_OPTIONS] = " ".join(java_options)
+        return _start(app, target | options)
+
+
+@contextmanager
+def use_session(
+    given: SparkSession | None = None,
+    *,
+    master: str | None = None,
+    remote: str | None = None,
+    quick: bool = False,
+) -> Iterator[SparkSession]:
+    """The caller's session, untouched; or one of our own, which is stopped at the end."""
+    _require_pyspark()
+    given = given or (_find_active() if master is None and remote is None else None)
+    if given is not None:
+        yield given
+        return
+    session = open_session(master=master, remote=remote, quick=quick)
+    try:
+        yield session
+    finally:
+        session.stop()
+
+
+def is_remote(session: SparkSession) -> bool:
+    """Whether a session speaks Spark Connect."""
+    return type(session).__module__.startswith("pyspark.sql.connect")
+
+
+def _require_pyspark() -> None:
+    try:
+        import pyspark.sql  # noqa: F401
+    except ImportError as error:
+        raise BadInput(
+            f"spark is not installed: {error}", hint="pip install 'lakebed[spark]'"
+        ) from error
+
+
+def _require_connect() -> None:
+    try:
+        import pyspark.sql.connect.session  # noqa: F401
+    except ImportError as error:
+        reason = str(error).splitlines()[0]
+        raise BadInput(
+            f"spark connect is not installed: {reason}", hint="pip install 'lakebed[connect]'"
+        ) from error
+
+
+def _find_active() -> SparkSession | None:
+    from pyspark.errors import PySparkRuntimeError
+    from pyspark.sql import SparkSession
+
+    try:
+        return SparkSession.active()
+    except (PySparkRuntimeError, AttributeError):
+        os.environ.pop("SPARK_CONNECT_MODE_ENABLED", None)  # pyspark leaves it behind
+        return None
+
+
+def _with_retries(master: str, cores: int | None) -> str:
+    """``local`` and ``local[N]`` fail a job with its first lost worker; give them retries."""
+    match = re.fullmatch(r"local(?:\[(\d+|\*)\])?", master)
+    if match is None:
+        return master
+    return f"local[{match[1] or cores or '*'},{TASK_FAILURES}]"
+
+
+def _launch_options(*, local: bool, quick: bool) -> dict[str, str]:
+    """What a JVM of our own is started with."""
+    java = f'"-Dlog4j2.configurationFile={_LOG4J.as_uri()}"'
+    options = {
+        _DRIVER_OPTIONS: f"{java} -XX:TieredStopAtLevel=1" if quick else java,
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
+    }
+    if local:
+        options |= {
+            _EXECUTOR_OPTIONS: options[_DRIVER_OPTIONS],
+            "spark.ui.enabled": "false",
+            "spark.sql.shuffle.partitions": str(max(2, os.cpu_count() or 2)),
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.python.worker.reuse": "true",
+            "spark.pyspark.python": sys.executable,
+            "spark.pyspark.driver.python": sys.executable,
+        }
+    return options
+
+
+@contextmanager
+def _launching(*, local: bool) -> Iterator[Archive | None]:
+    """The environment that the JVM is to inherit, while it is started; and its archive."""
+    import pyspark
+
+    java = find_java(os.environ)
+    cache = cache_folder(os.environ)
+    folder = cache
+    if folder is None:
+        folder = Path(tempfile.mkdtemp(prefix="lakebed-"))
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    changes = {
+        "JAVA_HOME": str(make_wrapper(java, folder)),
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "SPARK_LAUNCHER_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    }
+    if local:
+        changes |= {
+            "PYSPARK_PYTHON": sys.executable,
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_LOCAL_HOSTNAME": "localhost",
+        }
+    before = {name: os.environ.get(name) for name in changes}
+    os.environ.update(changes)
+    try:
+        own_spark = "SPARK_HOME" not in os.environ
+        jars = Path(pyspark.__file__).with_name("jars")
+        yield Archive(java, jars, cache) if own_spark and cache is not None else None
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def _start(app: str, options: Mapping[str, str]) -> SparkSession:
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.Builder().appName(app)
+    for name, value in options.items():
+        builder = builder.config(name, value)
+    try:
+        return builder.getOrCreate()
+    except PySparkException as error:
+        reason = str(error).splitlines()[0]
+        raise Unavailable(
+            f"spark does not start: {reason}", hint="see what Java and Spark said above"
+        ) from error
