@@ -1,0 +1,131 @@
+"""Many blocks at once: the fast way for a whole batch, halved around what it cannot read, down to
+single blocks, which take the slow way; what that cannot read either has failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakebed.decode.arrays import TooLarge
+from lakebed.decode.blocks import Decoded, Failure, LandedBlock
+from lakebed.decode.columnar import CannotRead, Reader, envelope_reader, record_reader
+from lakebed.decode.envelope import Envelope
+from lakebed.errors import BadInput
+from lakebed.model.signal import Signal
+
+BATCH_BYTES = 8 * 1024 * 1024
+"""How many bytes of payload are decoded together: enough to make the cost of a call small, few
+enough to keep intermediate arrays out of main memory's way."""
+
+Flatten = Callable[[Envelope, pa.RecordBatch, pa.Array], dict[str, pa.Array]]
+"""From an envelope, some of its records and the scope of each, to the columns of their rows."""
+
+
+@dataclass(slots=True)
+class _Run:
+    signal: Signal
+    schema: pa.Schema
+    flatten: Flatten
+    slowly: bool
+    tables: list[pa.Table] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
+    fallbacks: int = 0
+
+    def decode(self, blocks: Sequence[LandedBlock], payloads: Sequence[bytes]) -> None:
+        """Decode the fast way; if something does not work, halve until it stands alone."""
+        if self.slowly:
+            for block, payload in zip(blocks, payloads, strict=True):
+                self._decode_slowly(block, payload)
+            return
+        try:
+            self.tables += list(self._rows(blocks, payloads, fast=True))
+        except (CannotRead, TooLarge, pa.ArrowException) as error:
+            if len(blocks) == 1 and isinstance(error, TooLarge):
+                self.fail(blocks[0], error)
+            elif len(blocks) == 1:
+                self._decode_slowly(blocks[0], payloads[0])
+            else:
+                half = len(blocks) // 2
+                self.decode(blocks[:half], payloads[:half])
+                self.decode(blocks[half:], payloads[half:])
+
+    def _decode_slowly(self, block: LandedBlock, payload: bytes) -> None:
+        try:
+            self.tables += list(self._rows([block], [payload], fast=False))
+            self.fallbacks += 1
+        except (CannotRead, TooLarge, pa.ArrowException) as error:
+            self.fail(block, error)
+
+    def fail(self, block: LandedBlock, error: Exception) -> None:
+        lines = str(error).splitlines()
+        self.failures.append(Failure(block.block_id, lines[0] if lines else repr(error)))
+
+    def _rows(
+        self, blocks: Sequence[LandedBlock], payloads: Sequence[bytes], *, fast: bool
+    ) -> Iterator[pa.Table]:
+        requests = pa.array(payloads, pa.binary())
+        envelope = Envelope.of(blocks, _read(envelope_reader(self.signal), requests, fast=fast))
+        reader = record_reader(self.signal)
+        for begin, rows in _slices(envelope.records):
+            records = _read(reader, envelope.records.slice(begin, rows), fast=fast)
+            columns = self.flatten(envelope, records, envelope.record_scope.slice(begin, rows))
+            arrays = [columns[name] for name in self.schema.names]
+            yield pa.Table.from_arrays(arrays, schema=self.schema)
+
+
+def decode_blocks(
+    blocks: Sequence[LandedBlock],
+    signal: Signal,
+    schema: pa.Schema,
+    flatten: Flatten,
+    *,
+    slowly: bool,
+) -> Decoded:
+    """Decode blocks of one signal; a block gives all its rows, or none and a failure."""
+    run = _Run(signal, schema, flatten, slowly)
+    taken: list[LandedBlock] = []
+    payloads: list[bytes] = []
+    size = 0
+    for block in blocks:
+        try:
+            payload = _protobuf(block, signal)
+        except BadInput as error:
+            run.fail(block, error)
+            continue
+        if taken and size + len(payload) > BATCH_BYTES:
+            run.decode(taken, payloads)
+            taken, payloads, size = [], [], 0
+        taken.append(block)
+        payloads.append(payload)
+        size += len(payload)
+    if taken:
+        run.decode(taken, payloads)
+    table = pa.concat_tables(run.tables) if run.tables else schema.empty_table()
+    return Decoded(table, tuple(run.failures), run.fallbacks)
+
+
+def _protobuf(block: LandedBlock, signal: Signal) -> bytes:
+    if block.encoding == f"otlp/{signal}+protobuf":
+        return block.payload
+    if block.encoding == f"otlp/{signal}+json":
+        from lakebed.decode.otlp_json import to_protobuf
+
+        return to_protobuf(signal, block.payload)
+    raise BadInput(f"a block of {signal} has the encoding {block.encoding!r}")
+
+
+def _read(reader: Reader, messages: pa.Array, *, fast: bool) -> pa.RecordBatch:
+    return reader.read(messages) if fast else reader.read_slowly(messages.to_pylist())
+
+
+def _slices(records: pa.Array) -> Iterator[tuple[int, int]]:
+    """Where to begin, and how many records to read together."""
+    total = pc.sum(pc.binary_length(records)).as_py() or 0
+    parts = 1 + total // (2 * BATCH_BYTES)
+    rows = -(-len(records) // parts)
+    for begin in range(0, len(records), rows or 1):
+        yield begin, min(rows, len(records) - begin)

@@ -1,0 +1,181 @@
+"""Protobuf bytes to Arrow arrays, whole batches at once: `ptars` the fast way, `upb` the slow one.
+
+Both read the same descriptors and give the same arrays. The descriptors are OpenTelemetry's, made
+flat: what nests without end (arrays and key-value lists inside a value) and what is read in a
+second step (the records inside a scope) are ``bytes``; texts are ``bytes`` too, so that bad UTF-8 is
+seen by us and not by the parser; unsigned 64-bit numbers are signed, so that what does not fit comes
+out negative. Each is the same on the wire. Fields that no column shows are left out, and skipped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakebed.decode.descriptors import REQUEST_NAMES, relaxed_files
+from lakebed.model.signal import Signal
+
+_PACKAGE = "opentelemetry.proto."
+_RECORD_NAMES = {
+    Signal.LOGS: _PACKAGE + "logs.v1.LogRecord",
+    Signal.METRICS: _PACKAGE + "metrics.v1.Metric",
+    Signal.TRACES: _PACKAGE + "trace.v1.Span",
+}
+_NESTING = {"AnyValue.array_value", "AnyValue.kvlist_value"}
+_RECORDS = {"ScopeLogs.log_records", "ScopeMetrics.metrics", "ScopeSpans.spans"}
+_UNUSED = {"AnyValue.string_value_strindex", "KeyValue.key_strindex", "Resource.entity_refs"}
+
+UNGUARDED_BYTES = 32 * 1024
+"""Messages up to this size go to `ptars` unchecked. It follows nested groups by recursion, at 80
+bytes of stack and one byte of message a level, and dies of a stack overflow, not of an error;
+longer messages must pass `upb`, which refuses more than 100 levels."""
+
+
+class CannotRead(ValueError):
+    """The bytes are no message of this kind, or more than the fast way can tell."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """How to read one kind of message."""
+
+    message: Any
+    """The `upb` class."""
+    schema: pa.Schema
+    handler: Any | None
+    """The `ptars` handler; None where there is no wheel of it."""
+
+    def read(self, payloads: pa.Array) -> pa.RecordBatch:
+        """One row for each message, the fast way; raises `CannotRead` if any is not readable."""
+        if self.handler is None:
+            raise CannotRead("there is no ptars here")
+        long = pc.greater(pc.binary_length(payloads), UNGUARDED_BYTES)
+        for payload in payloads.filter(long).to_pylist() if pc.any(long).as_py() else ():
+            self._parse(payload)
+        try:
+            return self.handler.array_to_record_batch(payloads)
+        except ValueError as error:
+            raise CannotRead(str(error)) from error
+        except BaseException as error:
+            # A panic is no Exception, lest handlers of Exception hide it; here it only means that
+            # a length prefix was absurd.
+            if type(error).__name__ != "PanicException":
+                raise
+            raise CannotRead(f"ptars gave up: {error}") from error
+
+    def read_slowly(self, payloads: Sequence[bytes]) -> pa.RecordBatch:
+        """The same as `read`, message by message."""
+        rows = [_plain(self._parse(payload)) for payload in payloads]
+        columns = [pa.array([row[field.name] for row in rows], field.type) for field in self.schema]
+        return pa.record_batch(columns, schema=self.schema)
+
+    def _parse(self, payload: bytes) -> Any:
+        from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+
+        try:
+            return self.message.FromString(payload)
+        except DecodeError as error:
+            raise CannotRead(str(error)) from error
+
+
+@cache
+def envelope_reader(signal: Signal) -> Reader:
+    """Reads requests down to their scopes; records stay bytes."""
+    return _reader(REQUEST_NAMES[signal], whole=False)
+
+
+@cache
+def record_reader(signal: Signal) -> Reader:
+    """Reads log records, metrics or spans."""
+    return _reader(_RECORD_NAMES[signal], whole=True)
+
+
+def _reader(name: str, *, whole: bool) -> Reader:
+    from google.protobuf import message_factory  # type: ignore[import-untyped]
+
+    descriptor = _pool(whole).FindMessageTypeByName(name)
+    try:
+        from ptars import HandlerPool
+    except ImportError:  # no wheel for this platform
+        handler = None
+    else:
+        handler = HandlerPool([descriptor.file]).get_for_message(descriptor)
+    schema = pa.schema(_fields(descriptor))
+    return Reader(message_factory.GetMessageClass(descriptor), schema, handler)
+
+
+@cache
+def _pool(whole: bool) -> Any:
+    from google.protobuf import descriptor_pb2, descriptor_pool
+
+    pool = descriptor_pool.DescriptorPool()
+    for file in relaxed_files():
+        copy = descriptor_pb2.FileDescriptorProto.FromString(file.SerializeToString())
+        for message in copy.message_type:
+            _flatten(message, as_bytes=_NESTING if whole else _NESTING | _RECORDS)
+        pool.Add(copy)
+    return pool
+
+
+def _flatten(message: Any, *, as_bytes: set[str]) -> None:
+    for index in reversed(range(len(message.field))):
+        field = message.field[index]
+        name = f"{message.name}.{field.name}"
+        if name in _UNUSED:
+            del message.field[index]
+            continue
+        twins = {
+            field.TYPE_FIXED64: field.TYPE_SFIXED64,
+            field.TYPE_UINT64: field.TYPE_INT64,
+            field.TYPE_ENUM: field.TYPE_INT32,
+        }
+        field.type = field.TYPE_BYTES if name in as_bytes else twins.get(field.type, field.type)
+        if field.type != field.TYPE_MESSAGE:
+            field.ClearField("type_name")
+    for nested in message.nested_type:
+        _flatten(nested, as_bytes=as_bytes)
+
+
+def _fields(descriptor: Any) -> list[pa.Field]:
+    return [_field(field) for field in sorted(descriptor.fields, key=lambda each: each.number)]
+
+
+def _field(field: Any) -> pa.Field:
+    types = {
+        field.TYPE_BYTES: pa.binary(),
+        field.TYPE_BOOL: pa.bool_(),
+        field.TYPE_DOUBLE: pa.float64(),
+        field.TYPE_INT32: pa.int32(),
+        field.TYPE_SINT32: pa.int32(),
+        field.TYPE_UINT32: pa.uint32(),
+        field.TYPE_FIXED32: pa.uint32(),
+        field.TYPE_INT64: pa.int64(),
+        field.TYPE_SFIXED64: pa.int64(),
+    }
+    if field.type == field.TYPE_MESSAGE:
+        kind = pa.struct(_fields(field.message_type))
+    else:
+        kind = types[field.type]
+    if field.is_repeated:
+        return pa.field(field.name, pa.list_(pa.field("item", kind, nullable=False)), False)
+    return pa.field(field.name, kind, nullable=field.has_presence)
+
+
+def _plain(message: Any) -> dict[str, Any]:
+    """The message as pyarrow takes it: absent fields with presence are None."""
+    row: dict[str, Any] = {}
+    for field in message.DESCRIPTOR.fields:
+        value = getattr(message, field.name)
+        nested = field.type == field.TYPE_MESSAGE
+        if field.is_repeated:
+            row[field.name] = [_plain(each) for each in value] if nested else list(value)
+        elif field.has_presence and not message.HasField(field.name):
+            row[field.name] = None
+        else:
+            row[field.name] = _plain(value) if nested else value
+    return row

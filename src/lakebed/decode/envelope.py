@@ -1,0 +1,144 @@
+"""What stands around the records of a request: its resources and scopes, and the columns that every
+row takes from them. All three signals nest alike: request, resources, scopes, records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakebed.decode.arrays import TIME, Family, Marks, StringMaps, TooLarge, optional_text
+from lakebed.decode.blocks import LandedBlock
+from lakebed.decode.values import string_maps
+
+MOST_BYTES = 1 << 30
+"""A block whose rows would take more than this is refused: a small resource with very many rows, or
+the reverse, is fine; a large one with many rows is an attack or a mistake."""
+_ROW_BYTES = 256
+
+LEADING = {
+    "process_id": "the process that sent the record: one per resource",
+    "stream_id": "the stream of its signal within that process",
+    "block_id": "the block that the record landed in",
+    "insert_time": "when the block landed, on the lake's clock",
+    "exe": "service.namespace, if any, and service.name: namespace/name",
+    "username": "process.owner of the resource",
+    "computer": "host.name of the resource",
+}
+TRAILING = {
+    "service_name": "service.name of the resource",
+    "scope_name": "name of the instrumentation scope",
+    "scope_version": "version of the instrumentation scope",
+    "scope_attributes": "attributes of the instrumentation scope",
+    "scope_schema_url": "schema URL of what the scope holds",
+    "resource_schema_url": "schema URL of the resource",
+    "scope_dropped_attributes_count": "attributes that the sender dropped from the scope",
+    "resource_dropped_attributes_count": "attributes that the sender dropped from the resource",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """A batch of requests, read down to their scopes."""
+
+    blocks: Sequence[LandedBlock]
+    resource_block: pa.Array
+    scope_resource: pa.Array
+    record_scope: pa.Array
+    """For each record, the index of its scope among all scopes of the batch."""
+    records: pa.Array
+    """The records as bytes."""
+    resource_columns: dict[str, pa.Array]
+    scope_columns: dict[str, pa.Array]
+    resource_maps: StringMaps
+    scope_maps: StringMaps
+    resource_marks: Marks
+    scope_marks: Marks
+
+    @classmethod
+    def of(cls, blocks: Sequence[LandedBlock], batch: pa.RecordBatch) -> Envelope:
+        """Take apart what the envelope reader read; the batch has a row for each block."""
+        groups = batch.column(0)
+        resources, scope_lists, resource_urls = groups.flatten().flatten()
+        scopes, record_lists, scope_urls = scope_lists.flatten().flatten()
+        resource_marks, scope_marks = Marks(len(resources)), Marks(len(scopes))
+        attributes, resource_dropped = resources.flatten()
+        resource_maps = string_maps(_no_nulls(attributes), resource_marks)
+        name, version, attributes, scope_dropped = scopes.flatten()
+        scope_maps = string_maps(_no_nulls(attributes), scope_marks)
+        return cls(
+            blocks=blocks,
+            resource_block=pc.list_parent_indices(groups),
+            scope_resource=pc.list_parent_indices(scope_lists),
+            record_scope=pc.list_parent_indices(record_lists),
+            records=record_lists.flatten(),
+            resource_columns={
+                **_who(resource_maps.array()),
+                "resource_schema_url": optional_text(resource_urls, resource_marks),
+                "resource_dropped_attributes_count": _count(resource_dropped),
+            },
+            scope_columns={
+                "scope_name": optional_text(name, scope_marks),
+                "scope_version": optional_text(version, scope_marks),
+                "scope_schema_url": optional_text(scope_urls, scope_marks),
+                "scope_dropped_attributes_count": _count(scope_dropped),
+            },
+            resource_maps=resource_maps,
+            scope_maps=scope_maps,
+            resource_marks=resource_marks,
+            scope_marks=scope_marks,
+        )
+
+    def columns(self, row_scope: pa.Array, marks: Marks) -> dict[str, pa.Array]:
+        """Every row's columns that come from its block, resource and scope.
+
+        Rows of one scope stand together. Raises `TooLarge` if the rows take too much memory.
+        """
+        if len(row_scope) * _ROW_BYTES > MOST_BYTES:
+            raise TooLarge(f"{len(row_scope):,} rows are too many for one block")
+        scopes = Family.of(row_scope)
+        resources = Family.of(scopes.spread(self.scope_resource))
+        row_block = resources.spread(self.resource_block)
+        columns = {name: scopes.spread(each) for name, each in self.scope_columns.items()}
+        columns |= {name: resources.spread(each) for name, each in self.resource_columns.items()}
+        columns["target"] = columns["scope_name"]
+        for name in ("process_id", "stream_id", "block_id"):
+            values = pa.array([getattr(block, name) for block in self.blocks], pa.string())
+            columns[name] = values.take(row_block)
+        ticks = pa.array([block.insert_time for block in self.blocks], TIME)
+        columns["insert_time"] = ticks.take(row_block)
+        columns["process_properties"] = resources.spread_maps(self.resource_maps, MOST_BYTES)
+        columns["scope_attributes"] = scopes.spread_maps(self.scope_maps, MOST_BYTES)
+        marks.add_all(self.scope_marks.spread(row_scope))
+        marks.add_all(self.resource_marks.spread(resources.parents))
+        return columns
+
+
+def _no_nulls(lists: pa.Array) -> pa.Array:
+    """Lists of absent messages as empty lists."""
+    if not lists.null_count:
+        return lists
+    return pa.ListArray.from_arrays(lists.offsets, lists.values)
+
+
+def _count(numbers: pa.Array) -> pa.Array:
+    return pc.fill_null(numbers.cast(pa.int64()), 0)
+
+
+def _who(properties: pa.Array) -> dict[str, pa.Array]:
+    """The columns that name a process."""
+
+    def find(key: str) -> pa.Array:
+        return pc.map_lookup(properties, pa.scalar(key), "first")
+
+    name, namespace = find("service.name"), find("service.namespace")
+    both = pc.binary_join_element_wise(namespace, name, "/")
+    return {
+        "exe": pc.if_else(pc.is_valid(both), both, name),
+        "username": find("process.owner"),
+        "computer": find("host.name"),
+        "service_name": name,
+    }

@@ -1,0 +1,192 @@
+"""OTLP's AnyValue and attribute lists as strings and maps of strings.
+
+Strings stay as they are, ints are decimal, doubles are what Arrow's cast to string makes of them,
+bools ``true`` or ``false``, bytes base64; arrays and key-value lists are compact JSON with 64-bit
+ints as numbers, bytes as base64 strings and NaN or infinities as strings. A value that holds
+nothing is NULL. Of several attributes with the same key the last counts, and the row is marked.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+from collections.abc import Callable
+from functools import cache, partial
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakebed.decode.arrays import (
+    Marks,
+    StringMaps,
+    counting,
+    each_distinct,
+    first_valid,
+    text,
+)
+from lakebed.decode.columnar import CannotRead
+from lakebed.decode.descriptors import relaxed_pool
+
+KINDS = ("string", "bool", "int", "double", "array", "kvlist", "bytes")
+"""The kinds of AnyValue, in the order of its fields."""
+
+
+def render(values: pa.Array, marks: Marks) -> pa.Array:
+    """An array of AnyValue as strings.
+
+    Raises `CannotRead` if a value is of several kinds at once, which only the slow way resolves, or
+    if a nested value is no protobuf.
+    """
+    members = values.flatten()
+    shown = [
+        _RENDERERS[kind](member, marks)
+        for kind, member in zip(KINDS, members, strict=True)
+        if member.null_count < len(member)
+    ]
+    merged = first_valid(shown, pa.nulls(len(values), pa.string()))
+    if sum(len(each) - each.null_count for each in shown) > len(merged) - merged.null_count:
+        raise CannotRead("a value is of several kinds at once")
+    return merged
+
+
+def kinds(values: pa.Array) -> pa.Array:
+    """Which kind each AnyValue is; NULL where it holds nothing."""
+    codes = pa.nulls(len(values), pa.int32())
+    for code, member in enumerate(values.flatten()):
+        if member.null_count == 0:
+            codes = pa.repeat(pa.scalar(code, pa.int32()), len(values))
+        elif member.null_count < len(member):
+            codes = pc.if_else(member.is_valid(), pa.scalar(code, pa.int32()), codes)
+    return pa.array(KINDS, pa.string()).take(codes)
+
+
+def string_maps(lists: pa.Array, marks: Marks) -> StringMaps:
+    """Lists of KeyValue as maps of strings with unique keys."""
+    raw_keys, raw_values = lists.flatten().flatten()
+    offsets = lists.offsets
+    if offsets[0].as_py():
+        offsets = pc.subtract(offsets, offsets[0])
+    found = Marks(len(raw_keys))
+    keys = text(raw_keys, found)
+    items = render(raw_values, found)
+    if found.masks:
+        marks.add_all(found.gather(pc.list_parent_indices(lists), len(lists)))
+    return _last_of_each_key(StringMaps(offsets, keys, items), marks)
+
+
+def _last_of_each_key(maps: StringMaps, marks: Marks) -> StringMaps:
+    codes = maps.keys.dictionary_encode().indices
+    rows = len(maps.offsets) - 1
+    # Each row's key codes, seen as one binary value: few distinct ones stand for many rows.
+    places = pc.multiply(maps.offsets, pa.scalar(4, pa.int32()))
+    buffers = [None, places.buffers()[1], codes.buffers()[1]]
+    shapes = pa.Array.from_buffers(pa.binary(), rows, buffers).dictionary_encode()
+    twins = pa.array([_has_twins(shape) for shape in shapes.dictionary.to_pylist()], pa.bool_())
+    if not pc.any(twins).as_py():
+        return maps
+    affected = twins.take(shapes.indices)
+    marks.add("duplicate_key", affected)
+    kept = pc.invert(pc.is_in(counting(len(codes)), _earlier_twins(maps.offsets, codes, affected)))
+    left = pc.cumulative_sum(kept.cast(pa.int32()))
+    ends = pa.concat_arrays([pa.array([0], pa.int32()), left]).take(maps.offsets)
+    return StringMaps(ends, maps.keys.filter(kept), maps.items.filter(kept))
+
+
+def _earlier_twins(offsets: pa.Array, codes: pa.Array, affected: pa.Array) -> pa.Array:
+    """Which entries of the affected rows have the key of a later entry of the same row."""
+    lists = pa.ListArray.from_arrays(offsets, codes)
+    begins = offsets.slice(0, len(lists)).filter(affected)
+    lists = lists.filter(affected)
+    row = pc.list_parent_indices(lists)
+    first = lists.offsets.take(row)
+    entry = pc.add(pc.subtract(counting(len(row)), first), begins.take(row))
+    entries = pa.table({"row": row, "code": lists.flatten(), "entry": entry})
+    last = entries.group_by(["row", "code"]).aggregate([("entry", "max")])["entry_max"]
+    return pc.filter(entry, pc.invert(pc.is_in(entry, last.combine_chunks())))
+
+
+def _has_twins(shape: bytes) -> bool:
+    codes = memoryview(shape).cast("i")
+    return len(set(codes)) < len(codes)
+
+
+def _base64(value: bytes) -> tuple[str, bool]:
+    return base64.b64encode(value).decode(), False
+
+
+def _json(value: bytes, message: str) -> tuple[str, bool]:
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+
+    try:
+        parsed = _message_class(message).FromString(value)
+    except DecodeError as error:
+        raise CannotRead(f"a nested value is damaged or nested too deeply: {error}") from error
+    bad: list[bool] = []
+    plain = _plain_list(parsed, bad) if message == "ArrayValue" else _plain_object(parsed, bad)
+    shown = json.dumps(plain, ensure_ascii=False, separators=(",", ":"))
+    return shown, bool(bad)
+
+
+def _plain_list(array: Any, bad: list[bool]) -> list[Any]:
+    return [_plain(value, bad) for value in array.values]
+
+
+def _plain_object(pairs: Any, bad: list[bool]) -> dict[str, Any]:
+    return {_plain_text(pair.key, bad): _plain(pair.value, bad) for pair in pairs.values}
+
+
+def _plain_text(raw: bytes, bad: list[bool]) -> str:
+    shown = raw.decode("utf-8", "replace")
+    if shown.encode() != raw:
+        bad.append(True)
+    return shown
+
+
+def _plain(value: Any, bad: list[bool]) -> Any:
+    match value.WhichOneof("value"):
+        case "string_value":
+            return _plain_text(value.string_value, bad)
+        case "bool_value":
+            return value.bool_value
+        case "int_value":
+            return value.int_value
+        case "double_value":
+            number = value.double_value
+            return number if math.isfinite(number) else str(number)
+        case "array_value":
+            return _plain_list(value.array_value, bad)
+        case "kvlist_value":
+            return _plain_object(value.kvlist_value, bad)
+        case "bytes_value":
+            return base64.b64encode(value.bytes_value).decode()
+    return None
+
+
+@cache
+def _message_class(name: str) -> Any:
+    from google.protobuf import message_factory  # type: ignore[import-untyped]
+
+    pool = relaxed_pool()
+    descriptor = pool.FindMessageTypeByName(f"opentelemetry.proto.common.v1.{name}")
+    return message_factory.GetMessageClass(descriptor)
+
+
+def _cast(values: pa.Array, marks: Marks) -> pa.Array:  # noqa: ARG001
+    return values.cast(pa.string())
+
+
+def _each(convert: Callable[[bytes], tuple[str, bool]]) -> Callable[[pa.Array, Marks], pa.Array]:
+    return lambda raw, marks: each_distinct(raw, convert, marks)
+
+
+_RENDERERS: dict[str, Callable[[pa.Array, Marks], pa.Array]] = {
+    "string": text,
+    "bool": _cast,
+    "int": _cast,
+    "double": _cast,
+    "array": _each(partial(_json, message="ArrayValue")),
+    "kvlist": _each(partial(_json, message="KeyValueList")),
+    "bytes": _each(_base64),
+}
