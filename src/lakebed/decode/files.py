@@ -1,0 +1,210 @@
+"""Files of OTLP requests, read one request after another.
+
+A file may hold a single request as protobuf or JSON; what the OpenTelemetry Collector's file
+exporter writes, which is one JSON request per line, or protobuf requests with a length of four
+bytes before each; or gzip of any of these. What it holds is told from its first bytes, not from its
+name.
+"""
+
+from __future__ import annotations
+
+import gzip
+import re
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, NamedTuple, cast
+
+import msgspec
+
+from lakebed.decode.recognise import guess_signal, json_signals
+from lakebed.decode.requests import MAX_BODY_BYTES, Content
+from lakebed.errors import BadInput, BadPayload, PayloadTooLarge
+from lakebed.model.signal import Signal
+
+_EXPECTED = (
+    "expected an OTLP request as protobuf or JSON, JSON lines or length-prefixed protobuf as the "
+    "OpenTelemetry Collector's file exporter writes them, or gzip of these"
+)
+_WHICH = "say whether it holds logs, metrics or traces"
+_GZIP = b"\x1f\x8b"
+_ZSTD = b"\x28\xb5\x2f\xfd"
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_PREFIX_BYTES = 4
+# A protobuf request begins with a line feed, so the opening brace alone does not make it JSON.
+_JSON_BEGINS = re.compile(rb'\s*\{\s*(?:"[A-Za-z_]|\}|$)')
+_HEAD_BYTES = 4096
+
+
+class FileRequest(NamedTuple):
+    """A request of a file; ``place`` names the file and the line or the offset, for errors."""
+
+    signal: Signal
+    content: Content
+    body: bytes
+    place: str
+
+
+def read_file(path: Path, signal: Signal | None = None) -> Iterator[FileRequest]:
+    """The requests of a file; see `read_requests`."""
+    try:
+        file = path.open("rb")
+    except OSError as error:
+        raise BadInput(f"cannot read {path}: {(error.strerror or str(error)).lower()}") from None
+    with file:
+        yield from read_requests(file, str(path), signal)
+
+
+def read_requests(file: BinaryIO, name: str, signal: Signal | None = None) -> Iterator[FileRequest]:
+    """The requests in a stream of bytes that has the given name; one at a time is in memory.
+
+    The signal is needed only where protobuf requests do not show what they are. Requests before a
+    damaged one have been given out when `BadPayload` is raised; each request itself is only looked
+    at, not validated.
+    """
+    reader = _Reader(file, name)
+    with _naming(name):
+        if reader.peek().startswith(_GZIP):
+            unzipped = gzip.GzipFile(mode="rb", fileobj=cast(BinaryIO, reader))  # only read from
+            reader = _Reader(cast(BinaryIO, unzipped), name)
+        head = reader.peek()
+        if head.startswith(_BYTE_ORDER_MARK):
+            reader.read(len(_BYTE_ORDER_MARK))
+            head = reader.peek()
+        if not head:
+            return
+        if _ZSTD in (head[:4], head[4:8]):
+            raise BadPayload(f"{name} is compressed with zstd", hint="decompress it first")
+        if _JSON_BEGINS.match(head):
+            yield from _read_json(reader, signal)
+        elif head[0] < 8:  # no protobuf field begins so: it is the high byte of a length
+            yield from _read_prefixed(reader, signal)
+        elif head[0] == 0x0A:
+            yield _request(reader.read_whole(), signal, None, name)
+        else:
+            raise BadPayload(f"{name} begins with {head[:8].hex(' ')}: {_EXPECTED}")
+
+
+@contextmanager
+def _naming(name: str) -> Iterator[None]:
+    """Damaged gzip as an error that names the file."""
+    try:
+        yield
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise BadPayload(f"{name} is damaged or truncated gzip: {str(error).lower()}") from None
+
+
+class _Reader:
+    """A stream whose beginning can be looked at, with limits on what is read in one piece."""
+
+    def __init__(self, file: BinaryIO, name: str) -> None:
+        self._file = file
+        self._ahead = b""
+        self.name = name
+
+    def peek(self) -> bytes:
+        while len(self._ahead) < _HEAD_BYTES and (more := self._file.read(_HEAD_BYTES)):
+            self._ahead += more
+        return self._ahead
+
+    def read(self, size: int = -1) -> bytes:
+        if size < 0:
+            data, self._ahead = self._ahead + self._file.read(), b""
+            return data
+        data, self._ahead = self._ahead[:size], self._ahead[size:]
+        while len(data) < size and (more := self._file.read(size - len(data))):
+            data += more
+        return data
+
+    def read_line(self, number: int) -> bytes:
+        """The next line with its line feed; empty at the end."""
+        end = self._ahead.find(b"\n") + 1
+        if end:
+            return self.read(end)
+        line = self.read(len(self._ahead)) + self._file.readline(MAX_BODY_BYTES + 1)
+        if len(line) > MAX_BODY_BYTES:
+            raise _too_large(f"{self.name} line {number}")
+        return line
+
+    def read_whole(self, begun: bytes = b"") -> bytes:
+        """All that is left, after what was read already."""
+        data = begun + self.read(MAX_BODY_BYTES + 1)
+        if len(data) > MAX_BODY_BYTES:
+            raise _too_large(self.name)
+        return data
+
+
+def _too_large(place: str) -> PayloadTooLarge:
+    return PayloadTooLarge(
+        f"{place} holds a request of more than {MAX_BODY_BYTES:,} bytes",
+        hint="write it in several smaller requests",
+    )
+
+
+def _read_json(reader: _Reader, signal: Signal | None) -> Iterator[FileRequest]:
+    number = 1
+    line = reader.read_line(number)
+    while not line.strip():
+        number += 1
+        line = reader.read_line(number)
+    if not _is_json(line):
+        # Not a line of its own: one request over many lines.
+        yield from _json_requests(reader.read_whole(line), signal, reader.name)
+        return
+    while line:
+        if line.strip():
+            yield from _json_requests(line.strip(), signal, f"{reader.name} line {number}")
+        number += 1
+        line = reader.read_line(number)
+
+
+def _is_json(text: bytes) -> bool:
+    try:
+        msgspec.json.decode(text, type=msgspec.Raw)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return False
+    except RecursionError:
+        return True
+    return True
+
+
+def _json_requests(text: bytes, signal: Signal | None, place: str) -> Iterator[FileRequest]:
+    try:
+        found = json_signals(text)
+    except RecursionError:
+        raise BadPayload(f"{place} is nested too deeply") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        reason = str(error)
+        raise BadPayload(f"{place} is no OTLP request: {reason[:1].lower()}{reason[1:]}") from None
+    if not found:
+        raise BadPayload(f"{place} has none of resourceLogs, resourceMetrics and resourceSpans")
+    if signal is not None and found != [signal]:
+        raise BadPayload(f"{place} holds {' and '.join(found)}, not {signal}")
+    for each in found:
+        yield FileRequest(each, "json", text, place)
+
+
+def _read_prefixed(reader: _Reader, signal: Signal | None) -> Iterator[FileRequest]:
+    offset = 0
+    last = None
+    while prefix := reader.read(_PREFIX_BYTES):
+        place = f"{reader.name} at byte {offset:,}"
+        length = int.from_bytes(prefix, "big")
+        if len(prefix) == _PREFIX_BYTES and length > MAX_BODY_BYTES:
+            raise _too_large(place)
+        body = reader.read(length)
+        if len(prefix) < _PREFIX_BYTES or len(body) < length:
+            raise BadPayload(f"{place} is truncated: {_EXPECTED}")
+        if body:
+            request = _request(body, signal, last, place)
+            last = request.signal
+            yield request
+        offset += _PREFIX_BYTES + length
+
+
+def _request(body: bytes, given: Signal | None, last: Signal | None, place: str) -> FileRequest:
+    signal = given or guess_signal(body) or last
+    if signal is None:
+        raise BadPayload(f"{place} is no OTLP request whose signal can be told", hint=_WHICH)
+    return FileRequest(signal, "protobuf", body, place)
