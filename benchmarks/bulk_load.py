@@ -14,6 +14,7 @@ from lakebed.catalog import schema
 from lakebed.catalog.catalog import Catalog, Connection
 from lakebed.catalog.dialects import SqliteDialect
 from lakebed.model.partition import NO_SOURCE
+from lakebed.model.view_set import GLOBAL
 from lakebed.storage.footer import FOOTER_FORMAT
 from lakebed.storage.layout import partition_path
 
@@ -28,19 +29,12 @@ _STATISTICS = (
 _FILE_BYTES, _ROWS = 30_000, 1000
 
 
-def instance_names(instances: int) -> list[str]:
-    return ["global"] if instances == 1 else [f"device-{i:04}" for i in range(instances)]
-
-
-def load(catalog: Catalog, partitions: int, instances: int) -> None:
-    """Insert live partitions of one minute each, spread evenly over instances that run side by
-    side, and a few whose events span a month. Indexes and triggers are made again afterwards,
-    which is faster than keeping them up."""
+def load(catalog: Catalog, partitions: int) -> None:
+    """Insert live partitions of one minute each, and a few whose events span a month. Indexes and
+    triggers are made again afterwards, which is faster than keeping them up."""
     loader = _SqliteLoader if isinstance(catalog.dialect, SqliteDialect) else _PostgresLoader
-    names = instance_names(instances)
-    hashed = READINGS.schema_hash
-    series = [(number, READINGS.name, name, hashed) for number, name in enumerate(names, start=1)]
-    rows = _partitions(partitions, names)
+    series = [(1, READINGS.name, GLOBAL, READINGS.schema_hash)]
+    rows = _partitions(partitions)
     with catalog.beat() as connection:
         load = loader(connection)
         load.insert(schema.series.name, [c.name for c in schema.series.columns], series)
@@ -108,13 +102,12 @@ class _PostgresLoader:
         ]
 
 
-def _partitions(count: int, instances: list[str]) -> Iterator[dict[str, Any]]:
+def _partitions(count: int) -> Iterator[dict[str, Any]]:
     rng = random.Random(count)
     schema_hash = READINGS.schema_hash
     long_every = count // LONG_PARTITIONS
     for number in range(count):
-        minute, place = divmod(number, len(instances))
-        begin = EPOCH + minute * MINUTE
+        begin = EPOCH + number * MINUTE
         # Rows arrive some seconds after what they tell of.
         earliest = begin - rng.randrange(30_000_000)
         latest = earliest + rng.randrange(30_000_000, MINUTE)
@@ -122,16 +115,16 @@ def _partitions(count: int, instances: list[str]) -> Iterator[dict[str, Any]]:
             earliest = latest - MONTH
         yield {
             "partition_id": _random_id(rng),
-            "series_id": place + 1,
+            "series_id": 1,
             "view_set_name": READINGS.name,
-            "view_instance_id": instances[place],
+            "view_instance_id": GLOBAL,
             "begin_insert_time": begin,
             "end_insert_time": begin + MINUTE,
             "file_schema_hash": schema_hash,
             "min_event_time": earliest,
             "max_event_time": latest,
             "event_span": 1 << (latest - earliest).bit_length(),
-            "file_path": partition_path(READINGS.name, instances[place], begin, _random_id(rng)),
+            "file_path": partition_path(READINGS.name, GLOBAL, begin, _random_id(rng)),
             "file_size": _FILE_BYTES,
             "num_rows": _ROWS,
             "source_data_hash": NO_SOURCE,

@@ -40,19 +40,13 @@ class Case:
     name: str
     catalog: Catalog
     partitions: int
-    instances: int
     seconds: list[float]
     found: list[int]
 
     def query(self, rng: random.Random) -> None:
-        minutes = self.partitions // self.instances
-        begin = EPOCH + rng.randrange(max(1, minutes - 60)) * MINUTE
-        instance = None
-        if self.instances > 1:
-            instance = rng.choice(bulk_load.instance_names(self.instances))
+        begin = EPOCH + rng.randrange(max(1, self.partitions - 60)) * MINUTE
         wanted = Search(
             view_sets=[(READINGS.name, [READINGS.schema_hash])],
-            instance=instance,
             events=TimeRange(begin, begin + _HOUR),
         )
         self.seconds.append(stopwatch(lambda: self._search(wanted)))
@@ -64,11 +58,7 @@ class Case:
 
 def run(places: Places) -> list[Result]:
     count, queries = (20_000, 50) if places.quick else (1_000_000, 1000)
-    cases = [
-        _load(places, catalog, count, instances)
-        for instances in (1, min(1000, count // 100))
-        for catalog in CATALOGS
-    ]
+    cases = [_load(places, catalog, count) for catalog in CATALOGS]
     rng = random.Random(count)
     for _ in range(queries):  # catalogs take turns, so that noise hits both alike
         for case in cases:
@@ -79,12 +69,11 @@ def run(places: Places) -> list[Result]:
     return [_result(case) for case in cases]
 
 
-def _load(places: Places, catalog: str, count: int, instances: int) -> Case:
+def _load(places: Places, catalog: str, count: int) -> Case:
     lake = places.new_lake(catalog)
     lake.views.register(READINGS)
-    bulk_load.load(lake.catalog, count, instances)
-    what = "one instance" if instances == 1 else f"one of {instances:,} instances"
-    return Case(f"{CATALOG_NAMES[catalog]}, {what}", lake.catalog, count, instances, [], [])
+    bulk_load.load(lake.catalog, count)
+    return Case(CATALOG_NAMES[catalog], lake.catalog, count, [], [])
 
 
 def _result(case: Case) -> Result:

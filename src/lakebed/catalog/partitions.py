@@ -7,7 +7,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
+import msgspec
 import sqlalchemy as sa
 
 from lakebed.catalog.dialects import BINARY, one_of
@@ -207,7 +210,7 @@ class Search:
 
 def search(connection: sa.Connection, wanted: Search) -> list[Partition]:
     """The partitions that match, by identity."""
-    query = _search_query(wanted, sa.select(table))
+    query = _search_query(connection, wanted, sa.select(table))
     return [read_partition(row) for row in connection.execute(query)]
 
 
@@ -225,7 +228,7 @@ def search_with_footers(
         table, partition_metadata, table.c.file_path == partition_metadata.c.file_path, isouter=True
     )
     found = []
-    query = _search_query(wanted, joined).execution_options(**{BINARY: True})
+    query = _search_query(connection, wanted, joined).execution_options(**{BINARY: True})
     for row in connection.execute(query):
         footer = None
         if row.footer is not None:
@@ -250,7 +253,7 @@ def list_pages(connection: sa.Connection) -> Iterator[list[Partition]]:
 
 
 def _search_query(
-    wanted: Search, base: sa.Select[tuple[object, ...]]
+    connection: sa.Connection, wanted: Search, base: sa.Select[tuple[object, ...]]
 ) -> sa.Select[tuple[object, ...]]:
     query = base
     by_events = wanted.events is not None and wanted.as_of is None and not wanted.include_retired
@@ -259,7 +262,7 @@ def _search_query(
         if len(hashed) != len(wanted.view_sets):
             by_events = False
         else:
-            query = query.where(_with_events(hashed, wanted.events))
+            query = query.where(_with_events(connection, hashed, wanted.events))
     if wanted.view_sets is not None and not by_events:
         query = query.where(
             sa.or_(
@@ -303,54 +306,54 @@ def _search_query(
     )
 
 
+_LIVE_OF_SCHEMA = (
+    table.c.retired_at.is_(None),
+    table.c.view_set_name == sa.bindparam("view_set"),
+    table.c.file_schema_hash == sa.bindparam("schema_hash"),
+)
+
+
+def _spans_query() -> sa.Select[int]:
+    """The few event spans that occur, found by skipping from one to the next in the index."""
+    smallest = sa.select(sa.func.min(table.c.event_span).label("span")).where(*_LIVE_OF_SCHEMA)
+    spans = smallest.cte("spans", recursive=True)
+    following = (
+        sa.select(sa.func.min(table.c.event_span))
+        .where(*_LIVE_OF_SCHEMA, table.c.event_span > spans.c.span)
+        .correlate(spans)
+        .scalar_subquery()
+    )
+    spans = spans.union_all(sa.select(following).where(spans.c.span.is_not(None)))
+    return sa.select(spans.c.span).where(spans.c.span.is_not(None))
+
+
+_SPANS = _spans_query()
+
+
 def _with_events(
-    view_sets: Sequence[tuple[str, Sequence[bytes]]], events: TimeRange
+    connection: sa.Connection, view_sets: Sequence[tuple[str, Sequence[bytes]]], events: TimeRange
 ) -> sa.ColumnElement[bool]:
     """Which live partitions have events in a range.
 
     Of the partitions with one span, those that overlap begin in a range bounded on both sides,
-    which the index on (…, event_span, min_event_time) answers directly, once for each span that
-    occurs. One very long partition costs one more look, not a scan.
+    which the index on (…, event_span, min_event_time) answers directly: one branch for each span
+    that occurs. One very long partition costs one more branch, not a scan.
     """
     branches = [
-        _with_events_of(name, schema_hash, events)
-        for name, hashes in view_sets
-        for schema_hash in hashes
-    ]
-    return table.c.partition_id.in_(sa.union_all(*branches)) if branches else sa.false()
-
-
-def _with_events_of(view_set: str, schema_hash: bytes, events: TimeRange) -> sa.Select[tuple[str]]:
-    live = (
-        table.c.retired_at.is_(None),
-        table.c.view_set_name == view_set,
-        table.c.file_schema_hash == schema_hash,
-    )
-    spans = _spans(live)
-    return (
-        sa.select(table.c.partition_id)
-        .select_from(spans)
-        .join(table, table.c.event_span == spans.c.span)
-        .where(
-            *live,
-            table.c.min_event_time > events.begin - spans.c.span,
+        sa.select(table.c.partition_id).where(
+            table.c.retired_at.is_(None),
+            table.c.view_set_name == name,
+            table.c.file_schema_hash == schema_hash,
+            table.c.event_span == span,
+            table.c.min_event_time > events.begin - span,
             table.c.min_event_time < events.end,
             table.c.max_event_time >= events.begin,
         )
-    )
-
-
-def _spans(live: Sequence[sa.ColumnElement[bool]]) -> sa.CTE:
-    """The few event spans that occur, found by skipping from one to the next in the index."""
-    smallest = sa.select(sa.func.min(table.c.event_span).label("span")).where(*live)
-    spans = smallest.cte(None, recursive=True)
-    following = (
-        sa.select(sa.func.min(table.c.event_span))
-        .where(*live, table.c.event_span > spans.c.span)
-        .correlate(spans)
-        .scalar_subquery()
-    )
-    return spans.union_all(sa.select(following).where(spans.c.span.is_not(None)))
+        for name, hashes in view_sets
+        for schema_hash in hashes
+        for span in connection.scalars(_SPANS, {"view_set": name, "schema_hash": schema_hash})
+    ]
+    return table.c.partition_id.in_(sa.union_all(*branches)) if branches else sa.false()
 
 
 def _write(partition: Partition, series_id: int) -> dict[str, object]:
@@ -380,29 +383,49 @@ def _write(partition: Partition, series_id: int) -> dict[str, object]:
     }
 
 
-def read_partition(row: sa.Row[tuple[object, ...]]) -> Partition:
-    """The partition in a row that has this table's columns."""
-    events = None
-    if row.min_event_time is not None:
-        events = EventRange(row.min_event_time, row.max_event_time)
+def read_partition(row: sa.Row[Any]) -> Partition:
+    """The partition in a row that begins with this table's columns, in the table's order."""
+    (
+        partition_id,
+        _series_id,
+        view_set,
+        instance,
+        begin,
+        end,
+        schema_hash,
+        earliest,
+        latest,
+        _span,
+        file_path,
+        file_size,
+        num_rows,
+        source_hash,
+        sort_order,
+        format_version,
+        statistics,
+        published_at,
+        retired_at,
+        expiration,
+        held,
+    ) = row[: len(table.columns)]
     return Partition(
-        partition_id=row.partition_id,
-        identity=Identity(
-            row.view_set_name,
-            row.view_instance_id,
-            TimeRange(row.begin_insert_time, row.end_insert_time),
-            bytes(row.file_schema_hash),
-        ),
-        events=events,
-        file_path=row.file_path,
-        file_size=row.file_size,
-        num_rows=row.num_rows,
-        source_hash=bytes(row.source_data_hash),
-        sort_order=tuple(json.loads(row.sort_order)),
-        format_version=row.partition_format_version,
-        statistics=json.loads(row.statistics),
-        published_at=row.published_at,
-        retired_at=row.retired_at,
-        expiration=row.expiration,
-        held=bool(row.held),
+        partition_id=partition_id,
+        identity=Identity(view_set, instance, TimeRange(begin, end), bytes(schema_hash)),
+        events=None if earliest is None else EventRange(earliest, latest),
+        file_path=file_path,
+        file_size=file_size,
+        num_rows=num_rows,
+        source_hash=bytes(source_hash),
+        sort_order=_read_sort_order(sort_order),
+        format_version=format_version,
+        statistics=msgspec.json.decode(statistics),
+        published_at=published_at,
+        retired_at=retired_at,
+        expiration=expiration,
+        held=bool(held),
     )
+
+
+@cache
+def _read_sort_order(text: str) -> tuple[str, ...]:
+    return tuple(msgspec.json.decode(text))
