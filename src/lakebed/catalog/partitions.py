@@ -15,7 +15,7 @@ import sqlalchemy as sa
 
 from lakebed.catalog.dialects import BINARY, one_of
 from lakebed.catalog.footers import StoredFooter
-from lakebed.catalog.schema import partition_metadata, series
+from lakebed.catalog.schema import partition_metadata, series, view_sets
 from lakebed.catalog.schema import partitions as table
 from lakebed.model.partition import EventRange, Identity, Partition
 from lakebed.model.time import TimeRange
@@ -130,13 +130,39 @@ def count_live(connection: sa.Connection) -> dict[str, int]:
     return {name: count for name, count in rows}  # noqa: C416
 
 
-_HELD = sa.select(table.c.partition_id).where(
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What the catalog says about a range that somebody wants to publish."""
+
+    version: int
+    schema_hash: bytes
+    retained_from: int
+    has_held: bool
+
+
+_HELD = (
     table.c.held,
     table.c.view_set_name == sa.bindparam("view_set"),
     table.c.view_instance_id == sa.bindparam("instance"),
     table.c.begin_insert_time < sa.bindparam("end"),
     table.c.end_insert_time > sa.bindparam("begin"),
 )
+_GROUND = sa.select(
+    view_sets.c.version,
+    view_sets.c.schema_hash,
+    view_sets.c.retained_from,
+    sa.exists(sa.select(table.c.partition_id).where(*_HELD)),
+).where(view_sets.c.name == sa.bindparam("view_set"))
+
+
+def find_ground(
+    connection: sa.Connection, view_set: str, instance: str, within: TimeRange
+) -> Ground | None:
+    """The active version of a view set, its floor, and whether something in a range is held; in
+    one statement, because every publish asks twice."""
+    wanted = {"view_set": view_set, "instance": instance, "begin": within.begin, "end": within.end}
+    row = connection.execute(_GROUND, wanted).one_or_none()
+    return None if row is None else Ground(row[0], bytes(row[1]), row[2], bool(row[3]))
 
 
 def list_held(
@@ -144,8 +170,9 @@ def list_held(
 ) -> list[Partition]:
     """Held partitions that overlap a range, of any schema."""
     wanted = {"view_set": view_set, "instance": instance, "begin": within.begin, "end": within.end}
-    held = connection.scalars(_HELD, wanted).all()
-    return list_by_id(connection, held) if held else []
+    return [
+        read_partition(row) for row in connection.execute(sa.select(table).where(*_HELD), wanted)
+    ]
 
 
 def list_expired_empty(

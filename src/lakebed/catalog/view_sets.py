@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import sqlalchemy as sa
 
@@ -43,20 +44,6 @@ def get(connection: sa.Connection, name: str) -> ActiveViewSet:
     return found
 
 
-_VERSION = sa.select(view_sets.c.version, view_sets.c.schema_hash, view_sets.c.retained_from).where(
-    view_sets.c.name == sa.bindparam("wanted")
-)
-
-
-def get_version(connection: sa.Connection, name: str) -> tuple[int, bytes, int]:
-    """The active version, its schema hash, and the floor below which nothing is kept."""
-    row = connection.execute(_VERSION, {"wanted": name}).one_or_none()
-    if row is None:
-        get(connection, name)  # raises, saying what to do
-        raise AssertionError(name)
-    return row.version, bytes(row.schema_hash), row.retained_from
-
-
 def activate(connection: sa.Connection, view_set: ViewSet, tick: int) -> None:
     """Make this the active definition; the caller has checked that it may be."""
     values = {
@@ -91,8 +78,13 @@ def raise_floor(connection: sa.Connection, name: str, retained_from: int) -> Non
 
 def _read(row: sa.Row[tuple[object, ...]]) -> ActiveViewSet:
     return ActiveViewSet(
-        view_set=ViewSet.from_definition(row.definition),
+        view_set=_read_definition(row.definition),
         schema_hash=bytes(row.schema_hash),
         activated_at=row.activated_at,
         retained_from=row.retained_from,
     )
+
+
+@lru_cache(maxsize=256)
+def _read_definition(text: str) -> ViewSet:
+    return ViewSet.from_definition(text)

@@ -346,21 +346,33 @@ def _check_may_publish(
             f"the range {insert_range} ends after {format_instant(read_at)}, the last tick read",
             hint="publish only ranges that have ended: more may still land in this one",
         )
-    version, schema_hash, retained_from = view_sets.get_version(connection, view_set.name)
-    if schema_hash != view_set.schema_hash:
-        if version == view_set.version:
+    ground = partitions.find_ground(connection, view_set.name, each.instance, insert_range)
+    if ground is None:
+        view_sets.get(connection, view_set.name)  # raises, saying what to do
+        raise AssertionError(view_set.name)
+    if ground.schema_hash != view_set.schema_hash:
+        if ground.version == view_set.version:
             raise BadInput(
                 f"the rows' view set {view_set.name} is not the registered version "
                 f"{view_set.version}: its schema differs",
                 hint="name the view set, or register the changed one with a higher version",
             )
         raise Outdated(
-            f"view set {view_set.name} is active in version {version}, "
+            f"view set {view_set.name} is active in version {ground.version}, "
             f"these rows are of version {view_set.version}",
             hint="register the version first, or update this program",
         )
-    if insert_range.end <= retained_from:
-        raise Conflict(f"{view_set.name} keeps nothing from before {format_instant(retained_from)}")
+    if insert_range.end <= ground.retained_from:
+        floor = format_instant(ground.retained_from)
+        raise Conflict(f"{view_set.name} keeps nothing from before {floor}")
+    if ground.has_held:
+        _check_held(connection, each, replaces)
+
+
+def _check_held(
+    connection: Connection, each: NewPartition | WrittenPartition, replaces: Sequence[Partition]
+) -> None:
+    view_set, insert_range = each.view_set, each.insert_range
     visible = [
         old.insert_range
         for old in replaces
