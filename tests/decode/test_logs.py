@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-from benchmarks.otlp_loops import decode_logs
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 
 from lakebed.decode import logs
-from lakebed.model.view_set import ViewSet
-from lakebed.samples.generator import Generator
-from lakebed.storage.parquet import conform
-from tests.decode.parts import LANDED, assert_same, block, blocks
+from tests.decode.parts import LANDED, block
 
 
 def request(*records: LogRecord, **resource: str) -> ExportLogsServiceRequest:
@@ -27,34 +22,6 @@ def rows(*records: LogRecord, **resource: str) -> list[dict[str, object]]:
     decoded = logs.decode([block(request(*records, **resource), "logs")])
     assert decoded.failures == ()
     return decoded.table.to_pylist()
-
-
-@pytest.mark.parametrize(("requests", "size", "services"), [(40, 100, 1), (3, 700, 3), (5, 0, 1)])
-def test_every_field_is_what_opentelemetry_reads(requests: int, size: int, services: int) -> None:
-    stream = Generator(11).stream("logs", requests=requests, size=size, services=services)
-    landed = blocks(stream, "logs")
-    decoded = logs.decode(landed)
-    assert (decoded.failures, decoded.fallbacks) == ((), 0)
-    assert decoded.table.num_rows == requests * size
-    assert_same(decoded.table, decode_logs(landed))
-
-
-def test_the_slow_way_gives_the_same_rows() -> None:
-    landed = blocks(Generator(12).stream("logs", requests=4, size=150), "logs")
-    slow = logs.decode(landed, slowly=True)
-    assert (slow.failures, slow.fallbacks) == ((), 4)
-    assert_same(slow.table, logs.decode(landed).table)
-
-
-def test_rows_are_stored_without_a_cast() -> None:
-    view_set = ViewSet("log_entries", 1, logs.SCHEMA, "time", ("time",))
-    assert view_set.schema.equals(logs.SCHEMA)
-    decoded = logs.decode(blocks(Generator(13).stream("logs", requests=2, size=50), "logs"))
-    assert conform(decoded.table, view_set).num_rows == 100
-
-
-def test_every_column_is_documented() -> None:
-    assert list(logs.COLUMNS) == logs.SCHEMA.names
 
 
 def test_time_is_the_first_that_is_known() -> None:

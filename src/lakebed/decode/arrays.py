@@ -5,9 +5,8 @@ No function here loops over rows in Python, except over distinct values that are
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -28,10 +27,6 @@ _MARKERS = (
 def list_of(kind: pa.DataType) -> pa.DataType:
     """A list as view sets declare it."""
     return pa.list_(pa.field("element", kind))
-
-
-class TooLarge(ValueError):
-    """The rows would take an absurd amount of memory."""
 
 
 @dataclass(slots=True)
@@ -58,6 +53,15 @@ class Marks:
         for marker, mask in self.masks.items():
             spread.add(marker, mask.take(parents))
         return spread
+
+    @classmethod
+    def joined(cls, parts: Sequence[Marks]) -> Marks:
+        """The marks of rows that follow each other."""
+        joined = cls(sum(part.rows for part in parts))
+        for marker in dict.fromkeys(marker for part in parts for marker in part.masks):
+            masks = [part.masks.get(marker, pa.repeat(False, part.rows)) for part in parts]
+            joined.add(marker, pa.concat_arrays(masks))
+        return joined
 
     def gather(self, parents: pa.Array, rows: int) -> Marks:
         """The marks of children as marks of their parents, of which there are so many."""
@@ -181,88 +185,36 @@ def microseconds(nanoseconds: pa.Array) -> pa.Array:
     return pc.divide(nanoseconds, 1000).cast(TIME)
 
 
-@dataclass(frozen=True, slots=True)
-class StringMaps:
-    """Maps of strings, one per row, as the arrays they are made of."""
-
-    offsets: pa.Array
-    """int32, one more than there are rows, beginning at 0."""
-    keys: pa.Array
-    items: pa.Array
-
-    def array(self) -> pa.Array:
-        return pa.MapArray.from_arrays(self.offsets, self.keys, self.items)
-
-
-@dataclass(frozen=True, slots=True)
-class Family:
-    """Rows and the parents they belong to; children of one parent stand together."""
-
-    parents: pa.Array
-    """For each row, the index of its parent."""
-    runs: tuple[tuple[int, int], ...]
-    """Parents in the order of their rows, and how many rows each has there."""
-
-    @classmethod
-    def of(cls, parents: pa.Array) -> Family:
-        runs = pc.run_end_encode(parents)
-        ends = [0, *runs.run_ends.to_pylist()]
-        lengths = [end - begin for begin, end in pairwise(ends)]
-        return cls(parents, tuple(zip(runs.values.to_pylist(), lengths, strict=True)))
-
-    def spread(self, values: pa.Array) -> pa.Array:
-        """The parents' values, given to each of their rows."""
-        return values.take(self.parents)
-
-    def spread_maps(self, maps: StringMaps, most_bytes: int) -> pa.Array:
-        """The parents' maps, given to each of their rows: memory is copied run by run.
-
-        Raises `TooLarge` if that takes more than so many bytes.
-        """
-        offsets = int32_view(maps.offsets)
-        spans = [(offsets[parent], offsets[parent + 1], rows) for parent, rows in self.runs]
-        sizes = pc.subtract(maps.offsets.slice(1), maps.offsets.slice(0, len(maps.offsets) - 1))
-        keys = _repeat(maps.keys, spans, most_bytes)
-        items = _repeat(maps.items, spans, most_bytes)
-        lengths = sizes.take(self.parents)
-        ends = pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(lengths)])
-        return StringMaps(ends, keys, items).array()
-
-
-def _repeat(strings: pa.Array, spans: list[tuple[int, int, int]], most_bytes: int) -> pa.Array:
-    """The strings of each span, so many times over."""
-    starts = int32_view(offsets_of(strings))
-    total = sum(
-        (starts[end] - starts[begin] + 4 * (end - begin)) * times for begin, end, times in spans
-    )
-    if total > most_bytes:
-        raise TooLarge(f"attributes that all rows share would take {total:,} bytes")
-    if strings.null_count:
-        entries = b"".join(
-            memoryview(pa.array(range(begin, end), pa.int32()).buffers()[1]).tobytes() * times
-            for begin, end, times in spans
-            if end > begin
-        )
-        return strings.take(_int32_array(entries))
-    data = data_of(strings)
-    lengths = memoryview(pc.binary_length(strings).buffers()[1]) if len(strings) else b""
-    pieces = [data[starts[begin] : starts[end]].tobytes() * times for begin, end, times in spans]
-    sizes = [
-        bytes(4),
-        *(bytes(lengths[4 * begin : 4 * end]) * times for begin, end, times in spans),
-    ]
-    offsets = pc.cumulative_sum(_int32_array(b"".join(sizes)))
-    buffers = [None, offsets.buffers()[1], pa.py_buffer(b"".join(pieces))]
-    return pa.Array.from_buffers(pa.string(), len(offsets) - 1, buffers)
-
-
-def _int32_array(raw: bytes) -> pa.Array:
-    return pa.Array.from_buffers(pa.int32(), len(raw) // 4, [None, pa.py_buffer(raw)])
-
-
 def first_valid(arrays: list[pa.Array], otherwise: Any) -> pa.Array:
     """For each row, the value of the first array that has one."""
     merged = arrays[-1] if arrays else otherwise
     for array in reversed(arrays[:-1]):
         merged = pc.if_else(array.is_valid(), array, merged) if array.null_count else array
     return merged
+
+
+def enum_text(numbers: pa.Array, names: list[str | None]) -> pa.Array:
+    """The names of an enum's numbers; what has none is the number itself."""
+    known = pc.and_(pc.greater_equal(numbers, 0), pc.less(numbers, len(names)))
+    named = pa.array(names, pa.string()).take(pc.if_else(known, numbers, 0))
+    if pc.all(known).as_py() is not False:
+        return named
+    return pc.if_else(known, named, numbers.cast(pa.string()))
+
+
+def relist(lists: pa.Array, values: pa.Array) -> pa.Array:
+    """The same lists around other values, one for each of the flattened old ones."""
+    offsets = lists.offsets
+    if offsets[0].as_py():
+        offsets = pc.subtract(offsets, offsets[0])
+    mask = lists.is_null() if lists.null_count else None
+    return pa.ListArray.from_arrays(offsets, values, type=list_of(values.type), mask=mask)
+
+
+def relist_structs(
+    lists: pa.Array, columns: list[pa.Array], kind: pa.DataType, found: Marks, marks: Marks
+) -> pa.Array:
+    """Lists of structs made of these columns; what was found inside a list marks its row."""
+    if found.masks:
+        marks.add_all(found.gather(pc.list_parent_indices(lists), len(lists)))
+    return relist(lists, pa.StructArray.from_arrays(columns, fields=list(kind)))

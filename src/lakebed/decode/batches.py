@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.decode.arrays import TooLarge
 from lakebed.decode.blocks import Decoded, Failure, LandedBlock
-from lakebed.decode.columnar import CannotRead, Reader, envelope_reader, record_reader
+from lakebed.decode.columnar import CannotRead, Way, envelope_reader, read, record_reader
 from lakebed.decode.envelope import Envelope
+from lakebed.decode.spread import TooLarge
 from lakebed.errors import BadInput
 from lakebed.model.signal import Signal
 
@@ -21,7 +21,7 @@ BATCH_BYTES = 8 * 1024 * 1024
 """How many bytes of payload are decoded together: enough to make the cost of a call small, few
 enough to keep intermediate arrays out of main memory's way."""
 
-Flatten = Callable[[Envelope, pa.RecordBatch, pa.Array], dict[str, pa.Array]]
+Flatten = Callable[[Envelope, pa.RecordBatch, pa.Array, Way], dict[str, pa.Array]]
 """From an envelope, some of its records and the scope of each, to the columns of their rows."""
 
 
@@ -42,7 +42,7 @@ class _Run:
                 self._decode_slowly(block, payload)
             return
         try:
-            self.tables += list(self._rows(blocks, payloads, fast=True))
+            self.tables += list(self._rows(blocks, payloads, Way.FAST))
         except (CannotRead, TooLarge, pa.ArrowException) as error:
             if len(blocks) == 1 and isinstance(error, TooLarge):
                 self.fail(blocks[0], error)
@@ -55,7 +55,7 @@ class _Run:
 
     def _decode_slowly(self, block: LandedBlock, payload: bytes) -> None:
         try:
-            self.tables += list(self._rows([block], [payload], fast=False))
+            self.tables += list(self._rows([block], [payload], Way.SLOW))
             self.fallbacks += 1
         except (CannotRead, TooLarge, pa.ArrowException) as error:
             self.fail(block, error)
@@ -65,14 +65,15 @@ class _Run:
         self.failures.append(Failure(block.block_id, lines[0] if lines else repr(error)))
 
     def _rows(
-        self, blocks: Sequence[LandedBlock], payloads: Sequence[bytes], *, fast: bool
+        self, blocks: Sequence[LandedBlock], payloads: Sequence[bytes], way: Way
     ) -> Iterator[pa.Table]:
         requests = pa.array(payloads, pa.binary())
-        envelope = Envelope.of(blocks, _read(envelope_reader(self.signal), requests, fast=fast))
+        envelope = Envelope.of(blocks, read(envelope_reader(self.signal), requests, way), way)
         reader = record_reader(self.signal)
         for begin, rows in _slices(envelope.records):
-            records = _read(reader, envelope.records.slice(begin, rows), fast=fast)
-            columns = self.flatten(envelope, records, envelope.record_scope.slice(begin, rows))
+            records = read(reader, envelope.records.slice(begin, rows), way)
+            scopes = envelope.record_scope.slice(begin, rows)
+            columns = self.flatten(envelope, records, scopes, way)
             arrays = [columns[name] for name in self.schema.names]
             yield pa.Table.from_arrays(arrays, schema=self.schema)
 
@@ -116,10 +117,6 @@ def _protobuf(block: LandedBlock, signal: Signal) -> bytes:
 
         return to_protobuf(signal, block.payload)
     raise BadInput(f"a block of {signal} has the encoding {block.encoding!r}")
-
-
-def _read(reader: Reader, messages: pa.Array, *, fast: bool) -> pa.RecordBatch:
-    return reader.read(messages) if fast else reader.read_slowly(messages.to_pylist())
 
 
 def _slices(records: pa.Array) -> Iterator[tuple[int, int]]:

@@ -1,14 +1,15 @@
 """Protobuf bytes to Arrow arrays, whole batches at once: `ptars` the fast way, `upb` the slow one.
 
 Both read the same descriptors and give the same arrays. The descriptors are OpenTelemetry's, made
-flat: what nests without end (arrays and key-value lists inside a value) and what is read in a
-second step (the records inside a scope) are ``bytes``; texts are ``bytes`` too, so that bad UTF-8 is
-seen by us and not by the parser; unsigned 64-bit numbers are signed, so that what does not fit comes
-out negative. Each is the same on the wire. Fields that no column shows are left out, and skipped.
+flat: what nests without end (arrays and key-value lists inside a value) and what is read in a step
+of its own (the records of a scope, all attributes) is ``bytes``; texts are ``bytes`` too, so that
+bad UTF-8 is seen by us and not by the parser; unsigned 64-bit numbers are signed, so that what does
+not fit comes out negative. Each is the same on the wire. Fields that no column shows are left out.
 """
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -26,6 +27,7 @@ _RECORD_NAMES = {
     Signal.METRICS: _PACKAGE + "metrics.v1.Metric",
     Signal.TRACES: _PACKAGE + "trace.v1.Span",
 }
+_KEY_VALUE = _PACKAGE + "common.v1.KeyValue"
 _NESTING = {"AnyValue.array_value", "AnyValue.kvlist_value"}
 _RECORDS = {"ScopeLogs.log_records", "ScopeMetrics.metrics", "ScopeSpans.spans"}
 _UNUSED = {"AnyValue.string_value_strindex", "KeyValue.key_strindex", "Resource.entity_refs"}
@@ -34,6 +36,13 @@ UNGUARDED_BYTES = 32 * 1024
 """Messages up to this size go to `ptars` unchecked. It follows nested groups by recursion, at 80
 bytes of stack and one byte of message a level, and dies of a stack overflow, not of an error;
 longer messages must pass `upb`, which refuses more than 100 levels."""
+
+
+class Way(enum.Enum):
+    """How messages are read."""
+
+    FAST = "all at once"
+    SLOW = "one by one"
 
 
 class CannotRead(ValueError):
@@ -83,6 +92,11 @@ class Reader:
             raise CannotRead(str(error)) from error
 
 
+def read(reader: Reader, messages: pa.Array, way: Way) -> pa.RecordBatch:
+    """One row for each message; raises `CannotRead` if one is not readable this way."""
+    return reader.read(messages) if way is Way.FAST else reader.read_slowly(messages.to_pylist())
+
+
 @cache
 def envelope_reader(signal: Signal) -> Reader:
     """Reads requests down to their scopes; records stay bytes."""
@@ -93,6 +107,12 @@ def envelope_reader(signal: Signal) -> Reader:
 def record_reader(signal: Signal) -> Reader:
     """Reads log records, metrics or spans."""
     return _reader(_RECORD_NAMES[signal], whole=True)
+
+
+@cache
+def attribute_reader() -> Reader:
+    """Reads attributes: key and value."""
+    return _reader(_KEY_VALUE, whole=True)
 
 
 def _reader(name: str, *, whole: bool) -> Reader:
@@ -134,7 +154,9 @@ def _flatten(message: Any, *, as_bytes: set[str]) -> None:
             field.TYPE_UINT64: field.TYPE_INT64,
             field.TYPE_ENUM: field.TYPE_INT32,
         }
-        field.type = field.TYPE_BYTES if name in as_bytes else twins.get(field.type, field.type)
+        if name in as_bytes or field.type_name == f".{_KEY_VALUE}":
+            field.type = field.TYPE_BYTES
+        field.type = twins.get(field.type, field.type)
         if field.type != field.TYPE_MESSAGE:
             field.ClearField("type_name")
     for nested in message.nested_type:

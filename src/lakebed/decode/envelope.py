@@ -10,13 +10,12 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.decode.arrays import TIME, Family, Marks, StringMaps, TooLarge, optional_text
+from lakebed.decode.arrays import TIME, Marks, optional_text
 from lakebed.decode.blocks import LandedBlock
+from lakebed.decode.columnar import Way
+from lakebed.decode.spread import Budget, Family, StringMaps
 from lakebed.decode.values import string_maps
 
-MOST_BYTES = 1 << 30
-"""A block whose rows would take more than this is refused: a small resource with very many rows, or
-the reverse, is fine; a large one with many rows is an attack or a mistake."""
 _ROW_BYTES = 256
 
 LEADING = {
@@ -57,18 +56,19 @@ class Envelope:
     scope_maps: StringMaps
     resource_marks: Marks
     scope_marks: Marks
+    budget: Budget
 
     @classmethod
-    def of(cls, blocks: Sequence[LandedBlock], batch: pa.RecordBatch) -> Envelope:
+    def of(cls, blocks: Sequence[LandedBlock], batch: pa.RecordBatch, way: Way) -> Envelope:
         """Take apart what the envelope reader read; the batch has a row for each block."""
         groups = batch.column(0)
         resources, scope_lists, resource_urls = groups.flatten().flatten()
         scopes, record_lists, scope_urls = scope_lists.flatten().flatten()
         resource_marks, scope_marks = Marks(len(resources)), Marks(len(scopes))
         attributes, resource_dropped = resources.flatten()
-        resource_maps = string_maps(_no_nulls(attributes), resource_marks)
+        resource_maps = string_maps(_no_nulls(attributes), resource_marks, way)
         name, version, attributes, scope_dropped = scopes.flatten()
-        scope_maps = string_maps(_no_nulls(attributes), scope_marks)
+        scope_maps = string_maps(_no_nulls(attributes), scope_marks, way)
         return cls(
             blocks=blocks,
             resource_block=pc.list_parent_indices(groups),
@@ -90,6 +90,7 @@ class Envelope:
             scope_maps=scope_maps,
             resource_marks=resource_marks,
             scope_marks=scope_marks,
+            budget=Budget(),
         )
 
     def columns(self, row_scope: pa.Array, marks: Marks) -> dict[str, pa.Array]:
@@ -97,21 +98,21 @@ class Envelope:
 
         Rows of one scope stand together. Raises `TooLarge` if the rows take too much memory.
         """
-        if len(row_scope) * _ROW_BYTES > MOST_BYTES:
-            raise TooLarge(f"{len(row_scope):,} rows are too many for one block")
+        self.budget.spend(len(row_scope) * _ROW_BYTES)
         scopes = Family.of(row_scope)
-        resources = Family.of(scopes.spread(self.scope_resource))
-        row_block = resources.spread(self.resource_block)
-        columns = {name: scopes.spread(each) for name, each in self.scope_columns.items()}
-        columns |= {name: resources.spread(each) for name, each in self.resource_columns.items()}
+        resources = Family.of(self.scope_resource.take(row_scope))
+        row_block = self.resource_block.take(resources.parents)
+        columns: dict[str, pa.Array] = {}
+        for family, values in ((scopes, self.scope_columns), (resources, self.resource_columns)):
+            columns |= {name: family.spread(each, self.budget) for name, each in values.items()}
         columns["target"] = columns["scope_name"]
         for name in ("process_id", "stream_id", "block_id"):
             values = pa.array([getattr(block, name) for block in self.blocks], pa.string())
             columns[name] = values.take(row_block)
         ticks = pa.array([block.insert_time for block in self.blocks], TIME)
         columns["insert_time"] = ticks.take(row_block)
-        columns["process_properties"] = resources.spread_maps(self.resource_maps, MOST_BYTES)
-        columns["scope_attributes"] = scopes.spread_maps(self.scope_maps, MOST_BYTES)
+        columns["process_properties"] = resources.spread_maps(self.resource_maps, self.budget)
+        columns["scope_attributes"] = scopes.spread_maps(self.scope_maps, self.budget)
         marks.add_all(self.scope_marks.spread(row_scope))
         marks.add_all(self.resource_marks.spread(resources.parents))
         return columns

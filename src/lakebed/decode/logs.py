@@ -18,6 +18,7 @@ from lakebed.decode.arrays import (
 )
 from lakebed.decode.batches import decode_blocks
 from lakebed.decode.blocks import Decoded, LandedBlock
+from lakebed.decode.columnar import Way
 from lakebed.decode.envelope import LEADING, TRAILING, Envelope
 from lakebed.decode.values import kinds, render, string_maps
 from lakebed.model.signal import Signal
@@ -79,7 +80,7 @@ def decode(blocks: Sequence[LandedBlock], *, slowly: bool = False) -> Decoded:
 
 
 def _flatten(
-    envelope: Envelope, records: pa.RecordBatch, record_scope: pa.Array
+    envelope: Envelope, records: pa.RecordBatch, record_scope: pa.Array, way: Way
 ) -> dict[str, pa.Array]:
     marks = Marks(records.num_rows)
     columns = envelope.columns(record_scope, marks)
@@ -91,7 +92,7 @@ def _flatten(
         "time": _time(happened, observed, columns["insert_time"]),
         "level": _levels(severity),
         "msg": render(body, marks),
-        "properties": string_maps(records["attributes"], marks).array(),
+        "properties": string_maps(records["attributes"], marks, way).array(),
         "time_unix_nano": happened,
         "observed_time_unix_nano": observed,
         "severity_number": severity,

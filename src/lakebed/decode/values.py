@@ -20,14 +20,14 @@ import pyarrow.compute as pc
 
 from lakebed.decode.arrays import (
     Marks,
-    StringMaps,
     counting,
     each_distinct,
     first_valid,
     text,
 )
-from lakebed.decode.columnar import CannotRead
+from lakebed.decode.columnar import CannotRead, Way, attribute_reader, read
 from lakebed.decode.descriptors import relaxed_pool
+from lakebed.decode.spread import StringMaps
 
 KINDS = ("string", "bool", "int", "double", "array", "kvlist", "bytes")
 """The kinds of AnyValue, in the order of its fields."""
@@ -62,36 +62,51 @@ def kinds(values: pa.Array) -> pa.Array:
     return pa.array(KINDS, pa.string()).take(codes)
 
 
-def string_maps(lists: pa.Array, marks: Marks) -> StringMaps:
-    """Lists of KeyValue as maps of strings with unique keys."""
-    raw_keys, raw_values = lists.flatten().flatten()
+def string_maps(lists: pa.Array, marks: Marks, way: Way) -> StringMaps:
+    """Lists of KeyValue, as bytes, as maps of strings with unique keys.
+
+    Senders repeat themselves: each distinct pair of key and value is read once.
+    """
     offsets = lists.offsets
     if offsets[0].as_py():
         offsets = pc.subtract(offsets, offsets[0])
+    pairs = lists.flatten().dictionary_encode()
+    raw_keys, raw_values = read(attribute_reader(), pairs.dictionary, way).columns
     found = Marks(len(raw_keys))
     keys = text(raw_keys, found)
     items = render(raw_values, found)
     if found.masks:
-        marks.add_all(found.gather(pc.list_parent_indices(lists), len(lists)))
-    return _last_of_each_key(StringMaps(offsets, keys, items), marks)
+        parents = pc.list_parent_indices(lists)
+        marks.add_all(found.spread(pairs.indices).gather(parents, len(lists)))
+    codes = keys.dictionary_encode().indices
+    offsets, chosen = _last_of_each_key(offsets, codes, pairs.indices, marks)
+    return StringMaps(offsets, keys.take(chosen), items.take(chosen))
 
 
-def _last_of_each_key(maps: StringMaps, marks: Marks) -> StringMaps:
-    codes = maps.keys.dictionary_encode().indices
-    rows = len(maps.offsets) - 1
+def _last_of_each_key(
+    offsets: pa.Array, codes: pa.Array, chosen: pa.Array, marks: Marks
+) -> tuple[pa.Array, pa.Array]:
+    """The offsets and entries that remain when each row keeps the last entry of each key.
+
+    `codes` has a number for the key of each pair, `chosen` the pair of each entry.
+    """
+    rows = len(offsets) - 1
+    entry_codes = codes.take(chosen)
     # Each row's key codes, seen as one binary value: few distinct ones stand for many rows.
-    places = pc.multiply(maps.offsets, pa.scalar(4, pa.int32()))
-    buffers = [None, places.buffers()[1], codes.buffers()[1]]
+    places = pc.multiply(offsets, pa.scalar(4, pa.int32()))
+    buffers = [None, places.buffers()[1], entry_codes.buffers()[1]]
     shapes = pa.Array.from_buffers(pa.binary(), rows, buffers).dictionary_encode()
     twins = pa.array([_has_twins(shape) for shape in shapes.dictionary.to_pylist()], pa.bool_())
     if not pc.any(twins).as_py():
-        return maps
+        return offsets, chosen
     affected = twins.take(shapes.indices)
     marks.add("duplicate_key", affected)
-    kept = pc.invert(pc.is_in(counting(len(codes)), _earlier_twins(maps.offsets, codes, affected)))
+    earlier = _earlier_twins(offsets, entry_codes, affected)
+    hits = pc.scatter(pa.repeat(True, len(earlier)), earlier, max_index=len(chosen) - 1)
+    kept = pc.is_null(hits)
     left = pc.cumulative_sum(kept.cast(pa.int32()))
-    ends = pa.concat_arrays([pa.array([0], pa.int32()), left]).take(maps.offsets)
-    return StringMaps(ends, maps.keys.filter(kept), maps.items.filter(kept))
+    ends = pa.concat_arrays([pa.array([0], pa.int32()), left]).take(offsets)
+    return ends, chosen.filter(kept)
 
 
 def _earlier_twins(offsets: pa.Array, codes: pa.Array, affected: pa.Array) -> pa.Array:
@@ -103,8 +118,9 @@ def _earlier_twins(offsets: pa.Array, codes: pa.Array, affected: pa.Array) -> pa
     first = lists.offsets.take(row)
     entry = pc.add(pc.subtract(counting(len(row)), first), begins.take(row))
     entries = pa.table({"row": row, "code": lists.flatten(), "entry": entry})
-    last = entries.group_by(["row", "code"]).aggregate([("entry", "max")])["entry_max"]
-    return pc.filter(entry, pc.invert(pc.is_in(entry, last.combine_chunks())))
+    groups = entries.group_by(["row", "code"], use_threads=False)
+    last = groups.aggregate([("entry", "max")])["entry_max"].combine_chunks()
+    return entry.filter(pc.invert(pc.is_in(entry, last)))
 
 
 def _has_twins(shape: bytes) -> bool:
