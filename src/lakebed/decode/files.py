@@ -46,28 +46,36 @@ class FileRequest(NamedTuple):
     place: str
 
 
-def read_file(path: Path, signal: Signal | None = None) -> Iterator[FileRequest]:
+def read_file(
+    path: Path, signal: Signal | None = None, *, most_bytes: int = MAX_BODY_BYTES
+) -> Iterator[FileRequest]:
     """The requests of a file; see `read_requests`."""
     try:
         file = path.open("rb")
     except OSError as error:
         raise BadInput(f"cannot read {path}: {(error.strerror or str(error)).lower()}") from None
     with file:
-        yield from read_requests(file, str(path), signal)
+        yield from read_requests(file, str(path), signal, most_bytes=most_bytes)
 
 
-def read_requests(file: BinaryIO, name: str, signal: Signal | None = None) -> Iterator[FileRequest]:
+def read_requests(
+    file: BinaryIO,
+    name: str,
+    signal: Signal | None = None,
+    *,
+    most_bytes: int = MAX_BODY_BYTES,
+) -> Iterator[FileRequest]:
     """The requests in a stream of bytes that has the given name; one at a time is in memory.
 
     The signal is needed only where protobuf requests do not show what they are. Requests before a
-    damaged one have been given out when `BadPayload` is raised; each request itself is only looked
-    at, not validated.
+    damaged one have been given out when `BadPayload` is raised, or `PayloadTooLarge` for one of
+    more than ``most_bytes``; each request itself is only looked at, not validated.
     """
-    reader = _Reader(file, name)
+    reader = _Reader(file, name, most_bytes)
     with _naming(name):
         if reader.peek().startswith(_GZIP):
             unzipped = gzip.GzipFile(mode="rb", fileobj=cast(BinaryIO, reader))  # only read from
-            reader = _Reader(cast(BinaryIO, unzipped), name)
+            reader = _Reader(cast(BinaryIO, unzipped), name, most_bytes)
         head = reader.peek()
         if head.startswith(_BYTE_ORDER_MARK):
             reader.read(len(_BYTE_ORDER_MARK))
@@ -98,10 +106,11 @@ def _naming(name: str) -> Iterator[None]:
 class _Reader:
     """A stream whose beginning can be looked at, with limits on what is read in one piece."""
 
-    def __init__(self, file: BinaryIO, name: str) -> None:
+    def __init__(self, file: BinaryIO, name: str, most_bytes: int) -> None:
         self._file = file
         self._ahead = b""
         self.name = name
+        self.most_bytes = most_bytes
 
     def peek(self) -> bytes:
         while len(self._ahead) < _HEAD_BYTES and (more := self._file.read(_HEAD_BYTES)):
@@ -120,26 +129,24 @@ class _Reader:
     def read_line(self, number: int) -> bytes:
         """The next line with its line feed; empty at the end."""
         end = self._ahead.find(b"\n") + 1
-        if end:
-            return self.read(end)
-        line = self.read(len(self._ahead)) + self._file.readline(MAX_BODY_BYTES + 1)
-        if len(line) > MAX_BODY_BYTES:
-            raise _too_large(f"{self.name} line {number}")
+        line = self.read(end or len(self._ahead))
+        if not end:
+            line += self._file.readline(self.most_bytes + 1)
+        self.check_size(len(line), f"{self.name} line {number}")
         return line
 
     def read_whole(self, begun: bytes = b"") -> bytes:
         """All that is left, after what was read already."""
-        data = begun + self.read(MAX_BODY_BYTES + 1)
-        if len(data) > MAX_BODY_BYTES:
-            raise _too_large(self.name)
+        data = begun + self.read(self.most_bytes + 1)
+        self.check_size(len(data), self.name)
         return data
 
-
-def _too_large(place: str) -> PayloadTooLarge:
-    return PayloadTooLarge(
-        f"{place} holds a request of more than {MAX_BODY_BYTES:,} bytes",
-        hint="write it in several smaller requests",
-    )
+    def check_size(self, size_bytes: int, place: str) -> None:
+        if size_bytes > self.most_bytes:
+            raise PayloadTooLarge(
+                f"{place} holds a request of more than {self.most_bytes:,} bytes",
+                hint="write it in several smaller requests",
+            )
 
 
 def _read_json(reader: _Reader, signal: Signal | None) -> Iterator[FileRequest]:
@@ -191,8 +198,8 @@ def _read_prefixed(reader: _Reader, signal: Signal | None) -> Iterator[FileReque
     while prefix := reader.read(_PREFIX_BYTES):
         place = f"{reader.name} at byte {offset:,}"
         length = int.from_bytes(prefix, "big")
-        if len(prefix) == _PREFIX_BYTES and length > MAX_BODY_BYTES:
-            raise _too_large(place)
+        if len(prefix) == _PREFIX_BYTES:
+            reader.check_size(length, place)
         body = reader.read(length)
         if len(prefix) < _PREFIX_BYTES or len(body) < length:
             raise BadPayload(f"{place} is truncated: {_EXPECTED}")

@@ -130,7 +130,7 @@ def _write_double(value: Any) -> bytes:
                 return _pack_double(number)
     elif type(value) is int:
         try:
-            return _pack_double(value)
+            return _pack_double(float(value))
         except OverflowError:
             pass
     raise Unfit("a number that a double can hold", value)
