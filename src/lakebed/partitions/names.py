@@ -8,7 +8,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable
 
-from lakebed.catalog import files
+from lakebed.catalog import files, lakes
 from lakebed.catalog.catalog import Catalog
 from lakebed.catalog.files import TemporaryFile
 from lakebed.model.partition import FileState
@@ -16,10 +16,11 @@ from lakebed.partitions.leases import LeaseKeeper
 from lakebed.storage import layout
 
 _MOST_AHEAD = 64
+_SEGMENTS = ("", "")
 
 
 class NamePool:
-    """Unused names that this process has reserved, by view set and instance."""
+    """Unused names that this process has reserved, by view set and instance, and for segments."""
 
     def __init__(self, catalog: Catalog, keeper: LeaseKeeper, new_id: Callable[[], str]) -> None:
         self._catalog = catalog
@@ -32,7 +33,14 @@ class NamePool:
 
     def take(self, view_set: str, instance: str, count: int) -> tuple[str, list[str]]:
         """``count`` names that were never used, and the lease that owns their reservation."""
-        key = (view_set, instance)
+        return self._take((view_set, instance), count)
+
+    def take_segment(self) -> tuple[str, str]:
+        """A segment's name that was never used, and the lease that owns its reservation."""
+        lease, (name,) = self._take(_SEGMENTS, 1)
+        return lease, name
+
+    def _take(self, key: tuple[str, str], count: int) -> tuple[str, list[str]]:
         with self._lock:
             lease = self._keeper.writer()
             if lease != self._lease:  # the old lease was lost, and its reservations with it
@@ -47,9 +55,7 @@ class NamePool:
 
     def _reserve(self, key: tuple[str, str], count: int) -> None:
         with self._catalog.write() as transaction:
-            paths = [
-                layout.partition_path(*key, transaction.tick, self._new_id()) for _ in range(count)
-            ]
+            paths = [_spell(key, transaction.tick, self._new_id()) for _ in range(count)]
             reserved = [
                 TemporaryFile(path, 0, FileState.STAGED, lease_id=self._lease) for path in paths
             ]
@@ -60,6 +66,13 @@ class NamePool:
         """What was written under these names will not be published: let a sweep have it."""
         with self._catalog.write() as transaction:
             files.discard(transaction.connection, paths, self._lease, transaction.tick)
+
+    def give_up(self, paths: list[str]) -> None:
+        """These names were told to attempts elsewhere that may still be running: they stay claimed
+        for the lake's longest read, and sweeps delete what appears under them."""
+        with self._catalog.write() as transaction:
+            until = transaction.tick + lakes.get(transaction.connection).longest_read_us
+            files.discard(transaction.connection, paths, self._lease, until)
 
     def forget(self) -> None:
         """The lease was lost, and every reservation with it."""
@@ -75,3 +88,9 @@ class NamePool:
             if unused:
                 with self._catalog.write() as transaction:
                     files.take_staged(transaction.connection, unused, self._lease)
+
+
+def _spell(key: tuple[str, str], tick: int, file_id: str) -> str:
+    if key == _SEGMENTS:
+        return layout.segment_path(tick, file_id)
+    return layout.partition_path(*key, tick, file_id)

@@ -166,7 +166,7 @@ class Publisher:
         tables = [
             None if each.rows is None else parquet.conform(each.rows, each.view_set) for each in new
         ]
-        self._refuse_early(new, read_at, replaces)
+        self.refuse_early(new, read_at, replaces)
         for attempt in range(_ATTEMPTS):
             lease, paths = self._reserve(new)
             try:
@@ -201,7 +201,7 @@ class Publisher:
             )
         return written
 
-    def _refuse_early(
+    def refuse_early(
         self, new: Sequence[NewPartition], read_at: int | None, replaces: Sequence[Partition]
     ) -> None:
         """Find out before anything is written what the transaction would refuse anyway."""

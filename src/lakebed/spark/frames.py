@@ -1,0 +1,213 @@
+"""A lake's view sets as DataFrames on Spark's own Parquet reader, over exactly the files of one
+snapshot.
+
+A snapshot's files are kept while its lease is held: until `SparkReader.close`, until the lake is
+closed, or for the lake's longest read. DataFrames and views made from it may be used that long.
+Later, what was swept is an error of Spark's that names the missing file, never fewer rows, and
+asking the reader for more raises `SnapshotExpired`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from lakebed.catalog import clock, partitions, view_sets
+from lakebed.catalog.partitions import Search
+from lakebed.errors import BadInput, SnapshotExpired
+from lakebed.lake import Lake
+from lakebed.model.time import Instant, TimeRange, format_instant, to_instant
+from lakebed.model.view_set import GLOBAL, ViewSet
+from lakebed.spark.types import spark_schema
+from lakebed.storage.local import LocalStore
+from lakebed.storage.objects import Store
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+_EVER = 1 << 61
+_LISTING = "spark.sql.sources.parallelPartitionDiscovery.threshold"
+_MANY_PATHS = 100_000
+
+
+class SparkReader:
+    """One snapshot of a lake for Spark, held until it is closed."""
+
+    def __init__(self, spark: SparkSession, lake: Lake, as_of: Instant | None = None) -> None:
+        past = None if as_of is None else to_instant(as_of)
+        self._spark = spark
+        self._lake = lake
+        self._closed = False
+        self._pin = lake.leases.pin(past)
+        try:
+            with lake.catalog.read() as connection:
+                self.tick = clock.now(connection) if past is None else past
+                active = view_sets.list_active(connection)
+            if past is None:
+                lake.leases.raise_pin(self._pin, self.tick)
+        except BaseException:
+            lake.leases.unpin(self._pin)
+            raise
+        self._definitions = {each.view_set.name: each.view_set for each in active}
+
+    def read(
+        self,
+        view_set: str,
+        begin: Instant | None = None,
+        end: Instant | None = None,
+        *,
+        instance: str | None = GLOBAL,
+    ) -> DataFrame:
+        """The rows of a view set with events from ``begin`` up to ``end``, of one instance or
+        (None) of all. Only files that may hold such rows are opened."""
+        self._require_held()
+        definition = self._definition(view_set)
+        schema = spark_schema(definition)
+        events = None
+        if begin is not None or end is not None:
+            events = TimeRange.of(-_EVER if begin is None else begin, _EVER if end is None else end)
+        search = Search(
+            view_sets=[(view_set, [definition.schema_hash])],
+            instance=instance,
+            events=events,
+            as_of=self.tick,
+        )
+        with self._lake.catalog.read() as connection:
+            found = partitions.search(connection, search)
+        paths = [each.file_path for each in found if each.file_path is not None]
+        if not paths:
+            return self._spark.createDataFrame([], schema)
+        frame = _read_files(self._spark, self._lake.store, paths, definition)
+        for condition in _between(definition, begin, end):
+            frame = frame.where(condition)
+        return frame
+
+    def create_temp_views(self, names: Sequence[str] | None = None) -> list[str]:
+        """A temporary view for each view set (or those named), all of this one snapshot. Without
+        names, those that Spark cannot hold are left out; the names that were made."""
+        made = []
+        for name in sorted(self._definitions) if names is None else names:
+            try:
+                spark_schema(self._definition(name))
+            except BadInput:
+                if names is not None:
+                    raise
+                continue
+            self.read(name, instance=None).createOrReplaceTempView(name)
+            made.append(name)
+        return made
+
+    def close(self) -> None:
+        """Let go of the snapshot's files."""
+        if not self._closed:
+            self._closed = True
+            self._lake.leases.unpin(self._pin)
+
+    def _definition(self, name: str) -> ViewSet:
+        if name not in self._definitions:
+            with self._lake.catalog.read() as connection:
+                view_sets.get(connection, name)  # raises, with what there is
+            raise SnapshotExpired(
+                f"view set {name} was registered after this snapshot", hint="take a new one"
+            )
+        return self._definitions[name]
+
+    def _require_held(self) -> None:
+        if self._closed or self._pin.lost:
+            why = "was closed" if self._closed else "outlived its lease, its files may be gone"
+            raise SnapshotExpired(
+                f"the snapshot of {format_instant(self.tick)} {why}", hint="take a new snapshot"
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def reader(spark: SparkSession, lake: Lake, *, as_of: Instant | None = None) -> SparkReader:
+    """A snapshot of the lake for Spark, now or as of a past tick; use it as a context manager."""
+    return SparkReader(spark, lake, as_of)
+
+
+def read(
+    spark: SparkSession,
+    view_set: str,
+    begin: Instant | None = None,
+    end: Instant | None = None,
+    *,
+    lake: Lake,
+    instance: str | None = GLOBAL,
+    as_of: Instant | None = None,
+) -> DataFrame:
+    """The rows of one view set, on a snapshot of its own that is held until the lake is closed."""
+    return reader(spark, lake, as_of=as_of).read(view_set, begin, end, instance=instance)
+
+
+def create_temp_views(
+    spark: SparkSession, lake: Lake, names: Sequence[str] | None = None
+) -> list[str]:
+    """A temporary view for each view set, all of one snapshot that is held until the lake is
+    closed; their names."""
+    return reader(spark, lake).create_temp_views(names)
+
+
+def _between(definition: ViewSet, begin: Instant | None, end: Instant | None) -> list[Column]:
+    from pyspark.sql import functions as sql
+
+    time = sql.col(definition.time_column)
+    conditions = []
+    if begin is not None:
+        conditions.append(time >= sql.timestamp_micros(sql.lit(to_instant(begin))))
+    if end is not None:
+        conditions.append(time < sql.timestamp_micros(sql.lit(to_instant(end))))
+    return conditions
+
+
+def _read_files(
+    spark: SparkSession, store: Store, paths: Sequence[str], definition: ViewSet
+) -> DataFrame:
+    """A DataFrame over exactly these files; nothing is inferred or skipped."""
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
+
+    before = spark.conf.get(_LISTING)
+    spark.conf.set(_LISTING, str(max(_MANY_PATHS, int(before or 0))))  # else a job lists the files
+    try:
+        frame = (
+            spark.read.schema(spark_schema(definition))
+            .option("ignoreMissingFiles", "false")
+            .option("ignoreCorruptFiles", "false")
+            .parquet(*(_native_path(store, path) for path in paths))
+        )
+        _ = frame.schema  # Spark Connect finds out only now
+    except (PySparkException, Py4JJavaError) as error:
+        if store.url.startswith("s3://") and "FileSystem" in str(error):
+            raise BadInput(
+                "this spark session has no S3 file system of its own",
+                hint='use spark.read.format("lakebed"), or start spark with '
+                "spark.jars.packages=org.apache.hadoop:hadoop-aws:<its Hadoop version>",
+            ) from error
+        raise
+    finally:
+        if before is not None:
+            spark.conf.set(_LISTING, before)
+    return frame
+
+
+def _native_path(store: Store, path: str) -> str:
+    """The file as Hadoop's file systems name it: not percent-encoded, and s3a for buckets. Spark
+    takes every path for a pattern, so what would mean something in one is escaped."""
+    if isinstance(store, LocalStore):
+        named = f"file:{store.locate(path)}"
+    else:
+        named = f"{store.url.replace('s3://', 's3a://', 1)}/{path}"
+    return re.sub(r"([\\{}\[\]*?])", r"\\\1", named)

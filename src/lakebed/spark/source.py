@@ -1,0 +1,230 @@
+"""``spark.read.format("lakebed")``: a Python data source. Partitions are planned where the driver
+is, which opens the lake; executors read files through the store and need no catalog and no Hadoop
+file system.
+
+The plan of each action takes a snapshot of its own, without a lease: files that are retired after
+it stay for the lake's grace period, and a file that is gone anyway fails the action.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    InputPartition,
+    LessThan,
+    LessThanOrEqual,
+)
+from pyspark.sql.types import StructType
+
+from lakebed.errors import BadInput, SnapshotExpired, UnknownObject
+from lakebed.model.time import TimeRange, to_instant
+from lakebed.model.view_set import GLOBAL, ViewSet
+from lakebed.pipeline.executors import StoreAddress
+from lakebed.spark.types import spark_schema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from lakebed.lake import Lake
+
+_EVER = 1 << 61
+_TASK_BYTES = 64 << 20
+_OPENING_BYTES = 1 << 20  # what opening one more file costs, in bytes read
+_BATCH_ROWS = 16 * 1024
+_OPTIONS = ("lake", "view", "begin", "end", "instance", "as_of", "pass_credentials", "path")
+
+
+@dataclass
+class Files(InputPartition):
+    """What one task reads."""
+
+    address: StoreAddress
+    paths: list[str]
+
+
+class LakebedSource(DataSource):
+    """Options: ``lake`` (folder or catalog URL), ``view``; and if wanted ``begin``, ``end`` (event
+    time), ``instance`` (``*`` for all), ``as_of``, ``pass_credentials`` (``true``)."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "lakebed"
+
+    def schema(self) -> StructType:
+        """The view set's, as Spark has it."""
+        self._check_options()
+        with self._open() as lake:
+            return spark_schema(lake.partitions.definition(self._required("view")))
+
+    def reader(self, schema: StructType) -> LakebedReader:
+        """Plans and reads; the schema may be the caller's own if it says the same."""
+        with self._open() as lake:
+            definition = lake.partitions.definition(self._required("view"))
+        if schema.simpleString() != spark_schema(definition).simpleString():
+            raise BadInput(
+                f"the schema given for view set {definition.name} is not its own",
+                hint="leave out .schema(…)",
+            )
+        return LakebedReader(self, schema, definition)
+
+    def plan(self, definition: ViewSet, begin: int, end: int) -> list[Files]:
+        """The files to read for events in a range, grouped into tasks."""
+        from lakebed.catalog import partitions
+        from lakebed.catalog.partitions import Search
+
+        begin = max(begin, _instant(self.options.get("begin", str(-_EVER))))
+        end = min(end, _instant(self.options.get("end", str(_EVER))))
+        instance = self.options.get("instance", GLOBAL)
+        as_of = self.options.get("as_of")
+        if begin >= end:
+            return []
+        unbounded = (begin, end) == (-_EVER, _EVER)
+        search = Search(
+            view_sets=[(definition.name, [definition.schema_hash])],
+            instance=None if instance == "*" else instance,
+            events=None if unbounded else TimeRange(begin, end),
+            as_of=None if as_of is None else _instant(as_of),
+        )
+        with self._open() as lake:
+            with lake.catalog.read() as connection:
+                if search.as_of is not None:
+                    from lakebed.catalog import clock
+
+                    clock.require_readable(connection, search.as_of)
+                found = partitions.search(connection, search)
+            passing = self.options.get("pass_credentials", "false").lower() == "true"
+            address = StoreAddress.of(lake.store, pass_credentials=passing)
+        sized = [(each.file_path, each.file_size) for each in found if each.file_path is not None]
+        return [Files(address, paths) for paths in group_files(sized)]
+
+    def _open(self) -> Lake:
+        from lakebed.lake import open_lake
+
+        return open_lake(self._required("lake"), read_only=True)
+
+    def _required(self, name: str) -> str:
+        value = self.options.get(name)
+        if not value:
+            raise BadInput(
+                f'spark.read.format("lakebed") needs the option {name}',
+                hint='.option("lake", "…").option("view", "log_entries")',
+            )
+        return value
+
+    def _check_options(self) -> None:
+        unknown = [name for name in self.options if name.lower() not in _OPTIONS]
+        if unknown or self.options.get("path"):
+            name = unknown[0] if unknown else "path"
+            raise BadInput(
+                f"{name} is not an option of the lakebed format",
+                hint=f"one of {', '.join(_OPTIONS[:-1])}",
+            )
+
+
+class LakebedReader(DataSourceReader):
+    """Reads what the source plans; the time column's bounds prune files."""
+
+    def __init__(self, source: LakebedSource, schema: StructType, definition: ViewSet) -> None:
+        self._source = source
+        self._schema = schema
+        self._definition = definition.definition()
+        self._time_column = definition.time_column
+        self._begin, self._end = -_EVER, _EVER
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
+        """Notes what bounds the time column; Spark still applies every filter to the rows."""
+        for each in filters:
+            self._note(each)
+        return filters
+
+    def _note(self, condition: Filter) -> None:
+        kinds = EqualTo | GreaterThan | GreaterThanOrEqual | LessThan | LessThanOrEqual
+        if not isinstance(condition, kinds) or condition.attribute != (self._time_column,):
+            return
+        value = condition.value
+        if not isinstance(value, datetime) or value.tzinfo is None:
+            return
+        instant = to_instant(value)
+        if not isinstance(condition, LessThan | LessThanOrEqual):
+            self._begin = max(self._begin, instant)
+        if not isinstance(condition, GreaterThan | GreaterThanOrEqual):
+            self._end = min(self._end, instant if isinstance(condition, LessThan) else instant + 1)
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """One task for each group of files; none at all is one task that reads nothing."""
+        definition = ViewSet.from_definition(self._definition)
+        return self._source.plan(definition, self._begin, self._end)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of the files, in Spark's types; runs on executors."""
+        if isinstance(partition, Files):
+            options = self._source.options
+            bounds = [options.get("begin"), options.get("end")]
+            yield from _read_files(partition, self._schema, self._time_column, bounds)
+
+
+def _read_files(
+    files: Files, schema: StructType, time_column: str, bounds: list[str | None]
+) -> Iterator[pa.RecordBatch]:
+    import pyarrow.parquet as pq
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    wanted = to_arrow_schema(schema, timezone="UTC")
+    store = files.address.open()
+    for path in files.paths:
+        try:
+            source = store.open(path)
+        except UnknownObject as missing:
+            raise SnapshotExpired(
+                f"{path} is gone: it was retired and swept since this was planned",
+                hint="read again; lengthen the lake's grace period if this is usual",
+            ) from missing
+        with source:
+            for batch in pq.ParquetFile(source).iter_batches(_BATCH_ROWS):
+                yield _keep(batch, time_column, bounds).cast(wanted)
+
+
+def _keep(batch: pa.RecordBatch, time_column: str, bounds: list[str | None]) -> pa.RecordBatch:
+    """The rows with events from begin up to end."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    begin, end = (None if text is None else pa.scalar(_instant(text)) for text in bounds)
+    if begin is None and end is None:
+        return batch
+    times = batch.column(time_column).cast(pa.timestamp("us", "UTC")).cast(pa.int64())
+    for bound, compare in ((begin, pc.greater_equal), (end, pc.less)):
+        if bound is not None:
+            kept = compare(times, bound)
+            batch, times = batch.filter(kept), times.filter(kept)
+    return batch
+
+
+def _instant(text: str) -> int:
+    """An option's value: ISO 8601, or microseconds since 1970."""
+    number: Any = int(text) if text.lstrip("-").isdigit() else text
+    return to_instant(number)
+
+
+def group_files(files: Sequence[tuple[str, int]]) -> list[list[str]]:
+    """Files in their order, small ones together, so that a task is worth its start."""
+    groups: list[list[str]] = []
+    room = 0
+    for path, size in files:
+        cost = size + _OPENING_BYTES
+        if not groups or room < cost:
+            groups.append([])
+            room = _TASK_BYTES
+        groups[-1].append(path)
+        room -= cost
+    return groups

@@ -1,0 +1,100 @@
+"""What runs on executors when a DataFrame is written: one task gathers the rows of one partition,
+writes and validates the file, and returns one descriptor. It knows the store and no catalog.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from lakebed.errors import AlreadyThere, BadInput
+from lakebed.model.partition import EventRange
+from lakebed.model.view_set import ViewSet
+from lakebed.pipeline.executors import StoreAddress
+from lakebed.spark.types import to_view_set
+from lakebed.storage import parquet
+from lakebed.storage.objects import Store
+from lakebed.storage.parquet import WrittenFile
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+DESCRIPTOR = (
+    "path string, size long, num_rows long, footer binary, earliest long, latest long, "
+    "statistics string, error string, hint string"
+)
+
+
+def write_task(
+    address: StoreAddress, definition: str, names: Sequence[str]
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """The function for `mapInArrow` over one partition of rows. Wrong rows are described, because
+    trying them again is of no use; anything else fails the attempt, and Spark repeats it."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+        from pyspark import TaskContext
+
+        view_set = ViewSet.from_definition(definition)
+        held = [batch for batch in batches if batch.num_rows]
+        if not held:
+            return
+        context = TaskContext.get()
+        first = context.attemptNumber() if context is not None else 0
+        try:
+            rows = parquet.conform(to_view_set(pa.Table.from_batches(held), view_set), view_set)
+            held.clear()
+            file = _write_once(address.open(), [*names[first:], *names[:first]], rows, view_set)
+            yield _to_batch(_describe(file))
+        except BadInput as error:
+            yield _to_batch({"error": str(error), "hint": error.hint})
+
+    return run
+
+
+def _write_once(
+    store: Store, names: Sequence[str], rows: pa.Table, view_set: ViewSet
+) -> WrittenFile:
+    """Write under the first name that no other attempt has taken: creating is exclusive."""
+    for name in names:
+        try:
+            return parquet.write(store, name, rows, view_set)
+        except AlreadyThere:
+            continue
+    raise AlreadyThere(f"all {len(names)} names for this partition were taken by other attempts")
+
+
+def _describe(file: WrittenFile) -> dict[str, Any]:
+    return {
+        "path": file.path,
+        "size": file.size,
+        "num_rows": file.num_rows,
+        "footer": file.footer,
+        "earliest": file.events.earliest,
+        "latest": file.events.latest,
+        "statistics": json.dumps(file.statistics),
+    }
+
+
+def _to_batch(values: dict[str, Any]) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    kinds = {"string": pa.string(), "long": pa.int64(), "binary": pa.binary()}
+    columns = [column.split() for column in DESCRIPTOR.split(", ")]
+    schema = pa.schema([(name, kinds[kind]) for name, kind in columns])
+    return pa.RecordBatch.from_pylist([values], schema=schema)
+
+
+def read_descriptor(row: Any) -> WrittenFile:
+    """The file that a task described; `BadInput` if it refused the rows instead."""
+    if row["error"] is not None:
+        raise BadInput(row["error"], hint=row["hint"])
+    return WrittenFile(
+        path=row["path"],
+        size=row["size"],
+        num_rows=row["num_rows"],
+        footer=bytes(row["footer"]),
+        events=EventRange(row["earliest"], row["latest"]),
+        statistics=json.loads(row["statistics"]),
+    )

@@ -1,0 +1,144 @@
+"""Writing a DataFrame into a view set: executors write the file under one of several reserved
+names, the driver publishes it. Rows never pass through the driver.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from lakebed.errors import BadInput, LeaseLost, OutcomeUnknown, Unavailable
+from lakebed.lake import Lake
+from lakebed.model.partition import NO_SOURCE, Partition
+from lakebed.model.time import Instant, TimeRange
+from lakebed.model.view_set import GLOBAL, ViewSet
+from lakebed.partitions.names import NamePool
+from lakebed.partitions.publish import (
+    NewPartition,
+    Publisher,
+    WrittenPartition,
+    check_publication,
+)
+from lakebed.pipeline.executors import StoreAddress
+from lakebed.spark.tasks import DESCRIPTOR, read_descriptor, write_task
+from lakebed.spark.types import spark_schema
+from lakebed.storage.parquet import WrittenFile
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_NAMES = 8
+"""For each attempt that Spark makes by default (4), and as many again for speculative ones and for
+attempts of a repeated stage."""
+
+
+def write(
+    frame: DataFrame,
+    lake: Lake,
+    view_set: ViewSet | str,
+    begin: Instant,
+    end: Instant,
+    *,
+    instance: str = GLOBAL,
+    source_hash: bytes = NO_SOURCE,
+    replaces: Sequence[Partition] = (),
+    read_at: int | None = None,
+    reason: str | None = None,
+    completed_empty: bool = False,
+    pass_credentials: bool = False,
+) -> Partition:
+    """Write a DataFrame as one partition over an insert-time range and publish it.
+
+    All rows go to one task, are sorted there and must fit its memory. No rows are an error unless
+    ``completed_empty`` states that the range was processed to its end. On `Conflict` nothing
+    happened; see `Partitions.publish` for the other arguments.
+    """
+    definition = lake.partitions.definition(view_set)
+    new = NewPartition(definition, TimeRange.of(begin, end), None, instance, source_hash)
+    check_publication([new], replaces)
+    _check_columns(frame, definition)
+    names = NamePool(lake.catalog, lake.leases, _new_id)
+    publisher = Publisher(lake.catalog, lake.store, names, _new_id)
+    publisher.refuse_early([new], read_at, replaces)
+    address = StoreAddress.of(lake.store, pass_credentials=pass_credentials)
+
+    def attempt() -> Partition:
+        lease, paths = names.take(definition.name, instance, _NAMES)
+        unused = list(paths)
+        try:
+            file = _run(frame, address, definition, paths)
+            if file is None and not completed_empty:
+                raise BadInput(
+                    f"the DataFrame has no rows for {definition.name} {new.insert_range}",
+                    hint="if the range is complete and truly empty, say so: completed_empty=True",
+                )
+            written = WrittenPartition(definition, new.insert_range, instance, source_hash, file)
+            published = publisher.publish_written(
+                [written], lease=lease, replaces=replaces, read_at=read_at, reason=reason
+            )[0]
+            if file is not None:
+                unused.remove(file.path)
+        except OutcomeUnknown:
+            unused = []  # perhaps published: the lease's end decides
+            raise
+        else:
+            return published
+        finally:
+            if unused:
+                names.give_up(unused)
+
+    try:
+        return attempt()
+    except LeaseLost:  # taken for dead: the names are lost, not the rows
+        names.forget()
+        return attempt()
+    finally:
+        names.close()
+
+
+def _new_id() -> str:
+    return str(uuid.uuid4())
+
+
+def _run(
+    frame: DataFrame, address: StoreAddress, definition: ViewSet, names: Sequence[str]
+) -> WrittenFile | None:
+    """Have one task write all rows; its file, or None if there were no rows."""
+    from pyspark.errors import PySparkException
+
+    task = write_task(address, definition.definition(), names)
+    one = frame.select(*definition.schema.names).repartition(1)
+    try:
+        rows = one.mapInArrow(task, DESCRIPTOR).collect()
+    except PySparkException as error:
+        reason = next(
+            (line for line in reversed(str(error).splitlines()) if "rror" in line), "see above"
+        )
+        raise Unavailable(
+            f"spark could not write the rows of {definition.name}: {reason.strip()}",
+            hint="nothing was published",
+        ) from error
+    return read_descriptor(rows[0]) if rows else None
+
+
+def _check_columns(frame: DataFrame, definition: ViewSet) -> None:
+    """Find out before a job runs what the task would refuse anyway."""
+    wanted = {field.name: field.dataType.simpleString() for field in spark_schema(definition)}
+    found = {field.name: field.dataType.simpleString() for field in frame.schema}
+    missing = [name for name in wanted if name not in found]
+    extra = [name for name in found if name not in wanted]
+    if missing or extra or len(frame.columns) != len(found):
+        what = [f"missing {', '.join(missing)}"] if missing else []
+        what += [f"unexpected {', '.join(extra)}"] if extra else []
+        raise BadInput(
+            f"the DataFrame does not fit view set {definition.name}: "
+            + ("; ".join(what) or "a column occurs twice"),
+            hint=f"select exactly {', '.join(wanted)}",
+        )
+    for name, kind in wanted.items():
+        if found[name] != kind:
+            raise BadInput(
+                f"column {name} of view set {definition.name} is {kind}, not {found[name]}",
+                hint=f'cast it: df.withColumn("{name}", col("{name}").cast("{kind}"))',
+            )
