@@ -18,6 +18,8 @@ from lakebed.catalog import lakes
 from lakebed.catalog.catalog import Catalog
 from lakebed.catalog.lakes import LakeRow
 from lakebed.errors import BadInput, Conflict, LakeNotFound, ReadOnly, Refused
+from lakebed.ingest.landing import Lander
+from lakebed.ingest.telemetry import Telemetry
 from lakebed.lifecycle import backup
 from lakebed.lifecycle.backup import CopyProgress
 from lakebed.lifecycle.check import Checker
@@ -110,11 +112,14 @@ class Lake:
             journal_retention_us=int(settings.journal_days * _DAY),
             observer=observer,
         )
+        self._lander = Lander(catalog, store, self._names)
+        self.telemetry = Telemetry(self._lander)
         self.checker = Checker(catalog, store, self.leases)
 
     def close(self) -> None:
         """Give back reservations and leases, and close the connections."""
         try:
+            self._lander.close()
             if not self.catalog.read_only:
                 self._names.close()
         finally:
@@ -307,9 +312,9 @@ def _refuse_other_lakes(database: Catalog, target: Store) -> None:
         raise Refused(
             f"the store {target.url} belongs to lake {marked}", hint="choose an empty place"
         )
-    if any(each.path.startswith(f"{layout.ROOT}/") for each in target.list()):
+    if any(each.path.split("/")[0] in layout.ROOTS for each in target.list()):
         raise Refused(
-            f"the store {target.url} has partitions that are not of this catalog",
+            f"the store {target.url} has files that are not of this catalog",
             hint="choose an empty place",
         )
 

@@ -2,12 +2,193 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
+import msgspec
 import sqlalchemy as sa
 
-from lakebed.catalog.schema import blocks
+from lakebed.catalog.dialects import one_of, one_of_bound
+from lakebed.catalog.schema import blocks, processes, segments, streams
+from lakebed.model.block import Block, Process, Stream
 from lakebed.model.partition import NO_SOURCE, Partition
+from lakebed.model.time import TimeRange
+
+_PAGE_ROWS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A stored object that holds blocks."""
+
+    segment_path: str
+    file_size: int
+    insert_time: int
+
+
+_DIGESTS = sa.select(blocks.c.block_id, blocks.c.payload_digest).where(
+    one_of_bound(blocks.c.block_id, "wanted")
+)
+
+
+def find_digests(connection: sa.Connection, block_ids: Sequence[str]) -> dict[str, bytes]:
+    """The payload digests of those blocks that have landed already."""
+    rows = connection.execute(_DIGESTS, {"wanted": list(block_ids)})
+    return {block_id: bytes(digest) for block_id, digest in rows}
+
+
+def insert_segment(connection: sa.Connection, segment: Segment, landed: Sequence[Block]) -> None:
+    """Record a durable segment with all its blocks."""
+    connection.execute(
+        sa.insert(segments),
+        {
+            "segment_path": segment.segment_path,
+            "file_size": segment.file_size,
+            "insert_time": segment.insert_time,
+        },
+    )
+    connection.execute(
+        sa.insert(blocks),
+        [
+            {
+                "block_id": block.block_id,
+                "stream_id": block.stream_id,
+                "process_id": block.process_id,
+                "insert_time": block.insert_time,
+                "begin_time": block.begin_time,
+                "end_time": block.end_time,
+                "nb_objects": block.nb_objects,
+                "encoding": block.encoding,
+                "payload_digest": block.payload_digest,
+                "segment_path": block.segment_path,
+                "segment_offset": block.segment_offset,
+                "payload_size": block.payload_size,
+            }
+            for block in landed
+        ],
+    )
+
+
+def insert_senders(
+    connection: sa.Connection,
+    new_processes: Sequence[Process],
+    new_streams: Sequence[Stream],
+    tick: int,
+) -> None:
+    """Record processes and streams that are not known yet; the clock keeps this unique."""
+    if new_processes:
+        ids = [each.process_id for each in new_processes]
+        found = sa.select(processes.c.process_id).where(one_of(processes.c.process_id, ids))
+        known = set(connection.scalars(found))
+        rows = [
+            {
+                "process_id": each.process_id,
+                "properties": _encode(each.properties),
+                "insert_time": tick,
+            }
+            for each in new_processes
+            if each.process_id not in known
+        ]
+        if rows:
+            connection.execute(sa.insert(processes), rows)
+    if new_streams:
+        ids = [each.stream_id for each in new_streams]
+        known = set(
+            connection.scalars(
+                sa.select(streams.c.stream_id).where(one_of(streams.c.stream_id, ids))
+            )
+        )
+        rows = [
+            {
+                "stream_id": each.stream_id,
+                "process_id": each.process_id,
+                "properties": _encode(each.properties),
+                "insert_time": tick,
+            }
+            for each in new_streams
+            if each.stream_id not in known
+        ]
+        if rows:
+            connection.execute(sa.insert(streams), rows)
+
+
+def _encode(properties: dict[str, object]) -> str:
+    return msgspec.json.encode(properties, order="deterministic").decode()
+
+
+def has_segment(connection: sa.Connection, segment_path: str) -> bool:
+    """Whether a segment was recorded."""
+    query = sa.select(segments.c.segment_path).where(segments.c.segment_path == segment_path)
+    return connection.scalar(query) is not None
+
+
+def list_blocks(
+    connection: sa.Connection,
+    within: TimeRange,
+    encodings: Iterable[str] | None = None,
+) -> list[Block]:
+    """Blocks that landed in a range, in the order of their insert times."""
+    query = sa.select(blocks).where(
+        blocks.c.insert_time >= within.begin, blocks.c.insert_time < within.end
+    )
+    if encodings is not None:
+        query = query.where(blocks.c.encoding.in_(list(encodings)))
+    return [_read(row) for row in connection.execute(query.order_by(blocks.c.insert_time))]
+
+
+def list_senders(
+    connection: sa.Connection, within: TimeRange
+) -> tuple[dict[str, tuple[int, str]], dict[str, tuple[int, str]]]:
+    """Processes and streams of the blocks in a range: by id, insert time and properties."""
+    landed = sa.and_(blocks.c.insert_time >= within.begin, blocks.c.insert_time < within.end)
+    found: list[dict[str, tuple[int, str]]] = []
+    for table, key in ((processes, "process_id"), (streams, "stream_id")):
+        wanted = sa.select(blocks.c[key]).where(landed)
+        rows = connection.execute(
+            sa.select(table.c[key], table.c.insert_time, table.c.properties).where(
+                table.c[key].in_(wanted)
+            )
+        )
+        found.append({row[0]: (row[1], row[2]) for row in rows})
+    return found[0], found[1]
+
+
+def first_insert_time(connection: sa.Connection) -> int | None:
+    """When the oldest block landed."""
+    found = connection.scalar(sa.select(sa.func.min(blocks.c.insert_time)))
+    return None if found is None else int(found)
+
+
+def list_segments(connection: sa.Connection) -> list[Segment]:
+    """Every segment, by path."""
+    rows = connection.execute(sa.select(segments).order_by(segments.c.segment_path))
+    return [Segment(row.segment_path, row.file_size, row.insert_time) for row in rows]
+
+
+def list_pages(connection: sa.Connection) -> Iterator[list[Block]]:
+    """Every block in pages, segment by segment; for `check`, which reads them all."""
+    result = connection.execution_options(yield_per=_PAGE_ROWS).execute(
+        sa.select(blocks).order_by(blocks.c.segment_path, blocks.c.segment_offset)
+    )
+    for page in result.partitions(_PAGE_ROWS):
+        yield [_read(row) for row in page]
+
+
+def _read(row: sa.Row[tuple[object, ...]]) -> Block:
+    return Block(
+        block_id=row.block_id,
+        stream_id=row.stream_id,
+        process_id=row.process_id,
+        insert_time=row.insert_time,
+        begin_time=row.begin_time,
+        end_time=row.end_time,
+        nb_objects=row.nb_objects,
+        encoding=row.encoding,
+        payload_digest=bytes(row.payload_digest),
+        segment_path=row.segment_path,
+        segment_offset=row.segment_offset,
+        payload_size=row.payload_size,
+    )
 
 
 def list_rebuildable(connection: sa.Connection, partitions: Sequence[Partition]) -> set[str]:

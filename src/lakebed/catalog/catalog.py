@@ -94,13 +94,16 @@ class Catalog:
             raise ReadOnly("the lake was opened for reading only", hint="open it for writing")
 
     def commit(
-        self, work: Callable[[Transaction], T], happened: Callable[[sa.Connection, T], bool]
+        self,
+        work: Callable[[Transaction], T],
+        happened: Callable[[sa.Connection, T], bool],
+        ticks: int = 1,
     ) -> T:
         """Run ``work`` in a write; if its outcome is unknown, ask the catalog whether it
         ``happened``, after a tick, so that the lost commit can no longer arrive."""
         result: list[T] = []
         try:
-            with self.write() as transaction:
+            with self.write(ticks) as transaction:
                 result.append(work(transaction))
         except OutcomeUnknown as unknown:
             if not self._confirm(lambda connection: happened(connection, result[0])):

@@ -82,6 +82,25 @@ blocks = _table(
     _big("payload_size", **REQUIRED),
 )
 
+# An object that holds the bytes of many blocks; lives as long as any of them.
+segments = _table(
+    "segments",
+    _text("segment_path", primary_key=True),
+    _big("file_size", **REQUIRED),
+    _big("insert_time", **REQUIRED),
+)
+
+# Blocks that a view set's decoder could not read; plans go around them.
+build_failures = _table(
+    "build_failures",
+    _text("view_set_name", primary_key=True),
+    _bytes("file_schema_hash", primary_key=True),
+    _text("block_id", primary_key=True),
+    _big("insert_time", **REQUIRED),
+    _text("reason", **REQUIRED),
+    _big("recorded_at", **REQUIRED),
+)
+
 view_sets = _table(
     "view_sets",
     _text("name", primary_key=True),

@@ -9,11 +9,13 @@ import sqlalchemy as sa
 from lakebed.catalog.dialects import one_of
 from lakebed.catalog.schema import (
     blocks,
+    build_failures,
     journal,
     lake_clock,
     partition_metadata,
     partitions,
     processes,
+    segments,
     series,
     streams,
     temporary_files,
@@ -22,7 +24,7 @@ from lakebed.catalog.schema import (
 from lakebed.model.partition import FileState
 
 _PAGE_ROWS = 2_000
-_WHOLE = (processes, streams, blocks, view_sets, series, journal)
+_WHOLE = (processes, streams, segments, blocks, view_sets, series, build_failures, journal)
 _NUMBERED = ((series, "series_id"), (journal, "entry_id"))
 
 
@@ -53,7 +55,6 @@ def copy_rows(source: sa.Connection, target: sa.Connection, horizon: int) -> lis
     )
     paths = {row.file_path: row.file_size for row in source.execute(live)}
     paths |= {row.file_path: row.file_size for row in source.execute(temporary)}
-    segments = source.execute(sa.select(blocks.c.segment_path).distinct()).scalars().all()
     names = list(paths)
     kept_partitions = sa.select(partitions).where(
         sa.or_(
@@ -75,7 +76,8 @@ def copy_rows(source: sa.Connection, target: sa.Connection, horizon: int) -> lis
         sa.update(lake_clock).values(now=clock.now, sweep_horizon=max(clock.sweep_horizon, horizon))
     )
     _renumber(target)
-    return [*paths.items(), *((path, -1) for path in segments)]
+    landed = source.execute(sa.select(segments.c.segment_path, segments.c.file_size))
+    return [*paths.items(), *((row.segment_path, row.file_size) for row in landed)]
 
 
 def _copy(

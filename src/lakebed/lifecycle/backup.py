@@ -62,7 +62,7 @@ def copy_lake(
                 raise DamagedFile(
                     f"{path} is missing in the store", hint="see the damage with: lakebed check"
                 ) from missing
-            if size >= 0 and copied != size:
+            if copied != size:
                 raise DamagedFile(f"{path} has {copied} bytes, the catalog says {size}")
             done.files += 1
             done.bytes += copied

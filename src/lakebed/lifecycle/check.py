@@ -226,7 +226,7 @@ class Checker:
             kind = classify(self._store, found, in_journal=spoken_of is not None)
             if kind is None:
                 continue
-            normal = kind is StrayKind.EMPTY_DIRECTORY and found.path.split("/")[0] == layout.ROOT
+            normal = kind is StrayKind.EMPTY_DIRECTORY and found.path.split("/")[0] in layout.ROOTS
             report.findings.append(
                 Finding(
                     Severity.NOTE if normal else Severity.WARNING,

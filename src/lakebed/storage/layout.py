@@ -2,6 +2,7 @@
 
     lake.json                                                 the store's mark: whose it is
     partitions/<view set>/<instance>/<yyyy-mm>/<id>.parquet   one partition's rows
+    segments/<yyyy-mm>/<id>.segment                           the bytes of many blocks, as they came
     probe-<id>                                                made and removed by a probe
 
 No path contains ``=``: engines would take such folders for partition columns.
@@ -17,16 +18,26 @@ from lakebed.errors import BadInput
 MARK = "lake.json"
 CATALOG_FILE = "catalog.sqlite3"
 STORE_FOLDER = "store"
-ROOT = "partitions"
+ROOTS = ("partitions", "segments")
 _PARTITION = re.compile(
     r"partitions/[a-z][a-z0-9_]*/[A-Za-z0-9][\w.-]*/\d{4}-\d\d/[0-9a-f-]{36}\.parquet"
 )
 
+_SEGMENT = re.compile(r"segments/\d{4}-\d\d/[0-9a-f-]{36}\.segment")
+
 
 def partition_path(view_set: str, instance: str, tick: int, file_id: str) -> str:
     """The path of a new partition's file, filed by the month of its reservation."""
-    month = datetime.fromtimestamp(tick // 1_000_000, UTC).strftime("%Y-%m")
-    return f"partitions/{view_set}/{instance}/{month}/{file_id}.parquet"
+    return f"partitions/{view_set}/{instance}/{_month(tick)}/{file_id}.parquet"
+
+
+def segment_path(tick: int, file_id: str) -> str:
+    """The path of a new segment, filed by the month of its reservation."""
+    return f"segments/{_month(tick)}/{file_id}.segment"
+
+
+def _month(tick: int) -> str:
+    return datetime.fromtimestamp(tick // 1_000_000, UTC).strftime("%Y-%m")
 
 
 def probe_path(probe_id: str) -> str:
@@ -36,7 +47,8 @@ def probe_path(probe_id: str) -> str:
 
 def is_ours(path: str) -> bool:
     """Whether Lakebed could have written a file at this path."""
-    return path == MARK or path.startswith("probe-") or _PARTITION.fullmatch(path) is not None
+    known = _PARTITION.fullmatch(path) or _SEGMENT.fullmatch(path)
+    return path == MARK or path.startswith("probe-") or known is not None
 
 
 def check_path(path: str) -> str:

@@ -183,7 +183,24 @@ def _create_lake_tables() -> None:
         )
     op.create_index("temporary_files_expiration", "temporary_files", ["state", "expiration"])
     op.create_index("temporary_files_lease", "temporary_files", ["lease_id"])
-    op.create_index("blocks_insert_time", "blocks", ["insert_time"])
+    op.create_table(
+        "segments",
+        sa.Column("segment_path", sa.Text, primary_key=True),
+        sa.Column("file_size", sa.BigInteger, nullable=False),
+        sa.Column("insert_time", sa.BigInteger, nullable=False),
+    )
+    op.create_index("blocks_segment", "blocks", ["segment_path", "segment_offset"])
+    # Ticks are unique, one per block: so a range of them says exactly which blocks are inside.
+    op.create_index("blocks_insert_time", "blocks", ["insert_time"], unique=True)
+    op.create_table(
+        "build_failures",
+        sa.Column("view_set_name", sa.Text, primary_key=True),
+        sa.Column("file_schema_hash", sa.LargeBinary, primary_key=True),
+        sa.Column("block_id", sa.Text, primary_key=True),
+        sa.Column("insert_time", sa.BigInteger, nullable=False),
+        sa.Column("reason", sa.Text, nullable=False),
+        sa.Column("recorded_at", sa.BigInteger, nullable=False),
+    )
 
 
 def _create_partitions(connection: sa.Connection) -> None:

@@ -1,0 +1,1 @@
+"""The doors in: telemetry lands as blocks, acknowledged when durable."""
