@@ -98,23 +98,33 @@ def _repeat(strings: pa.Array, spans: list[tuple[int, int, int]], budget: Budget
             (starts[end] - starts[begin] + 4 * (end - begin)) * times for begin, end, times in spans
         )
     )
-    if strings.null_count:
-        entries = b"".join(
-            memoryview(pa.array(range(begin, end), pa.int32()).buffers()[1]).tobytes() * times
-            for begin, end, times in spans
-            if end > begin
-        )
-        return strings.take(_int32_array(entries))
-    data = data_of(strings)
-    lengths = memoryview(pc.binary_length(strings).buffers()[1]) if len(strings) else b""
-    pieces = [(data[starts[begin] : starts[end]], times) for begin, end, times in spans]
-    sizes = [(lengths[4 * begin : 4 * end], times) for begin, end, times in spans]
+    lengths = pc.fill_null(pc.binary_length(strings), 0)
+    sizes = [(_slice(lengths, begin, end), times) for begin, end, times in spans]
     repeated = _repeat_bytes([(bytes(4), 1), *sizes])
-    offsets = pc.cumulative_sum(
-        pa.Array.from_buffers(pa.int32(), repeated.size // 4, [None, repeated])
-    )
-    buffers = [None, offsets.buffers()[1], _repeat_bytes(pieces)]
-    return pa.Array.from_buffers(pa.string(), len(offsets) - 1, buffers)
+    rows = repeated.size // 4 - 1
+    ends = pc.cumulative_sum(pa.Array.from_buffers(pa.int32(), rows + 1, [None, repeated]))
+    data = data_of(strings)
+    pieces = [(data[starts[begin] : starts[end]], times) for begin, end, times in spans]
+    buffers = [_repeat_valid(strings, spans), ends.buffers()[1], _repeat_bytes(pieces)]
+    return pa.Array.from_buffers(pa.string(), rows, buffers)
+
+
+def _repeat_valid(strings: pa.Array, spans: list[tuple[int, int, int]]) -> pa.Buffer | None:
+    """Which of the repeated strings are valid, as a bitmap; None if all are."""
+    if not strings.null_count:
+        return None
+    valid = strings.is_valid().cast(pa.uint8())
+    repeated = _repeat_bytes([(_slice(valid, begin, end), times) for begin, end, times in spans])
+    whole = pa.Array.from_buffers(pa.uint8(), repeated.size, [None, repeated])
+    return pc.equal(whole, 1).buffers()[1]
+
+
+def _slice(numbers: pa.Array, begin: int, end: int) -> memoryview | bytes:
+    """The bytes of some numbers of a freshly made array."""
+    if begin == end:
+        return b""
+    width = numbers.type.byte_width
+    return memoryview(numbers.buffers()[1])[width * begin : width * end]
 
 
 def _repeat_bytes(pieces: Sequence[tuple[memoryview | bytes, int]]) -> pa.Buffer:
@@ -127,7 +137,3 @@ def _repeat_bytes(pieces: Sequence[tuple[memoryview | bytes, int]]) -> pa.Buffer
         target[begin:end] = bytes(piece) * times
         begin = end
     return buffer
-
-
-def _int32_array(raw: bytes) -> pa.Array:
-    return pa.Array.from_buffers(pa.int32(), len(raw) // 4, [None, pa.py_buffer(raw)])
