@@ -151,6 +151,11 @@ def test_absent_and_absurd_times_are_not_event_times() -> None:
     records.add(time_unix_nano=7_001, observed_time_unix_nano=1)
     (part,) = split(Signal.LOGS, request.SerializeToString(), content="protobuf")
     assert (part.nb_objects, part.begin, part.end) == (4, 5, 7)
+    traces = ExportTraceServiceRequest()
+    spans = traces.resource_spans.add().scope_spans.add().spans
+    spans.add(start_time_unix_nano=3_000, end_time_unix_nano=1 << 63)
+    (part,) = split(Signal.TRACES, traces.SerializeToString(), content="protobuf")
+    assert (part.nb_objects, part.begin, part.end) == (1, 3, 3)
 
 
 def test_a_span_that_ends_before_it_starts_is_covered() -> None:

@@ -216,7 +216,8 @@ def test_a_variation_keeps_trees_together_and_ids_apart() -> None:
     assert not set(renamed) & set(renamed.values())
     for old, new in zip(before, after, strict=True):
         assert new.parent_span_id == renamed.get(old.parent_span_id, b"")
-        assert new.trace_id != old.trace_id
+        pattern = int.from_bytes(new.trace_id, "big") ^ int.from_bytes(old.trace_id, "big")
+        assert pattern == 12345 << 64 | 678
         assert new.start_time_unix_nano == old.start_time_unix_nano + 1000
         assert [e.time_unix_nano - 1000 for e in new.events] == [
             e.time_unix_nano for e in old.events

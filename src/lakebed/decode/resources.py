@@ -78,7 +78,7 @@ def _show(value: Any) -> str | None:
     return json.dumps(plain, ensure_ascii=False, separators=(",", ":"))
 
 
-def _plain(value: Any, *, nested: bool = False) -> Any:
+def _plain(value: Any) -> Any:
     match value.WhichOneof("value"):
         case "string_value":
             return _text(value.string_value)
@@ -88,14 +88,14 @@ def _plain(value: Any, *, nested: bool = False) -> Any:
             return value.int_value
         case "double_value":
             number = value.double_value
-            return str(number) if nested and not math.isfinite(number) else number
+            return number if math.isfinite(number) else str(number)  # JSON has no infinity
         case "bytes_value":
             return base64.b64encode(value.bytes_value).decode()
         case "array_value":
-            return [_plain(each, nested=True) for each in value.array_value.values]
+            return [_plain(each) for each in value.array_value.values]
         case "kvlist_value":
             pairs = value.kvlist_value.values
-            return {_text(pair.key): _plain(pair.value, nested=True) for pair in pairs}
+            return {_text(pair.key): _plain(pair.value) for pair in pairs}
     return None
 
 
