@@ -99,7 +99,7 @@ def test_a_backup_goes_only_to_an_empty_place(lake: Lake, tmp_path: Path) -> Non
     used = tmp_path / "used" / "store" / "partitions"
     used.mkdir(parents=True)
     (used / "x.parquet").write_bytes(b"somebody's")
-    with pytest.raises(Refused, match="has partitions"):
+    with pytest.raises(Refused, match="has files"):
         copy_lake(lake, tmp_path / "used")
 
 

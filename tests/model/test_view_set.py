@@ -48,7 +48,8 @@ def test_the_definition_of_a_view_set_never_drifts() -> None:
     assert view_set.definition() == (
         '{"name":"readings","retention_us":5,'
         '"schema":[["time",{"timestamp":"us","zone":"UTC"},false],["größe","float64",true]],'
-        '"sort_order":["größe","time"],"time_column":"time","version":2}'
+        '"sort_order":["größe","time"],"source":null,"target_bytes":67108864,'
+        '"time_column":"time","version":2}'
     )
 
 

@@ -13,11 +13,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from lakebed.errors import BadInput
+from lakebed.model.source import Source, decode_source, encode_source, fingerprint
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 GLOBAL = "global"
+TARGET_BYTES = 64 << 20
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 _INSTANCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 _MOST = 1 << 31
@@ -51,18 +53,29 @@ class ViewSet:
     time_column: str
     sort_order: tuple[str, ...] = ()
     retention_us: int | None = None
+    source: Source | None = None
+    target_bytes: int = TARGET_BYTES
+    """About how large a partition's file becomes by merging small neighbours."""
     schema_hash: bytes = field(init=False, compare=False)
-    """SHA-256 over the canonical schema and the declared version."""
+    """SHA-256 over the canonical schema, the declared version and, if its rows come from SQL, that
+    SQL and the hashes of what it reads."""
 
     def __post_init__(self) -> None:
         check_view_set_name(self.name)
-        for what, number in (("version", self.version), ("retention_us", self.retention_us or 1)):
+        numbers = {
+            "version": self.version,
+            "retention_us": self.retention_us or 1,
+            "target_bytes": self.target_bytes,
+        }
+        for what, number in numbers.items():
             if type(number) is not int:
                 raise BadInput(f"the {what} of view set {self.name} is {number!r}, no whole number")
         if not 1 <= self.version < _MOST:
             raise BadInput(f"view set {self.name} has version {self.version}; versions start at 1")
         if self.retention_us is not None and not 0 < self.retention_us < _MOST**2:
             raise BadInput(f"view set {self.name} cannot keep rows for {self.retention_us} us")
+        if not 0 < self.target_bytes < _MOST:
+            raise BadInput(f"view set {self.name} has a target of {self.target_bytes} bytes")
         # Names that Parquet does not keep (of list items and map entries) are made canonical.
         object.__setattr__(self, "schema", decode_schema(encode_schema(self.schema)))
         names = self.schema.names
@@ -81,7 +94,10 @@ class ViewSet:
                 raise BadInput(f"view set {self.name} has no column {column!r} to sort by")
             if not _has_order(encode_type(self.schema.field(column).type)):
                 raise BadInput(f"view set {self.name} cannot be sorted by column {column!r}")
-        object.__setattr__(self, "schema_hash", hash_schema(self.schema, self.version))
+        object.__setattr__(self, "schema_hash", self._hash())
+
+    def _hash(self) -> bytes:
+        return hash_schema(self.schema, self.version, fingerprint(self.source))
 
     def definition(self) -> str:
         """What the catalog stores: JSON that `from_definition` reads back."""
@@ -93,6 +109,8 @@ class ViewSet:
                 "time_column": self.time_column,
                 "sort_order": list(self.sort_order),
                 "retention_us": self.retention_us,
+                "source": encode_source(self.source),
+                "target_bytes": self.target_bytes,
             }
         )
 
@@ -107,6 +125,8 @@ class ViewSet:
             time_column=value["time_column"],
             sort_order=tuple(value["sort_order"]),
             retention_us=value["retention_us"],
+            source=decode_source(value.get("source")),
+            target_bytes=value.get("target_bytes", TARGET_BYTES),
         )
 
 
@@ -130,9 +150,10 @@ def check_instance(instance: str) -> str:
     return instance
 
 
-def hash_schema(schema: pa.Schema, version: int) -> bytes:
-    """The hash that partitions of this schema and version carry."""
-    text = _canonical_json({"schema": encode_schema(schema), "version": version})
+def hash_schema(schema: pa.Schema, version: int, source: str = "") -> bytes:
+    """The hash that partitions of this schema, version and source's fingerprint carry."""
+    parts: dict[str, Any] = {"schema": encode_schema(schema), "version": version}
+    text = _canonical_json(parts | ({"source": source} if source else {}))
     return hashlib.sha256(text.encode()).digest()
 
 

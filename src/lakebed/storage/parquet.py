@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakebed.errors import BadInput, DamagedFile
 from lakebed.model.partition import EventRange
+from lakebed.model.source import SqlSource, fingerprint
 from lakebed.model.view_set import ViewSet, canonical, hash_schema
 from lakebed.storage import footer as footers
 from lakebed.storage.objects import Store
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
 _VERSION_KEY = b"lakebed.version"
+_SOURCE_KEY = b"lakebed.source"
 _FARTHEST = 1 << 60
 _ROW_GROUP_ROWS = 128 * 1024
 _LONGEST_STATISTIC = 64
@@ -88,6 +90,8 @@ def write(store: Store, path: str, rows: pa.Table, view_set: ViewSet) -> Written
     import pyarrow.parquet as pq
 
     metadata = {_VERSION_KEY: str(view_set.version).encode()}
+    if isinstance(view_set.source, SqlSource):
+        metadata[_SOURCE_KEY] = fingerprint(view_set.source).encode()
     with (
         store.create(path) as sink,
         pq.ParquetWriter(
@@ -132,11 +136,14 @@ def validate(
         raise DamagedFile(f"{path} holds {parsed.num_rows} rows, the catalog says {num_rows}")
     if expected_hash is None:
         return
-    version = (parsed.metadata or {}).get(_VERSION_KEY)
+    metadata = parsed.metadata or {}
+    version, source = metadata.get(_VERSION_KEY), metadata.get(_SOURCE_KEY, b"")
     if version is None or not version.isdigit():
         raise DamagedFile(f"{path} does not say which version of its view set wrote it")
     try:
-        found = hash_schema(parsed.schema.to_arrow_schema(), int(version))
+        found = hash_schema(
+            parsed.schema.to_arrow_schema(), int(version), source.decode("ascii", "replace")
+        )
     except (BadInput, ValueError, OSError) as error:
         raise DamagedFile(f"{path} has a schema that cannot be read: {error}") from error
     if found != expected_hash:

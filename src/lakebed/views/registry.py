@@ -5,11 +5,14 @@ program that knows an older version than the active one may not change the view 
 from __future__ import annotations
 
 import enum
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
 from lakebed.catalog import journal, view_sets
-from lakebed.catalog.catalog import Catalog
+from lakebed.catalog.catalog import Catalog, Transaction
 from lakebed.catalog.view_sets import ActiveViewSet
 from lakebed.errors import BadInput, Outdated
+from lakebed.model.source import SqlSource
 from lakebed.model.view_set import ViewSet
 
 
@@ -49,6 +52,54 @@ def plan_registration(active: ActiveViewSet | None, wanted: ViewSet) -> Change:
     return Change.UNCHANGED if wanted == now else Change.AMENDED
 
 
+def plan_dependents(evolved: ViewSet, others: Sequence[ViewSet]) -> list[ViewSet]:
+    """The SQL view sets that read an evolved one, directly or not, each in a new version that
+    reads the new schema; what is read comes before its readers."""
+    hashes = {evolved.name: evolved.schema_hash}
+    waiting = {
+        each.name: (each, each.source) for each in others if isinstance(each.source, SqlSource)
+    }
+    waiting.pop(evolved.name, None)
+    dependents: list[ViewSet] = []
+    while True:
+        for view_set, source in waiting.values():
+            reads = set(source.names)
+            if reads & hashes.keys() and not reads & _still_waiting(waiting, hashes):
+                break
+        else:
+            return dependents
+        reads_now = tuple((name, hashes.get(name, known)) for name, known in source.reads)
+        new = replace(
+            view_set, version=view_set.version + 1, source=replace(source, reads=reads_now)
+        )
+        dependents.append(new)
+        hashes[new.name] = new.schema_hash
+        del waiting[new.name]
+
+
+def _still_waiting(
+    waiting: Mapping[str, tuple[ViewSet, SqlSource]], changed: Collection[str]
+) -> set[str]:
+    """Names that read something changed, and so will change themselves."""
+    found: set[str] = set()
+    while True:
+        more = {
+            name
+            for name, (_, source) in waiting.items()
+            if name not in found and set(source.names) & (set(changed) | found)
+        }
+        if not more:
+            return found
+        found |= more
+
+
+def _activate(transaction: Transaction, view_set: ViewSet, change: Change) -> None:
+    view_sets.activate(transaction.connection, view_set, transaction.tick)
+    detail = {"version": view_set.version, "schema_hash": view_set.schema_hash.hex()}
+    entry = journal.Entry(f"view set {change}", view_set=view_set.name, detail=detail)
+    journal.append(transaction, [entry])
+
+
 class Registry:
     """The view sets of one lake."""
 
@@ -66,11 +117,24 @@ class Registry:
             active = view_sets.find(transaction.connection, view_set.name)
             change = plan_registration(active, view_set)
             if change is not Change.UNCHANGED:
-                view_sets.activate(transaction.connection, view_set, transaction.tick)
-                detail = {"version": view_set.version, "schema_hash": view_set.schema_hash.hex()}
-                entry = journal.Entry(f"view set {change}", view_set=view_set.name, detail=detail)
-                journal.append(transaction, [entry])
+                _activate(transaction, view_set, change)
+            if change is Change.EVOLVED:
+                others = view_sets.list_active(transaction.connection)
+                for dependent in plan_dependents(view_set, [each.view_set for each in others]):
+                    _activate(transaction, dependent, Change.EVOLVED)
             return change
+
+    def ensure(self, wanted: Sequence[ViewSet]) -> None:
+        """Register what is missing or older; what is newer belongs to a newer program."""
+        with self._catalog.read() as connection:
+            known = {each.view_set.name: each for each in view_sets.list_active(connection)}
+        for view_set in wanted:
+            active = known.get(view_set.name)
+            if active is None or (
+                active.view_set.version < view_set.version
+                and not isinstance(active.view_set.source, SqlSource)
+            ):
+                self.register(view_set)
 
     def remove(self, name: str) -> None:
         """Forget a definition. Its partitions stay until retired, and are incompatible from now."""

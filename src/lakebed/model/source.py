@@ -1,0 +1,77 @@
+"""Where a view set's rows come from: landed blocks through a decoder, or SQL over other view sets.
+View sets without a source hold what programs publish by themselves.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from lakebed.errors import BadInput
+
+DECODERS = ("logs", "metrics", "traces", "blocks")
+
+
+@dataclass(frozen=True, slots=True)
+class BlockSource:
+    """Rows that a decoder makes of landed blocks. The decoder ``blocks`` makes one row of each
+    block of any kind; the others read the payloads of their signal."""
+
+    decoder: str
+
+    def __post_init__(self) -> None:
+        if self.decoder not in DECODERS:
+            raise BadInput(
+                f"{self.decoder!r} is not a decoder", hint=f"one of {', '.join(DECODERS)}"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class SqlSource:
+    """Rows that Spark SQL makes of other view sets. Each partition holds what the SQL gives for
+    its own range; ``merge_sql``, which reads the view set itself, adds partial results up."""
+
+    sql: str
+    merge_sql: str
+    reads: tuple[tuple[str, bytes], ...]
+    """The view sets it reads, each with the schema hash that it was declared against."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(name for name, _ in self.reads)
+
+
+Source = BlockSource | SqlSource
+
+
+def fingerprint(source: Source | None) -> str:
+    """What of a source belongs to the schema hash, because other rows come out of other SQL."""
+    if not isinstance(source, SqlSource):
+        return ""
+    text = json.dumps(encode_source(source), sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def encode_source(source: Source | None) -> dict[str, Any] | None:
+    """The source as plain values."""
+    if source is None:
+        return None
+    if isinstance(source, BlockSource):
+        return {"blocks": source.decoder}
+    reads = {name: schema_hash.hex() for name, schema_hash in source.reads}
+    return {"sql": source.sql, "merge_sql": source.merge_sql, "reads": reads}
+
+
+def decode_source(value: Any) -> Source | None:
+    """The source that `encode_source` described."""
+    match value:
+        case None:
+            return None
+        case {"blocks": str(decoder)}:
+            return BlockSource(decoder)
+        case {"sql": str(sql), "merge_sql": str(merge_sql), "reads": dict(reads)}:
+            known = tuple(sorted((name, bytes.fromhex(text)) for name, text in reads.items()))
+            return SqlSource(sql, merge_sql, known)
+    raise BadInput(f"{value!r} is not a source of a view set")
