@@ -18,7 +18,7 @@ from lakebed.model.signal import Signal
 from lakebed.samples.generator import Generator
 from lakebed.samples.otlp_json import to_json
 from tests.decode import sdk
-from tests.decode.hostile import mutations, replayable
+from tests.decode.damage import mutations, replayable
 
 COMPRESSED = pytest.mark.parametrize("compress", [bytes, gzip.compress], ids=["plain", "gzip"])
 

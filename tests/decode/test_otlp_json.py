@@ -16,7 +16,7 @@ from lakebed.model.signal import Signal
 from lakebed.samples.generator import Generator
 from lakebed.samples.otlp_json import to_json
 from tests.decode import sdk
-from tests.decode.hostile import mutations, replace_one, replayable
+from tests.decode.damage import mutations, replace_one, replayable
 from tests.decode.test_requests import ALL_SIGNALS, OFFICIAL, resources_of
 
 

@@ -26,7 +26,7 @@ from lakebed.samples.attributes import any_value, key_values
 from lakebed.samples.generator import Generator
 from lakebed.samples.otlp_json import to_json
 from tests.decode import sdk
-from tests.decode.hostile import delimited, mutations, nested_any_value, replayable
+from tests.decode.damage import delimited, mutations, nested_any_value, replayable
 
 OFFICIAL: dict[Signal, Any] = {
     Signal.LOGS: ExportLogsServiceRequest,
