@@ -52,26 +52,27 @@ class Archive:
         """A folder that exists while somebody records or makes this archive."""
         return self.cache / f"spark-{self.key}.making"
 
-    def options(self) -> str:
-        """The JVM's options: use the archive, or record what one needs, or neither."""
-        if self.file.is_file():
-            with contextlib.suppress(OSError):
-                os.utime(self.file)
-            return f'{_QUIET} -Xshare:auto "-XX:SharedArchiveFile={self.file}"'
-        if self._claim():
-            return f'{_QUIET} "-XX:DumpLoadedClassList={self._making / "classes"}"'
-        return _QUIET
-
-    def _claim(self) -> bool:
-        """Whether this process is the one that records; a claim that was left behind lapses."""
+    def use(self) -> str:
+        """The JVM's options for using the archive if there is one."""
+        if not self.file.is_file():
+            return _QUIET
         with contextlib.suppress(OSError):
+            os.utime(self.file)
+        return f'{_QUIET} -Xshare:auto "-XX:SharedArchiveFile={self.file}"'
+
+    def record(self) -> str | None:
+        """The JVM's options for recording what an archive needs, if there is none and nobody else
+        records; then `finish` is to be called once."""
+        if self.file.is_file():
+            return None
+        with contextlib.suppress(OSError):  # a claim that was left behind lapses
             if time.time() - self._making.stat().st_mtime > _STALE_SECONDS:
                 shutil.rmtree(self._making, ignore_errors=True)
         try:
             self._making.mkdir()
         except OSError:
-            return False
-        return True
+            return None
+        return f'{_QUIET} "-XX:DumpLoadedClassList={self._making / "classes"}"'
 
     def finish(self) -> subprocess.Popen[bytes] | None:
         """Make the archive from what this process recorded, in the background; nothing if it

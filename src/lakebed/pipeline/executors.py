@@ -4,8 +4,10 @@ told where the catalog is; only the driver talks to it.
 
 from __future__ import annotations
 
+import atexit
 import importlib
 import os
+import shutil
 import tempfile
 import zipfile
 from collections.abc import Iterator
@@ -71,10 +73,11 @@ def ship(session: SparkSession, *, always: bool = False) -> bool:
     """
     if not always and (_runs_here(session) or _has_this_version(session)):
         return False
-    with tempfile.TemporaryDirectory() as folder:
-        archive = Path(folder) / f"lakebed-{_version()}.zip"
-        _zip_package(archive)
-        session.addArtifacts(str(archive), pyfile=True)
+    folder = tempfile.mkdtemp(prefix="lakebed-")  # executors fetch the file whenever they start
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    archive = Path(folder) / f"lakebed-{_version()}.zip"
+    _zip_package(archive)
+    session.addArtifacts(str(archive), pyfile=True)
     return True
 
 

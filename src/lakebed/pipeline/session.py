@@ -79,23 +79,17 @@ def open_session(
             hint="pass that one, or stop it before you open another",
         )
     wanted = dict(settings or {})
-    if remote is not None and not remote.startswith("local"):
-        _require_connect()
-        return _start(app, {"spark.remote": remote} | _RUNTIME | wanted)
     if remote is not None:
         _require_connect()
-        target = {"spark.remote": _with_retries(remote, cores)}
-    else:
-        target = {"spark.master": _with_retries(master or "local", cores)}
-    local = (remote or master or "local").startswith("local")
-    options = _RUNTIME | _launch_options(local=local, quick=quick) | wanted
-    with _launching(local=local) as recorded:
-        java_options = [options[_DRIVER_OPTIONS]]
-        if archive and recorded is not None:
-            java_options.append(recorded.options())
-            atexit.register(recorded.finish)
-        options[_DRIVER_OPTIONS] = " ".join(java_options)
-        return _start(app, target | options)
+        if not remote.startswith("local"):
+            return _start(app, {"spark.remote": remote} | _RUNTIME | wanted)
+    where = _with_retries(remote or master or "local", cores)
+    local = where.startswith("local")
+    target = {"spark.master" if remote is None else "spark.remote": where}
+    with _launching(local=local) as classes:
+        java = _java_options(classes if archive else None, local=local, quick=quick)
+        own = {name: f"{java[name]} {wanted.get(name, '')}".strip() for name in java}
+        return _start(app, target | _RUNTIME | _launch_options(local=local) | wanted | own)
 
 
 @contextmanager
@@ -162,17 +156,35 @@ def _with_retries(master: str, cores: int | None) -> str:
     return f"local[{match[1] or cores or '*'},{TASK_FAILURES}]"
 
 
-def _launch_options(*, local: bool, quick: bool) -> dict[str, str]:
+def _java_options(classes: Archive | None, *, local: bool, quick: bool) -> dict[str, str]:
+    """What the driver's JVM, and those of executors that it starts, are told."""
+    common = f'"-Dlog4j2.configurationFile={_LOG4J.as_uri()}"'
+    if quick:
+        common += " -XX:TieredStopAtLevel=1"
+    executor = driver = common
+    if classes is not None:
+        recording = classes.record()
+        if recording is not None:
+            atexit.register(_finish, classes, os.getpid())
+        driver = f"{common} {recording or classes.use()}"
+        executor = f"{common} {classes.use()}"
+    both = {_DRIVER_OPTIONS: driver, _EXECUTOR_OPTIONS: executor}
+    return both if local else {_DRIVER_OPTIONS: driver}
+
+
+def _finish(classes: Archive, recorder: int) -> None:
+    if os.getpid() == recorder:  # not in a fork of it
+        classes.finish()
+
+
+def _launch_options(*, local: bool) -> dict[str, str]:
     """What a JVM of our own is started with."""
-    java = f'"-Dlog4j2.configurationFile={_LOG4J.as_uri()}"'
     options = {
-        _DRIVER_OPTIONS: f"{java} -XX:TieredStopAtLevel=1" if quick else java,
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
     }
     if local:
         options |= {
-            _EXECUTOR_OPTIONS: options[_DRIVER_OPTIONS],
             "spark.ui.enabled": "false",
             "spark.sql.shuffle.partitions": str(max(2, os.cpu_count() or 2)),
             "spark.driver.host": "127.0.0.1",

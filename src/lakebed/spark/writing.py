@@ -4,6 +4,7 @@ names, the driver publishes it. Rows never pass through the driver.
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -105,21 +106,29 @@ def _run(
     frame: DataFrame, address: StoreAddress, definition: ViewSet, names: Sequence[str]
 ) -> WrittenFile | None:
     """Have one task write all rows; its file, or None if there were no rows."""
+    from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
     task = write_task(address, definition.definition(), names)
     one = frame.select(*definition.schema.names).repartition(1)
     try:
         rows = one.mapInArrow(task, DESCRIPTOR).collect()
-    except PySparkException as error:
-        reason = next(
-            (line for line in reversed(str(error).splitlines()) if "rror" in line), "see above"
-        )
+    except (PySparkException, Py4JJavaError) as error:
         raise Unavailable(
-            f"spark could not write the rows of {definition.name}: {reason.strip()}",
+            f"spark could not write the rows of {definition.name}: {_reason(error)}",
             hint="nothing was published",
         ) from error
     return read_descriptor(rows[0]) if rows else None
+
+
+def _reason(error: Exception) -> str:
+    """The line of Spark's long story that says what went wrong in the task."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    told = [
+        line for line in lines if re.match(r"[\w.]+(Error|Exception|Unavailable|There): ", line)
+    ]
+    aborted = [line for line in lines if "Job aborted" in line]
+    return (told or aborted or lines or ["it does not say why"])[0]
 
 
 def _check_columns(frame: DataFrame, definition: ViewSet) -> None:
