@@ -1,16 +1,18 @@
 """Protobuf bytes to Arrow arrays, whole batches at once: `ptars` the fast way, `upb` the slow one.
 
-Both read the same descriptors and give the same arrays. The descriptors are OpenTelemetry's, made
-flat: what nests without end (arrays and key-value lists inside a value) and what is read in a step
-of its own (the records of a scope, all attributes) is ``bytes``; texts are ``bytes`` too, so that
-bad UTF-8 is seen by us and not by the parser; unsigned 64-bit numbers are signed, so that what does
-not fit comes out negative. Each is the same on the wire. Fields that no column shows are left out.
+Both give the same arrays. `ptars` reads by OpenTelemetry's descriptors made flat: what nests
+without end (arrays and key-value lists inside a value) and what is read in a step of its own (the
+records of a scope, all attributes) is ``bytes``; texts are ``bytes`` too, so that bad UTF-8 is seen
+by us and not by the parser; unsigned 64-bit numbers are signed, so that what does not fit comes out
+negative. Each is the same on the wire. Fields that no column shows are left out. A nested array or
+list is repeated, although there may be only one: `ptars` keeps the last of several and all members
+of a oneof, so what came twice must show, to be left to `upb`, which merges it as protobuf says.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -18,7 +20,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.decode.descriptors import REQUEST_NAMES, relaxed_files
+from lakebed.decode.descriptors import REQUEST_NAMES, relaxed_files, relaxed_pool
 from lakebed.model.signal import Signal
 
 _PACKAGE = "opentelemetry.proto."
@@ -54,7 +56,9 @@ class Reader:
     """How to read one kind of message."""
 
     message: Any
-    """The `upb` class."""
+    """The `upb` class of the whole message."""
+    flat: Any
+    """The `upb` class of the flat message."""
     schema: pa.Schema
     handler: Any | None
     """The `ptars` handler; None where there is no wheel of it."""
@@ -65,7 +69,7 @@ class Reader:
             raise CannotRead("there is no ptars here")
         long = pc.greater(pc.binary_length(payloads), UNGUARDED_BYTES)
         for payload in payloads.filter(long).to_pylist() if pc.any(long).as_py() else ():
-            self._parse(payload)
+            parse(self.flat, payload)
         try:
             return self.handler.array_to_record_batch(payloads)
         except ValueError as error:
@@ -79,17 +83,9 @@ class Reader:
 
     def read_slowly(self, payloads: Sequence[bytes]) -> pa.RecordBatch:
         """The same as `read`, message by message."""
-        rows = [_plain(self._parse(payload)) for payload in payloads]
+        rows = [_plain(parse(self.message, payload), self.schema) for payload in payloads]
         columns = [pa.array([row[field.name] for row in rows], field.type) for field in self.schema]
         return pa.record_batch(columns, schema=self.schema)
-
-    def _parse(self, payload: bytes) -> Any:
-        from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
-
-        try:
-            return self.message.FromString(payload)
-        except DecodeError as error:
-            raise CannotRead(str(error)) from error
 
 
 def read(reader: Reader, messages: pa.Array, way: Way) -> pa.RecordBatch:
@@ -118,7 +114,7 @@ def attribute_reader() -> Reader:
 def _reader(name: str, *, whole: bool) -> Reader:
     from google.protobuf import message_factory  # type: ignore[import-untyped]
 
-    descriptor = _pool(whole).FindMessageTypeByName(name)
+    descriptor = _flat_pool(whole).FindMessageTypeByName(name)
     try:
         from ptars import HandlerPool
     except ImportError:  # no wheel for this platform
@@ -126,11 +122,13 @@ def _reader(name: str, *, whole: bool) -> Reader:
     else:
         handler = HandlerPool([descriptor.file]).get_for_message(descriptor)
     schema = pa.schema(_fields(descriptor))
-    return Reader(message_factory.GetMessageClass(descriptor), schema, handler)
+    flat = message_factory.GetMessageClass(descriptor)
+    message = message_factory.GetMessageClass(relaxed_pool().FindMessageTypeByName(name))
+    return Reader(message, flat, schema, handler)
 
 
 @cache
-def _pool(whole: bool) -> Any:
+def _flat_pool(whole: bool) -> Any:
     from google.protobuf import descriptor_pb2, descriptor_pool
 
     pool = descriptor_pool.DescriptorPool()
@@ -156,6 +154,9 @@ def _flatten(message: Any, *, as_bytes: set[str]) -> None:
         }
         if name in as_bytes or field.type_name == f".{_KEY_VALUE}":
             field.type = field.TYPE_BYTES
+        if name in _NESTING:
+            field.label = field.LABEL_REPEATED
+            field.ClearField("oneof_index")
         field.type = twins.get(field.type, field.type)
         if field.type != field.TYPE_MESSAGE:
             field.ClearField("type_name")
@@ -188,16 +189,41 @@ def _field(field: Any) -> pa.Field:
     return pa.field(field.name, kind, nullable=field.has_presence)
 
 
-def _plain(message: Any) -> dict[str, Any]:
-    """The message as pyarrow takes it: absent fields with presence are None."""
+def parse(message: Any, payload: bytes) -> Any:
+    """The message of a `upb` class; raises `CannotRead`."""
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+
+    try:
+        return message.FromString(payload)
+    except DecodeError as error:
+        if "MaxDepth" in str(error):
+            raise CannotRead("messages are nested more than 100 deep") from error
+        reason = str(error).rpartition(": ")[2].lower()
+        raise CannotRead(f"not a {message.DESCRIPTOR.name} in protobuf: {reason}") from error
+
+
+def _plain(message: Any, fields: Iterable[pa.Field]) -> dict[str, Any]:
+    """The whole message as the flat one's fields, in the values that pyarrow takes."""
     row: dict[str, Any] = {}
-    for field in message.DESCRIPTOR.fields:
+    for field in fields:
+        known = message.DESCRIPTOR.fields_by_name[field.name]
         value = getattr(message, field.name)
-        nested = field.type == field.TYPE_MESSAGE
-        if field.is_repeated:
-            row[field.name] = [_plain(each) for each in value] if nested else list(value)
-        elif field.has_presence and not message.HasField(field.name):
-            row[field.name] = None
+        if known.is_repeated:
+            row[field.name] = [_convert(each, field.type.value_type) for each in value]
+        elif known.has_presence and not message.HasField(field.name):
+            row[field.name] = [] if pa.types.is_list(field.type) else None
+        elif pa.types.is_list(field.type):
+            row[field.name] = [_convert(value, field.type.value_type)]
         else:
-            row[field.name] = _plain(value) if nested else value
+            row[field.name] = _convert(value, field.type)
     return row
+
+
+def _convert(value: Any, kind: pa.DataType) -> Any:
+    if pa.types.is_struct(kind):
+        return _plain(value, kind)
+    if kind == pa.binary() and not isinstance(value, bytes):
+        return value.SerializeToString()
+    if kind == pa.int64() and value >> 63 > 0:
+        return value - (1 << 64)
+    return value

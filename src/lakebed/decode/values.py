@@ -23,9 +23,10 @@ from lakebed.decode.arrays import (
     counting,
     each_distinct,
     first_valid,
+    offsets_of,
     text,
 )
-from lakebed.decode.columnar import CannotRead, Way, attribute_reader, read
+from lakebed.decode.columnar import CannotRead, Way, attribute_reader, parse, read
 from lakebed.decode.descriptors import relaxed_pool
 from lakebed.decode.spread import StringMaps
 
@@ -39,7 +40,7 @@ def render(values: pa.Array, marks: Marks) -> pa.Array:
     Raises `CannotRead` if a value is of several kinds at once, which only the slow way resolves, or
     if a nested value is no protobuf.
     """
-    members = values.flatten()
+    members = _members(values)
     shown = [
         _RENDERERS[kind](member, marks)
         for kind, member in zip(KINDS, members, strict=True)
@@ -51,10 +52,30 @@ def render(values: pa.Array, marks: Marks) -> pa.Array:
     return merged
 
 
+def _members(values: pa.Array) -> list[pa.Array]:
+    """What each kind holds: a value, or NULL for those that are of another kind."""
+    return [
+        _only(member) if pa.types.is_list(member.type) else member for member in values.flatten()
+    ]
+
+
+def _only(lists: pa.Array) -> pa.Array:
+    """The one element of each list, or NULL; raises `CannotRead` if there are several."""
+    elements = lists.flatten()
+    if not len(elements):
+        return pa.nulls(len(lists), elements.type)
+    sizes = pc.fill_null(pc.list_value_length(lists), 0)
+    if pc.max(sizes).as_py() > 1:
+        raise CannotRead("a nested value is given in several parts")
+    offsets = offsets_of(elements).take(pc.subtract(lists.offsets, lists.offsets[0]))
+    buffers = [pc.equal(sizes, 1).buffers()[1], offsets.buffers()[1], elements.buffers()[2]]
+    return pa.Array.from_buffers(elements.type, len(lists), buffers)
+
+
 def kinds(values: pa.Array) -> pa.Array:
     """Which kind each AnyValue is; NULL where it holds nothing."""
     codes = pa.nulls(len(values), pa.int32())
-    for code, member in enumerate(values.flatten()):
+    for code, member in enumerate(_members(values)):
         if member.null_count == 0:
             codes = pa.repeat(pa.scalar(code, pa.int32()), len(values))
         elif member.null_count < len(member):
@@ -133,12 +154,7 @@ def _base64(value: bytes) -> tuple[str, bool]:
 
 
 def _json(value: bytes, message: str) -> tuple[str, bool]:
-    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
-
-    try:
-        parsed = _message_class(message).FromString(value)
-    except DecodeError as error:
-        raise CannotRead(f"a nested value is damaged or nested too deeply: {error}") from error
+    parsed = parse(_message_class(message), value)
     bad: list[bool] = []
     plain = _plain_list(parsed, bad) if message == "ArrayValue" else _plain_object(parsed, bad)
     shown = json.dumps(plain, ensure_ascii=False, separators=(",", ":"))
