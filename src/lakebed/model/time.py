@@ -5,6 +5,7 @@ an instant of the lake's own clock. Ranges are half-open everywhere.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -134,3 +135,18 @@ def covers(ranges: list[TimeRange], target: TimeRange) -> bool:
         if reached >= target.end:
             return True
     return False
+
+
+def find_gaps(within: TimeRange, covered: Iterable[TimeRange]) -> list[TimeRange]:
+    """What of a range the others leave uncovered, in order."""
+    gaps = []
+    reached = within.begin
+    for each in sorted(covered):
+        if each.begin >= within.end:
+            break
+        if each.begin > reached:
+            gaps.append(TimeRange(reached, each.begin))
+        reached = max(reached, each.end)
+    if reached < within.end:
+        gaps.append(TimeRange(reached, within.end))
+    return gaps

@@ -5,8 +5,7 @@ program that knows an older version than the active one may not change the view 
 from __future__ import annotations
 
 import enum
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 
 from lakebed.catalog import journal, view_sets
 from lakebed.catalog.catalog import Catalog, Transaction
@@ -14,6 +13,7 @@ from lakebed.catalog.view_sets import ActiveViewSet
 from lakebed.errors import BadInput, Outdated
 from lakebed.model.source import SqlSource
 from lakebed.model.view_set import ViewSet
+from lakebed.views.dependencies import plan_dependents
 
 
 class Change(enum.StrEnum):
@@ -50,47 +50,6 @@ def plan_registration(active: ActiveViewSet | None, wanted: ViewSet) -> Change:
             hint=f"declare it as version {now.version + 1}",
         )
     return Change.UNCHANGED if wanted == now else Change.AMENDED
-
-
-def plan_dependents(evolved: ViewSet, others: Sequence[ViewSet]) -> list[ViewSet]:
-    """The SQL view sets that read an evolved one, directly or not, each in a new version that
-    reads the new schema; what is read comes before its readers."""
-    hashes = {evolved.name: evolved.schema_hash}
-    waiting = {
-        each.name: (each, each.source) for each in others if isinstance(each.source, SqlSource)
-    }
-    waiting.pop(evolved.name, None)
-    dependents: list[ViewSet] = []
-    while True:
-        for view_set, source in waiting.values():
-            reads = set(source.names)
-            if reads & hashes.keys() and not reads & _still_waiting(waiting, hashes):
-                break
-        else:
-            return dependents
-        reads_now = tuple((name, hashes.get(name, known)) for name, known in source.reads)
-        new = replace(
-            view_set, version=view_set.version + 1, source=replace(source, reads=reads_now)
-        )
-        dependents.append(new)
-        hashes[new.name] = new.schema_hash
-        del waiting[new.name]
-
-
-def _still_waiting(
-    waiting: Mapping[str, tuple[ViewSet, SqlSource]], changed: Collection[str]
-) -> set[str]:
-    """Names that read something changed, and so will change themselves."""
-    found: set[str] = set()
-    while True:
-        more = {
-            name
-            for name, (_, source) in waiting.items()
-            if name not in found and set(source.names) & (set(changed) | found)
-        }
-        if not more:
-            return found
-        found |= more
 
 
 def _activate(transaction: Transaction, view_set: ViewSet, change: Change) -> None:

@@ -1,0 +1,275 @@
+"""Deciding what to build and what to merge. Pure: blocks, live partitions and a tick go in, steps
+with their reasons come out; nothing is read and nothing is done.
+
+Ranges that are built are closed: no block can land in them any more. So coverage is all that a plan
+needs to know, and planning again after everything was built gives no steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from lakebed.model.block import Block
+from lakebed.model.partition import Partition
+from lakebed.model.source import SqlSource
+from lakebed.model.time import TimeRange, find_gaps
+from lakebed.model.view_set import ViewSet
+from lakebed.pipeline.steps import Build, Merge, Query, Skip
+
+_SMALL_FILE_BYTES = 64 << 10
+"""What a file costs beyond its bytes: so that many tiny ones are worth merging."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much one step takes on: what fits the memory of a task."""
+
+    build_bytes: int = 48 << 20
+    build_records: int = 400_000
+    merge_rows: int = 1_000_000
+    query_bytes: int = 256 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A block that the view set's decoder could not read."""
+
+    block_id: str
+    insert_time: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What a plan knows of one view set."""
+
+    view_set: ViewSet
+    live: Sequence[Partition]
+    """Live partitions of the active schema, by insert range."""
+    held: Sequence[TimeRange] = ()
+    failed: Sequence[Failed] = ()
+    retained_from: int = 0
+
+    def find_gaps(self, within: TimeRange) -> list[TimeRange]:
+        """What is neither built, nor held back, nor known to fail, nor forgotten."""
+        covered = [partition.insert_range for partition in self.live]
+        covered += self.held
+        covered += [TimeRange(each.insert_time, each.insert_time + 1) for each in self.failed]
+        if self.retained_from > within.begin:
+            covered.append(TimeRange(within.begin, self.retained_from))
+        return find_gaps(within, covered)
+
+
+def plan_builds(
+    state: State, within: TimeRange, blocks: Sequence[Block], limits: Limits
+) -> list[Build]:
+    """Steps for the blocks that no partition covers; a gap without blocks needs none yet.
+
+    Each step begins where the one before ended, also across time in which nothing landed: so
+    partitions tile, and neighbours can be merged.
+    """
+    steps = []
+    ordered = sorted(blocks, key=lambda block: block.insert_time)
+    at = 0
+    for gap in state.find_gaps(within):
+        while at < len(ordered) and ordered[at].insert_time < gap.begin:
+            at += 1
+        inside = []
+        while at < len(ordered) and ordered[at].insert_time < gap.end:
+            inside.append(ordered[at])
+            at += 1
+        is_last = gap.end == within.end
+        reason = "landed since the last build" if is_last else "not built, or retired"
+        groups = list(_cut(inside, limits))
+        for place, group in enumerate(groups):
+            begin = gap.begin if place == 0 else group[0].insert_time
+            end = groups[place + 1][0].insert_time if place + 1 < len(groups) else gap.end
+            steps.append(Build(state.view_set, TimeRange(begin, end), tuple(group), reason))
+    return steps
+
+
+def _cut(blocks: Sequence[Block], limits: Limits) -> Iterator[list[Block]]:
+    """Groups of consecutive blocks that one task can take; a larger block stands alone."""
+    group: list[Block] = []
+    size = records = 0
+    for block in blocks:
+        size += block.payload_size
+        records += block.nb_objects
+        if group and (size > limits.build_bytes or records > limits.build_records):
+            yield group
+            group, size, records = [], block.payload_size, block.nb_objects
+        group.append(block)
+    if group:
+        yield group
+
+
+def plan_merges(state: State, within: TimeRange, limits: Limits) -> list[Merge]:
+    """Steps that turn runs of small neighbours into partitions near the target size.
+
+    A run is merged only if none of its members makes up more than half of it: so each row is
+    rewritten a logarithmic number of times, however slowly partitions arrive.
+    """
+    inside = [each for each in state.live if within.contains(each.insert_range)]
+    target = state.view_set.target_bytes
+    steps = []
+    for run in _split_where(inside, lambda a, b: a.insert_range.end != b.insert_range.begin):
+        for group in _fill(run, target, limits.merge_rows):
+            for worthwhile in _worthwhile(group):
+                whole = TimeRange(worthwhile[0].insert_range.begin, worthwhile[-1].insert_range.end)
+                reason = f"{len(worthwhile)} neighbours far below {target >> 20} MiB"
+                steps.append(Merge(state.view_set, whole, tuple(worthwhile), reason))
+    return steps
+
+
+def _fill(run: Sequence[Partition], target: int, most_rows: int) -> Iterator[list[Partition]]:
+    group: list[Partition] = []
+    size = rows = 0
+    for each in run:
+        size += each.file_size
+        rows += each.num_rows
+        if group and (size > target or rows > most_rows):
+            yield group
+            group, size, rows = [], each.file_size, each.num_rows
+        group.append(each)
+    if group:
+        yield group
+
+
+def _worthwhile(group: Sequence[Partition]) -> Iterator[Sequence[Partition]]:
+    if len(group) < 2:
+        return
+    weights = [each.file_size + _SMALL_FILE_BYTES for each in group]
+    if 2 * max(weights) <= sum(weights):
+        yield group
+        return
+    at = weights.index(max(weights))
+    yield from _worthwhile(group[:at])
+    yield from _worthwhile(group[at + 1 :])
+
+
+def plan_queries(
+    state: State, within: TimeRange, sources: Mapping[str, State], limits: Limits
+) -> list[Query]:
+    """Steps for what all sources of a SQL view set cover and it does not cover itself."""
+    if not isinstance(state.view_set.source, SqlSource):
+        return []
+    covered = [[each.insert_range for each in source.live] for source in sources.values()]
+    steps = []
+    for gap in state.find_gaps(within):
+        for ready in _intersect([_clip(ranges, gap) for ranges in covered]):
+            for piece in _cut_inputs(ready, sources, limits):
+                steps.append(_query(state, piece, sources))
+    return _without_overlaps(steps)
+
+
+def _query(state: State, piece: TimeRange, sources: Mapping[str, State]) -> Query:
+    """The step for one range. Sources that do not say when their rows landed cannot be read in
+    part: then the range grows to whole partitions, and replaces what it grew over."""
+    while True:
+        inputs = {
+            name: tuple(each for each in source.live if each.insert_range.overlaps(piece))
+            for name, source in sources.items()
+        }
+        whole = [
+            each.insert_range
+            for name, found in inputs.items()
+            if not tells_insert_time(sources[name].view_set)
+            for each in found
+        ]
+        replaced = tuple(each for each in state.live if each.insert_range.overlaps(piece))
+        whole += [each.insert_range for each in replaced]
+        grown = TimeRange(
+            min([piece.begin, *(each.begin for each in whole)]),
+            max([piece.end, *(each.end for each in whole)]),
+        )
+        if grown == piece:
+            reason = "its sources were built" if not replaced else "its sources were merged"
+            return Query(state.view_set, piece, inputs, replaced, reason)
+        piece = grown
+
+
+def tells_insert_time(view_set: ViewSet) -> bool:
+    """Whether each row says when its block landed, so that a partition can be read in part."""
+    return not isinstance(view_set.source, SqlSource) and "insert_time" in view_set.schema.names
+
+
+def _without_overlaps(steps: Iterable[Query]) -> list[Query]:
+    """Grown ranges may meet; the rest is left to the next plan."""
+    kept: list[Query] = []
+    for step in steps:
+        if not any(step.insert_range.overlaps(other.insert_range) for other in kept):
+            kept.append(step)
+    return kept
+
+
+def _clip(ranges: Sequence[TimeRange], gap: TimeRange) -> list[TimeRange]:
+    """The ranges inside a gap, neighbours joined."""
+    joined: list[TimeRange] = []
+    for each in sorted(each.intersect(gap) for each in ranges if each.overlaps(gap)):
+        if joined and joined[-1].end >= each.begin:
+            joined[-1] = TimeRange(joined[-1].begin, max(joined[-1].end, each.end))
+        else:
+            joined.append(each)
+    return joined
+
+
+def _intersect(covers: Sequence[Sequence[TimeRange]]) -> list[TimeRange]:
+    """The ranges that are in all of the covers."""
+    common = list(covers[0]) if covers else []
+    for cover in covers[1:]:
+        common = [a.intersect(b) for a in common for b in cover if a.overlaps(b)]
+    return common
+
+
+def _cut_inputs(
+    ready: TimeRange, sources: Mapping[str, State], limits: Limits
+) -> Iterator[TimeRange]:
+    """Pieces of a range whose inputs fit one step, cut where a partition of each source ends."""
+    inside = [
+        each
+        for source in sources.values()
+        for each in source.live
+        if each.insert_range.overlaps(ready)
+    ]
+    ends = [{each.insert_range.end for each in source.live} for source in sources.values()]
+    begin, size = ready.begin, 0
+    for each in sorted(inside, key=lambda each: each.insert_range.end):
+        end = each.insert_range.end
+        size += each.file_size
+        if size >= limits.query_bytes and begin < end < ready.end and all(end in e for e in ends):
+            yield TimeRange(begin, end)
+            begin, size = end, 0
+    yield TimeRange(begin, ready.end)
+
+
+def plan_skips(state: State, within: TimeRange) -> list[Skip]:
+    """What stays unbuilt on purpose."""
+    skips = [
+        Skip(
+            state.view_set,
+            TimeRange(each.insert_time, each.insert_time + 1),
+            f"block {each.block_id} could not be decoded: {each.reason}",
+        )
+        for each in state.failed
+        if within.begin <= each.insert_time < within.end
+    ]
+    return skips + [
+        Skip(state.view_set, held.intersect(within), "held until it is restored")
+        for held in state.held
+        if held.overlaps(within)
+    ]
+
+
+def _split_where(
+    items: Sequence[Partition], is_break: Callable[[Partition, Partition], bool]
+) -> Iterator[list[Partition]]:
+    run = list(items[:1])
+    for before, after in pairwise(items):
+        if is_break(before, after):
+            yield run
+            run = []
+        run.append(after)
+    if run:
+        yield run

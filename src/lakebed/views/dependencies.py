@@ -1,0 +1,47 @@
+"""Which view sets are made of which others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from graphlib import CycleError, TopologicalSorter
+
+from lakebed.errors import BadInput
+from lakebed.model.source import SqlSource
+from lakebed.model.view_set import ViewSet
+
+
+def in_dependency_order(view_sets: Iterable[ViewSet]) -> list[ViewSet]:
+    """What is read comes before its readers; otherwise by name. `BadInput` for a circle."""
+    known = {each.name: each for each in sorted(view_sets, key=lambda each: each.name)}
+    sorter = TopologicalSorter({name: _reads(each) & known.keys() for name, each in known.items()})
+    try:
+        return [known[name] for name in sorter.static_order()]
+    except CycleError as error:
+        circle = " → ".join(reversed(error.args[1]))
+        raise BadInput(
+            f"view sets read each other in a circle: {circle}",
+            hint="let one of them read something else",
+        ) from None
+
+
+def plan_dependents(evolved: ViewSet, others: Sequence[ViewSet]) -> list[ViewSet]:
+    """The SQL view sets that read an evolved one, directly or not, each in a new version that
+    reads the new schema."""
+    hashes = {evolved.name: evolved.schema_hash}
+    dependents: list[ViewSet] = []
+    for each in in_dependency_order(others):
+        source = each.source
+        if each.name == evolved.name or not isinstance(source, SqlSource):
+            continue
+        if not _reads(each) & hashes.keys():
+            continue
+        reads = tuple((name, hashes.get(name, known)) for name, known in source.reads)
+        new = replace(each, version=each.version + 1, source=replace(source, reads=reads))
+        hashes[new.name] = new.schema_hash
+        dependents.append(new)
+    return dependents
+
+
+def _reads(view_set: ViewSet) -> set[str]:
+    return set(view_set.source.names) if isinstance(view_set.source, SqlSource) else set()
