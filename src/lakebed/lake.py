@@ -31,6 +31,7 @@ from lakebed.partitions.leases import LeaseKeeper
 from lakebed.partitions.names import NamePool
 from lakebed.partitions.publish import Publisher
 from lakebed.partitions.snapshot import SnapshotReader
+from lakebed.pipeline.pipeline import Pipeline
 from lakebed.settings import Settings
 from lakebed.storage import layout, marks
 from lakebed.storage.local import LocalStore
@@ -97,9 +98,10 @@ class Lake:
         )
         self._names = NamePool(catalog, self.leases, new_id)
         self.views = Registry(catalog)
+        publisher = Publisher(catalog, store, self._names, new_id)
         self.partitions = Partitions(
             catalog,
-            Publisher(catalog, store, self._names, new_id),
+            publisher,
             SnapshotReader(catalog, store, self.leases),
         )
         self.retirement = Retirement(
@@ -114,6 +116,7 @@ class Lake:
         )
         self._lander = Lander(catalog, store, self._names)
         self.telemetry = Telemetry(self._lander)
+        self.pipeline = Pipeline(catalog, store, self._names, publisher, self.leases, self.views)
         self.checker = Checker(catalog, store, self.leases)
 
     def close(self) -> None:

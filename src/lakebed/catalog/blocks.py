@@ -159,6 +159,12 @@ def first_insert_time(connection: sa.Connection) -> int | None:
     return None if found is None else int(found)
 
 
+def last_insert_time(connection: sa.Connection) -> int | None:
+    """When the newest block landed."""
+    found = connection.scalar(sa.select(sa.func.max(blocks.c.insert_time)))
+    return None if found is None else int(found)
+
+
 def list_segments(connection: sa.Connection) -> list[Segment]:
     """Every segment, by path."""
     rows = connection.execute(sa.select(segments).order_by(segments.c.segment_path))

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from lakebed.pipeline.executors import ship
     from lakebed.pipeline.session import open_session
+    from lakebed.pipeline.types import spark_schema
     from lakebed.spark.frames import SparkReader, create_temp_views, read, reader
     from lakebed.spark.registration import register
-    from lakebed.spark.types import spark_schema
     from lakebed.spark.writing import write
 
 __all__ = [
@@ -45,7 +45,7 @@ _HOMES = {
     "reader": "lakebed.spark.frames",
     "register": "lakebed.spark.registration",
     "ship": "lakebed.pipeline.executors",
-    "spark_schema": "lakebed.spark.types",
+    "spark_schema": "lakebed.pipeline.types",
     "write": "lakebed.spark.writing",
 }
 

@@ -9,7 +9,6 @@ asking the reader for more raises `SnapshotExpired`.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -20,16 +19,13 @@ from lakebed.errors import BadInput, SnapshotExpired
 from lakebed.lake import Lake
 from lakebed.model.time import Instant, TimeRange, format_instant, to_instant
 from lakebed.model.view_set import GLOBAL, ViewSet
-from lakebed.spark.types import spark_schema
-from lakebed.storage.local import LocalStore
-from lakebed.storage.objects import Store
+from lakebed.pipeline.reading import read_native
+from lakebed.pipeline.types import spark_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 _EVER = 1 << 61
-_LISTING = "spark.sql.sources.parallelPartitionDiscovery.threshold"
-_MANY_PATHS = 100_000
 
 
 class SparkReader:
@@ -79,7 +75,7 @@ class SparkReader:
         paths = [each.file_path for each in found if each.file_path is not None]
         if not paths:
             return self._spark.createDataFrame([], schema)
-        frame = _read_files(self._spark, self._lake.store, paths, definition)
+        frame = read_native(self._spark, self._lake.store, paths, definition)
         for condition in _between(definition, begin, end):
             frame = frame.where(condition)
         return frame
@@ -170,44 +166,3 @@ def _between(definition: ViewSet, begin: Instant | None, end: Instant | None) ->
     if end is not None:
         conditions.append(time < sql.timestamp_micros(sql.lit(to_instant(end))))
     return conditions
-
-
-def _read_files(
-    spark: SparkSession, store: Store, paths: Sequence[str], definition: ViewSet
-) -> DataFrame:
-    """A DataFrame over exactly these files; nothing is inferred or skipped."""
-    from py4j.protocol import Py4JJavaError
-    from pyspark.errors import PySparkException
-
-    before = spark.conf.get(_LISTING)
-    spark.conf.set(_LISTING, str(max(_MANY_PATHS, int(before or 0))))  # else a job lists the files
-    try:
-        frame = (
-            spark.read.schema(spark_schema(definition))
-            .option("ignoreMissingFiles", "false")
-            .option("ignoreCorruptFiles", "false")
-            .parquet(*(_native_path(store, path) for path in paths))
-        )
-        _ = frame.schema  # Spark Connect finds out only now
-    except (PySparkException, Py4JJavaError) as error:
-        if store.url.startswith("s3://") and "FileSystem" in str(error):
-            raise BadInput(
-                "this spark session has no S3 file system of its own",
-                hint='use spark.read.format("lakebed"), or start spark with '
-                "spark.jars.packages=org.apache.hadoop:hadoop-aws:<its Hadoop version>",
-            ) from error
-        raise
-    finally:
-        if before is not None:
-            spark.conf.set(_LISTING, before)
-    return frame
-
-
-def _native_path(store: Store, path: str) -> str:
-    """The file as Hadoop's file systems name it: not percent-encoded, and s3a for buckets. Spark
-    takes every path for a pattern, so what would mean something in one is escaped."""
-    if isinstance(store, LocalStore):
-        named = f"file:{store.locate(path)}"
-    else:
-        named = f"{store.url.replace('s3://', 's3a://', 1)}/{path}"
-    return re.sub(r"([\\{}\[\]*?])", r"\\\1", named)

@@ -9,9 +9,7 @@ if TYPE_CHECKING:
 
 
 def register(spark: SparkSession) -> None:
-    """Register the data source with a session, and let Spark tell it about filters, by which it
-    prunes: both are per session."""
+    """Register the data source with a session."""
     from lakebed.spark.source import LakebedSource
 
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     spark.dataSource.register(LakebedSource)

@@ -2,35 +2,27 @@
 is, which opens the lake; executors read files through the store and need no catalog and no Hadoop
 file system.
 
-The plan of each action takes a snapshot of its own, without a lease: files that are retired after
-it stay for the lake's grace period, and a file that is gone anyway fails the action.
+Spark plans a loaded DataFrame once, with its first action: a snapshot without a lease. Files
+that are retired later stay for the lake's grace period, and one that is gone fails the action.
+
+There is no filter pushdown: Spark 4.3 keeps the plan of the first action, with its filters, for all
+later ones of the same DataFrame, which would then miss rows. Options prune instead.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceReader,
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    InputPartition,
-    LessThan,
-    LessThanOrEqual,
-)
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from lakebed.errors import BadInput, SnapshotExpired, UnknownObject
 from lakebed.model.time import TimeRange, to_instant
 from lakebed.model.view_set import GLOBAL, ViewSet
 from lakebed.pipeline.executors import StoreAddress
-from lakebed.spark.types import spark_schema
+from lakebed.pipeline.types import spark_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -77,29 +69,27 @@ class LakebedSource(DataSource):
             )
         return LakebedReader(self, schema, definition)
 
-    def plan(self, definition: ViewSet, begin: int, end: int) -> list[Files]:
-        """The files to read for events in a range, grouped into tasks."""
-        from lakebed.catalog import partitions
+    def plan(self, definition: ViewSet) -> list[Files]:
+        """The files to read, grouped into tasks."""
+        from lakebed.catalog import clock, partitions
         from lakebed.catalog.partitions import Search
 
-        begin = max(begin, _instant(self.options.get("begin", str(-_EVER))))
-        end = min(end, _instant(self.options.get("end", str(_EVER))))
+        begin, end = (self.options.get(name) for name in ("begin", "end"))
         instance = self.options.get("instance", GLOBAL)
         as_of = self.options.get("as_of")
-        if begin >= end:
-            return []
-        unbounded = (begin, end) == (-_EVER, _EVER)
+        events = None
+        if begin is not None or end is not None:
+            first = -_EVER if begin is None else read_instant(begin)
+            events = TimeRange(first, _EVER if end is None else read_instant(end))
         search = Search(
             view_sets=[(definition.name, [definition.schema_hash])],
             instance=None if instance == "*" else instance,
-            events=None if unbounded else TimeRange(begin, end),
-            as_of=None if as_of is None else _instant(as_of),
+            events=events,
+            as_of=None if as_of is None else read_instant(as_of),
         )
         with self._open() as lake:
             with lake.catalog.read() as connection:
                 if search.as_of is not None:
-                    from lakebed.catalog import clock
-
                     clock.require_readable(connection, search.as_of)
                 found = partitions.search(connection, search)
             passing = self.options.get("pass_credentials", "false").lower() == "true"
@@ -132,44 +122,22 @@ class LakebedSource(DataSource):
 
 
 class LakebedReader(DataSourceReader):
-    """Reads what the source plans; the time column's bounds prune files."""
+    """Reads what the source plans."""
 
     def __init__(self, source: LakebedSource, schema: StructType, definition: ViewSet) -> None:
         self._source = source
         self._schema = schema
         self._definition = definition.definition()
         self._time_column = definition.time_column
-        self._begin, self._end = -_EVER, _EVER
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
-        """Notes what bounds the time column; Spark still applies every filter to the rows."""
-        for each in filters:
-            self._note(each)
-        return filters
-
-    def _note(self, condition: Filter) -> None:
-        kinds = EqualTo | GreaterThan | GreaterThanOrEqual | LessThan | LessThanOrEqual
-        if not isinstance(condition, kinds) or condition.attribute != (self._time_column,):
-            return
-        value = condition.value
-        if not isinstance(value, datetime) or value.tzinfo is None:
-            return
-        instant = to_instant(value)
-        if not isinstance(condition, LessThan | LessThanOrEqual):
-            self._begin = max(self._begin, instant)
-        if not isinstance(condition, GreaterThan | GreaterThanOrEqual):
-            self._end = min(self._end, instant if isinstance(condition, LessThan) else instant + 1)
 
     def partitions(self) -> Sequence[InputPartition]:
         """One task for each group of files; none at all is one task that reads nothing."""
-        definition = ViewSet.from_definition(self._definition)
-        return self._source.plan(definition, self._begin, self._end)
+        return self._source.plan(ViewSet.from_definition(self._definition))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of the files, in Spark's types; runs on executors."""
         if isinstance(partition, Files):
-            options = self._source.options
-            bounds = [options.get("begin"), options.get("end")]
+            bounds = [self._source.options.get(name) for name in ("begin", "end")]
             yield from _read_files(partition, self._schema, self._time_column, bounds)
 
 
@@ -199,7 +167,7 @@ def _keep(batch: pa.RecordBatch, time_column: str, bounds: list[str | None]) -> 
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    begin, end = (None if text is None else pa.scalar(_instant(text)) for text in bounds)
+    begin, end = (None if text is None else pa.scalar(read_instant(text)) for text in bounds)
     if begin is None and end is None:
         return batch
     times = batch.column(time_column).cast(pa.timestamp("us", "UTC")).cast(pa.int64())
@@ -210,7 +178,7 @@ def _keep(batch: pa.RecordBatch, time_column: str, bounds: list[str | None]) -> 
     return batch
 
 
-def _instant(text: str) -> int:
+def read_instant(text: str) -> int:
     """An option's value: ISO 8601, or microseconds since 1970."""
     number: Any = int(text) if text.lstrip("-").isdigit() else text
     return to_instant(number)

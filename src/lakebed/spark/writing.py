@@ -22,8 +22,8 @@ from lakebed.partitions.publish import (
     check_publication,
 )
 from lakebed.pipeline.executors import StoreAddress
-from lakebed.spark.tasks import DESCRIPTOR, read_descriptor, write_task
-from lakebed.spark.types import spark_schema
+from lakebed.pipeline.types import spark_schema
+from lakebed.pipeline.writing import DESCRIPTOR, read_descriptor, write_task
 from lakebed.storage.parquet import WrittenFile
 
 if TYPE_CHECKING:

@@ -1,5 +1,5 @@
-"""What runs on executors when a DataFrame is written: one task gathers the rows of one partition,
-writes and validates the file, and returns one descriptor. It knows the store and no catalog.
+"""What executors do to write a partition: one task has the rows of one partition, writes and
+validates the file, and returns one descriptor. It knows the store and no catalog.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from lakebed.errors import AlreadyThere, BadInput
 from lakebed.model.partition import EventRange
 from lakebed.model.view_set import ViewSet
 from lakebed.pipeline.executors import StoreAddress
-from lakebed.spark.types import to_view_set
+from lakebed.pipeline.types import to_view_set
 from lakebed.storage import parquet
 from lakebed.storage.objects import Store
 from lakebed.storage.parquet import WrittenFile
@@ -21,9 +21,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 DESCRIPTOR = (
-    "path string, size long, num_rows long, footer binary, earliest long, latest long, "
-    "statistics string, error string, hint string"
+    "step long, path string, size long, num_rows long, footer binary, earliest long, latest long, "
+    "statistics string, error string, hint string, failures string, fallbacks long"
 )
+"""One row for each step: a file, no file (the step gave no rows), or why there is none."""
 
 
 def write_task(
@@ -45,15 +46,15 @@ def write_task(
         try:
             rows = parquet.conform(to_view_set(pa.Table.from_batches(held), view_set), view_set)
             held.clear()
-            file = _write_once(address.open(), [*names[first:], *names[:first]], rows, view_set)
-            yield _to_batch(_describe(file))
+            file = write_once(address.open(), [*names[first:], *names[:first]], rows, view_set)
+            yield to_batch(describe(file))
         except BadInput as error:
-            yield _to_batch({"error": str(error), "hint": error.hint})
+            yield to_batch({"error": str(error), "hint": error.hint})
 
     return run
 
 
-def _write_once(
+def write_once(
     store: Store, names: Sequence[str], rows: pa.Table, view_set: ViewSet
 ) -> WrittenFile:
     """Write under the first name that no other attempt has taken: creating is exclusive."""
@@ -65,7 +66,8 @@ def _write_once(
     raise AlreadyThere(f"all {len(names)} names for this partition were taken by other attempts")
 
 
-def _describe(file: WrittenFile) -> dict[str, Any]:
+def describe(file: WrittenFile) -> dict[str, Any]:
+    """What the driver needs to publish a file."""
     return {
         "path": file.path,
         "size": file.size,
@@ -77,7 +79,8 @@ def _describe(file: WrittenFile) -> dict[str, Any]:
     }
 
 
-def _to_batch(values: dict[str, Any]) -> pa.RecordBatch:
+def to_batch(values: dict[str, Any]) -> pa.RecordBatch:
+    """One descriptor as Spark takes it."""
     import pyarrow as pa
 
     kinds = {"string": pa.string(), "long": pa.int64(), "binary": pa.binary()}

@@ -1,0 +1,77 @@
+"""Blocks that a view set's decoder could not read, with the reason. A changed schema or a retry
+makes a new attempt; until then plans go around them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+
+from lakebed.catalog.dialects import one_of
+from lakebed.catalog.schema import build_failures as table
+
+
+@dataclass(frozen=True, slots=True)
+class BuildFailure:
+    """One block that one version of a view set could not read."""
+
+    view_set: str
+    schema_hash: bytes
+    block_id: str
+    insert_time: int
+    reason: str
+    recorded_at: int = 0
+
+
+def insert_many(connection: sa.Connection, failures: Sequence[BuildFailure], tick: int) -> None:
+    """Remember failures; those that are known already stay as they are."""
+    for failure in failures:
+        known = sa.select(table.c.block_id).where(
+            table.c.view_set_name == failure.view_set,
+            table.c.file_schema_hash == failure.schema_hash,
+            table.c.block_id == failure.block_id,
+        )
+        if connection.scalar(known) is None:
+            connection.execute(
+                sa.insert(table).values(
+                    view_set_name=failure.view_set,
+                    file_schema_hash=failure.schema_hash,
+                    block_id=failure.block_id,
+                    insert_time=failure.insert_time,
+                    reason=failure.reason,
+                    recorded_at=tick,
+                )
+            )
+
+
+def list_failures(
+    connection: sa.Connection, view_set: str | None = None, schema_hash: bytes | None = None
+) -> list[BuildFailure]:
+    """What could not be built, by view set and insert time."""
+    query = sa.select(table)
+    if view_set is not None:
+        query = query.where(table.c.view_set_name == view_set)
+    if schema_hash is not None:
+        query = query.where(table.c.file_schema_hash == schema_hash)
+    rows = connection.execute(query.order_by(table.c.view_set_name, table.c.insert_time))
+    return [
+        BuildFailure(
+            row.view_set_name,
+            bytes(row.file_schema_hash),
+            row.block_id,
+            row.insert_time,
+            row.reason,
+            row.recorded_at,
+        )
+        for row in rows
+    ]
+
+
+def forget(connection: sa.Connection, view_set: str, block_ids: Sequence[str]) -> int:
+    """Let the next plan try these blocks again; how many there were."""
+    statement = sa.delete(table).where(
+        table.c.view_set_name == view_set, one_of(table.c.block_id, block_ids)
+    )
+    return connection.execute(statement).rowcount

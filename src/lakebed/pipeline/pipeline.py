@@ -1,0 +1,233 @@
+"""The pipeline of one lake: blocks become partitions, small partitions become larger ones.
+
+`plan` shows what is due; `build` does it, round after round, until nothing is due any more. Each
+step is published by itself: a build that is killed leaves what it published, and names that a
+sweep takes; the next one goes on from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from lakebed.catalog import blocks, clock, failures, view_sets
+from lakebed.catalog.catalog import Catalog
+from lakebed.catalog.failures import BuildFailure
+from lakebed.model.time import Instant, to_instant
+from lakebed.partitions.leases import LeaseKeeper
+from lakebed.partitions.names import NamePool
+from lakebed.partitions.publish import Publisher
+from lakebed.pipeline.executors import StoreAddress
+from lakebed.pipeline.plan import Limits
+from lakebed.pipeline.publishing import Outcome, StepPublisher, TaskNames
+from lakebed.pipeline.state import make_plan
+from lakebed.pipeline.steps import Plan, Skip
+from lakebed.storage.objects import Store
+from lakebed.views.registry import Registry
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_MOST_ROUNDS = 50
+
+
+@dataclass(slots=True)
+class BuildReport:
+    """What a build did."""
+
+    rounds: int = 0
+    outcomes: list[Outcome] = field(default_factory=list)
+    skipped: tuple[Skip, ...] = ()
+
+    @property
+    def published(self) -> list[Outcome]:
+        return [each for each in self.outcomes if each.partition is not None]
+
+    @property
+    def problems(self) -> list[Outcome]:
+        return [each for each in self.outcomes if each.problem is not None]
+
+    @property
+    def rows(self) -> int:
+        return sum(each.partition.num_rows for each in self.published if each.partition)
+
+    @property
+    def bytes(self) -> int:
+        return sum(each.partition.file_size for each in self.published if each.partition)
+
+    @property
+    def fallbacks(self) -> int:
+        return sum(each.fallbacks for each in self.outcomes)
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a build is: steps done of those planned in this round."""
+
+    round: int
+    done: int
+    planned: int
+    rows: int
+    bytes: int
+
+
+class Pipeline:
+    """Plans and builds one lake's view sets."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        store: Store,
+        names: NamePool,
+        publisher: Publisher,
+        keeper: LeaseKeeper,
+        registry: Registry,
+        limits: Limits | None = None,
+    ) -> None:
+        self._catalog = catalog
+        self._store = store
+        self._names = names
+        self._publisher = publisher
+        self._keeper = keeper
+        self._registry = registry
+        self.limits = limits or Limits()
+
+    def plan(self, *names: str, begin: Instant | None = None, end: Instant | None = None) -> Plan:
+        """The steps that are due for these view sets, or all: what `build` would do first."""
+        self._register_built_in()
+        self._close_last_tick()
+        return make_plan(
+            self._catalog,
+            names,
+            None if begin is None else to_instant(begin),
+            None if end is None else to_instant(end),
+            self.limits,
+        )
+
+    def build(
+        self,
+        *names: str,
+        begin: Instant | None = None,
+        end: Instant | None = None,
+        spark: SparkSession | None = None,
+        master: str | None = None,
+        remote: str | None = None,
+        quick: bool = False,
+        pass_credentials: bool = False,
+        progress: Callable[[Progress], None] = lambda _progress: None,
+    ) -> BuildReport:
+        """Build and merge until nothing is due. Without a step no Spark is started.
+
+        The caller's session is used as it is; otherwise one is started (local, or at a master or a
+        Spark Connect server) and stopped at the end.
+        """
+        report = BuildReport()
+        plan = self.plan(*names, begin=begin, end=end)
+        report.skipped = plan.skipped
+        if not plan.steps:
+            return report
+        with ExitStack() as stack:
+            session = stack.enter_context(_use_session(spark, master, remote, quick=quick))
+            pin = self._keeper.pin()
+            stack.callback(self._keeper.unpin, pin)
+            address = StoreAddress.of(self._store, pass_credentials=pass_credentials)
+            while plan.steps and report.rounds < _MOST_ROUNDS:
+                report.rounds += 1
+                if not self._run_round(session, address, plan, report, progress):
+                    break
+                plan = self.plan(*names, begin=begin, end=end)
+                report.skipped = plan.skipped
+        return report
+
+    def _run_round(
+        self,
+        session: SparkSession,
+        address: StoreAddress,
+        plan: Plan,
+        report: BuildReport,
+        progress: Callable[[Progress], None],
+    ) -> bool:
+        """Run one plan; whether it changed anything, so that another one may find more."""
+        from lakebed.pipeline.reading import read_files
+        from lakebed.pipeline.runner import Runner
+        from lakebed.pipeline.sql import SqlSteps
+
+        with self._catalog.read() as connection:
+            active = {
+                each.view_set.name: each.view_set for each in view_sets.list_active(connection)
+            }
+        with ExitStack() as stack:
+            for name in sorted({step.view_set.name for step in plan.steps}):
+                stack.enter_context(self._keeper.building(name))
+            names = TaskNames(self._names)
+            sql = SqlSteps(
+                _own_session(session),
+                address,
+                active,
+                lambda own, view_set, paths: read_files(own, self._store, address, paths, view_set),
+            )
+            publisher = StepPublisher(self._catalog, self._publisher, plan.tick)
+            runner = Runner(self._catalog, session, address, names, publisher, active, sql)
+            stack.callback(lambda: names.close(runner.given_out))
+            before = len(report.outcomes)
+
+            def tell(outcome: Outcome) -> None:
+                report.outcomes.append(outcome)
+                done = len(report.outcomes) - before
+                progress(Progress(report.rounds, done, len(plan.steps), report.rows, report.bytes))
+
+            progress(Progress(report.rounds, 0, len(plan.steps), report.rows, report.bytes))
+            outcomes = runner.run(plan, tell)
+        return any(each.partition is not None or each.failed_blocks for each in outcomes)
+
+    def list_failures(self, view_set: str | None = None) -> list[BuildFailure]:
+        """Blocks that could not be decoded, with the reason."""
+        with self._catalog.read() as connection:
+            return failures.list_failures(connection, view_set)
+
+    def retry_failures(self, view_set: str | None = None) -> int:
+        """Let the next build try blocks again that could not be decoded; how many."""
+        with self._catalog.write() as transaction:
+            found = failures.list_failures(transaction.connection, view_set)
+            return sum(
+                failures.forget(transaction.connection, each.view_set, [each.block_id])
+                for each in found
+            )
+
+    def _register_built_in(self) -> None:
+        from lakebed.views.builtin import built_in
+
+        if not self._catalog.read_only:
+            self._registry.ensure(built_in())
+
+    def _close_last_tick(self) -> None:
+        """A range is built up to the lake's last tick, exclusive: move on if a block is on it."""
+        with self._catalog.read() as connection:
+            last = blocks.last_insert_time(connection)
+            due = last is not None and last >= clock.now(connection)
+        if due and not self._catalog.read_only:
+            with self._catalog.write():
+                pass
+
+
+@contextmanager
+def _use_session(
+    spark: SparkSession | None, master: str | None, remote: str | None, *, quick: bool
+) -> Iterator[SparkSession]:
+    from lakebed.pipeline.executors import ship
+    from lakebed.pipeline.session import use_session
+
+    with use_session(spark, master=master, remote=remote, quick=quick) as session:
+        ship(session)
+        yield session
+
+
+def _own_session(session: SparkSession) -> SparkSession:
+    """A session beside the caller's, in which names in double quotes are columns."""
+    own = session.newSession()
+    own.conf.set("spark.sql.session.timeZone", "UTC")
+    own.conf.set("spark.sql.ansi.enabled", "true")
+    own.conf.set("spark.sql.ansi.doubleQuotedIdentifiers", "true")
+    return own

@@ -1,0 +1,152 @@
+"""Names for tasks to write under, and publishing what they wrote."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from lakebed.catalog import blocks, failures, journal
+from lakebed.catalog.catalog import Catalog
+from lakebed.catalog.failures import BuildFailure
+from lakebed.errors import Conflict, LakebedError, LeaseLost, OutcomeUnknown
+from lakebed.model.partition import Partition, add_source_hashes, hash_sources
+from lakebed.model.view_set import GLOBAL, ViewSet
+from lakebed.partitions.names import NamePool
+from lakebed.partitions.publish import Publisher, WrittenPartition
+from lakebed.pipeline.state import Sources
+from lakebed.pipeline.steps import Build, Merge, Query, Step
+from lakebed.storage.parquet import WrittenFile
+
+_SPARE = 7
+"""Names beyond the first, for attempts after the first; tasks of a wave share them, because
+creating a file is exclusive."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one step."""
+
+    step: Step
+    partition: Partition | None = None
+    failed_blocks: int = 0
+    fallbacks: int = 0
+    problem: str | None = None
+
+
+@dataclass(slots=True)
+class TaskNames:
+    """The names that the tasks of one build may use."""
+
+    pool: NamePool
+    lease: str = ""
+    _own: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    _spare: dict[str, list[str]] = field(default_factory=dict)
+
+    def take(self, view_set: str) -> tuple[str, ...]:
+        """A name for a step's first attempt, and more for others."""
+        if not self._own[view_set]:
+            self._reserve(view_set, 1)
+        if view_set not in self._spare:
+            self._spare[view_set] = self._take(view_set, _SPARE)
+        return (self._own[view_set].pop(), *self._spare[view_set])
+
+    def prepare(self, view_set: str, count: int) -> None:
+        """Reserve names for many steps at once."""
+        missing = count - len(self._own[view_set])
+        if missing > 0:
+            self._reserve(view_set, missing)
+
+    def _reserve(self, view_set: str, count: int) -> None:
+        self._own[view_set] += self._take(view_set, count)
+
+    def _take(self, view_set: str, count: int) -> list[str]:
+        lease, names = self.pool.take(view_set, GLOBAL, count)
+        if lease != self.lease:  # names of a lost lease are lost with it
+            self._own.clear()
+            self._spare.clear()
+            self.lease = lease
+        return names
+
+    def forget(self, path: str) -> None:
+        """The file under this name was published: it is no spare name any more."""
+        for names in self._spare.values():
+            if path in names:
+                names.remove(path)
+
+    def close(self, given_out: Sequence[str]) -> None:
+        """Give up every name that a task may still write under."""
+        spare = [name for names in self._spare.values() for name in names]
+        own = [name for names in self._own.values() for name in names]
+        names = [*given_out, *spare, *own]
+        if names:
+            self.pool.give_up(names)
+
+
+class StepPublisher:
+    """Publishes the results of steps, one transaction each."""
+
+    def __init__(self, catalog: Catalog, publisher: Publisher, tick: int) -> None:
+        self._catalog = catalog
+        self._publisher = publisher
+        self._tick = tick
+
+    def publish(
+        self, step: Step, file: WrittenFile | None, lease: str, sources: Sources
+    ) -> Outcome:
+        """Publish a step's file, or that its range gave no rows."""
+        written = WrittenPartition(
+            step.view_set, step.insert_range, GLOBAL, self._source_hash(step, sources), file
+        )
+        try:
+            (partition,) = self._publisher.publish_written(
+                [written],
+                lease=lease,
+                replaces=step.replaces,
+                read_at=self._tick,
+                reason=step.reason,
+            )
+        except OutcomeUnknown:
+            raise
+        except LeaseLost as error:
+            return Outcome(step, problem=str(error))
+        except Conflict as error:
+            return Outcome(step, problem=f"overtaken: {error}")
+        except LakebedError as error:
+            return Outcome(step, problem=str(error))
+        return Outcome(step, partition)
+
+    def _source_hash(self, step: Step, sources: Sources) -> bytes:
+        match step:
+            case Build():
+                return hash_sources(block.block_id for block in step.blocks)
+            case Merge():
+                return add_source_hashes(each.source_hash for each in step.replaces)
+            case Query():
+                with self._catalog.read() as connection:
+                    wanted = None if sources.every else sources.encodings
+                    landed = blocks.list_blocks(connection, step.insert_range, wanted)
+                return hash_sources(block.block_id for block in landed)
+
+    def record_failures(self, step: Build, found: Sequence[tuple[str, str]]) -> None:
+        """Remember which blocks of a step could not be decoded: the next plan goes around them."""
+        times = {block.block_id: block.insert_time for block in step.blocks}
+        view_set: ViewSet = step.view_set
+        failed = [
+            BuildFailure(view_set.name, view_set.schema_hash, block_id, times[block_id], reason)
+            for block_id, reason in found
+        ]
+        with self._catalog.write() as transaction:
+            failures.insert_many(transaction.connection, failed, transaction.tick)
+            journal.append(
+                transaction,
+                [
+                    journal.Entry(
+                        "build failure",
+                        each.reason,
+                        view_set=view_set.name,
+                        detail={"block_id": each.block_id},
+                    )
+                    for each in failed
+                ],
+            )

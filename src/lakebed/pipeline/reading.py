@@ -1,0 +1,102 @@
+"""Partitions as DataFrames: through Spark's own Parquet reader, or, where Spark cannot reach the
+store itself, through tasks that read with ours.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from lakebed.errors import BadInput
+from lakebed.model.view_set import ViewSet
+from lakebed.pipeline.executors import StoreAddress
+from lakebed.pipeline.types import spark_schema
+from lakebed.storage.local import LocalStore
+from lakebed.storage.objects import Store
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+_LISTING = "spark.sql.sources.parallelPartitionDiscovery.threshold"
+_MANY_PATHS = 100_000
+_BATCH_ROWS = 65_536
+
+
+def read_files(
+    spark: SparkSession,
+    store: Store,
+    address: StoreAddress,
+    paths: Sequence[str],
+    definition: ViewSet,
+) -> DataFrame:
+    """A DataFrame over exactly these files, wherever the store is."""
+    if not paths:
+        return spark.createDataFrame([], spark_schema(definition))
+    if isinstance(store, LocalStore):
+        return read_native(spark, store, paths, definition)
+    return _read_through_store(spark, address, paths, definition)
+
+
+def _read_through_store(
+    spark: SparkSession, address: StoreAddress, paths: Sequence[str], definition: ViewSet
+) -> DataFrame:
+    schema = spark_schema(definition)
+
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow.parquet as pq
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        wanted = to_arrow_schema(schema, timezone="UTC")
+        store = address.open()
+        for batch in batches:
+            for path in batch.column("path").to_pylist():
+                with store.open(path) as source:
+                    for rows in pq.ParquetFile(source).iter_batches(_BATCH_ROWS):
+                        yield rows.cast(wanted)
+
+    listed = spark.createDataFrame([(path,) for path in paths], "path string")
+    return listed.mapInArrow(read, schema)
+
+
+def read_native(
+    spark: SparkSession, store: Store, paths: Sequence[str], definition: ViewSet
+) -> DataFrame:
+    """A DataFrame of Spark's own reader over exactly these files; nothing is inferred or skipped.
+    `BadInput` if the store is a bucket and this Spark cannot read those."""
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
+
+    before = spark.conf.get(_LISTING)
+    spark.conf.set(_LISTING, str(max(_MANY_PATHS, int(before or 0))))  # else a job lists the files
+    try:
+        frame = (
+            spark.read.schema(spark_schema(definition))
+            .option("ignoreMissingFiles", "false")
+            .option("ignoreCorruptFiles", "false")
+            .parquet(*(_native_path(store, path) for path in paths))
+        )
+        _ = frame.schema  # Spark Connect finds out only now
+    except (PySparkException, Py4JJavaError) as error:
+        if store.url.startswith("s3://") and "FileSystem" in str(error):
+            raise BadInput(
+                "this spark session has no S3 file system of its own",
+                hint='use spark.read.format("lakebed"), or start spark with '
+                "spark.jars.packages=org.apache.hadoop:hadoop-aws:<its Hadoop version>",
+            ) from error
+        raise
+    finally:
+        if before is not None:
+            spark.conf.set(_LISTING, before)
+    return frame
+
+
+def _native_path(store: Store, path: str) -> str:
+    """The file as Hadoop's file systems name it: not percent-encoded, and s3a for buckets. Spark
+    takes every path for a pattern, so what would mean something in one is escaped."""
+    if isinstance(store, LocalStore):
+        named = f"file:{store.locate(path)}"
+    else:
+        named = f"{store.url.replace('s3://', 's3a://', 1)}/{path}"
+    return re.sub(r"([\\{}\[\]*?])", r"\\\1", named)

@@ -1,0 +1,179 @@
+"""Running a plan on Spark: steps over blocks and files go out in waves, one task each; steps in SQL
+run one after the other. The driver publishes as answers come in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from lakebed.catalog import blocks
+from lakebed.catalog.catalog import Catalog
+from lakebed.model.source import BlockSource, SqlSource
+from lakebed.model.view_set import ViewSet
+from lakebed.pipeline.executors import StoreAddress
+from lakebed.pipeline.publishing import Outcome, StepPublisher, TaskNames
+from lakebed.pipeline.sql import SqlSteps
+from lakebed.pipeline.state import find_sources
+from lakebed.pipeline.steps import Build, Merge, Plan, Query, Step
+from lakebed.pipeline.tasks import BuildOrder, build_task
+from lakebed.pipeline.writing import DESCRIPTOR, read_descriptor
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_WAVE = 16
+"""Steps that are sent out together: enough to keep executors busy, few enough to see progress."""
+
+
+class Runner:
+    """Runs the steps of one plan."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        session: SparkSession,
+        address: StoreAddress,
+        names: TaskNames,
+        publisher: StepPublisher,
+        active: Mapping[str, ViewSet],
+        sql: SqlSteps,
+    ) -> None:
+        self._catalog = catalog
+        self._session = session
+        self._address = address
+        self._names = names
+        self._publisher = publisher
+        self._active = active
+        self._sql = sql
+        self.given_out: list[str] = []
+
+    def run(self, plan: Plan, report: Callable[[Outcome], None]) -> list[Outcome]:
+        """Carry out every step; what fails is said in its outcome and stops no other."""
+        outcomes: list[Outcome] = []
+
+        def done(outcome: Outcome) -> None:
+            outcomes.append(outcome)
+            report(outcome)
+
+        by_path = [step for step in plan.steps if not _is_sql(step)]
+        for wave in _waves(by_path):
+            for outcome in self._run_wave(wave):
+                done(outcome)
+        for step in plan.steps:
+            if _is_sql(step):
+                done(self._run_sql(step))
+        return outcomes
+
+    def _run_wave(self, wave: Sequence[Step]) -> Iterator[Outcome]:
+        from pyspark.errors import PySparkException
+
+        for name in {step.view_set.name for step in wave}:
+            count = sum(1 for step in wave if step.view_set.name == name)
+            self._names.prepare(name, count)
+        orders = [self._order(step) for step in wave]
+        lease = self._names.lease
+        try:
+            answers = self._ask(orders)
+        except PySparkException as error:
+            if len(wave) == 1:
+                yield Outcome(wave[0], problem=explain(error))
+                return
+            # One step may have taken the others down with it: each gets a chance of its own.
+            for step in wave:
+                yield from self._run_wave([step])
+            return
+        for place, step in enumerate(wave):
+            answer = answers.get(place)
+            if answer is None:
+                yield Outcome(step, problem="its task gave no answer")
+            else:
+                yield self._finish(step, answer, lease)
+
+    def _ask(self, orders: Sequence[BuildOrder]) -> dict[int, Any]:
+        """One job, one task for each order; the answers by the order's place."""
+        import pyarrow as pa
+
+        work = pa.table(
+            {
+                "step": pa.array(range(len(orders)), pa.int64()),
+                "work": pa.array([msgspec.msgpack.encode(each) for each in orders], pa.binary()),
+            }
+        )
+        frame = self._session.createDataFrame(work)
+        rows = frame.mapInArrow(build_task(self._address), DESCRIPTOR).collect()
+        return {row["step"]: row for row in rows}
+
+    def _order(self, step: Step) -> BuildOrder:
+        names = self._names.take(step.view_set.name)
+        self.given_out.append(names[0])
+        definition = step.view_set.definition()
+        match step:
+            case Merge():
+                files = tuple((p.file_path, p.file_size) for p in step.replaces if p.file_path)
+                return BuildOrder(definition, names, files=files, is_merge=True)
+            case Build():
+                source = step.view_set.source
+                if isinstance(source, BlockSource) and source.decoder == "blocks":
+                    with self._catalog.read() as connection:
+                        who = blocks.list_senders(connection, step.insert_range)
+                    return BuildOrder(
+                        definition, names, step.blocks, processes=who[0], streams=who[1]
+                    )
+                return BuildOrder(definition, names, step.blocks)
+        raise AssertionError(step)
+
+    def _finish(self, step: Step, answer: Any, lease: str) -> Outcome:
+        if answer["error"] is not None:
+            return Outcome(step, problem=answer["error"])
+        if answer["failures"] is not None:
+            assert isinstance(step, Build)  # noqa: S101
+            failed = [(each[0], each[1]) for each in msgspec.json.decode(answer["failures"])]
+            self._publisher.record_failures(step, failed)
+            return Outcome(step, failed_blocks=len(failed), problem=_say_failures(failed))
+        file = None if answer["path"] is None else read_descriptor(answer)
+        sources = find_sources(step.view_set, self._active)
+        outcome = self._publisher.publish(step, file, lease, sources)
+        if outcome.partition is not None and file is not None:
+            self.given_out = [name for name in self.given_out if name != file.path]
+            self._names.forget(file.path)
+        return Outcome(
+            step, outcome.partition, fallbacks=answer["fallbacks"] or 0, problem=outcome.problem
+        )
+
+    def _run_sql(self, step: Step) -> Outcome:
+        from pyspark.errors import PySparkException
+
+        assert isinstance(step, Query | Merge)  # noqa: S101
+        names = self._names.take(step.view_set.name)
+        self.given_out.append(names[0])
+        lease = self._names.lease
+        try:
+            answer = self._sql.run(step, names)
+        except PySparkException as error:
+            return Outcome(step, problem=explain(error))
+        return self._finish(step, answer, lease)
+
+
+def _is_sql(step: Step) -> bool:
+    return isinstance(step.view_set.source, SqlSource)
+
+
+def _waves(steps: Sequence[Step]) -> Iterator[Sequence[Step]]:
+    for begin in range(0, len(steps), _WAVE):
+        yield steps[begin : begin + _WAVE]
+
+
+def _say_failures(failed: Sequence[tuple[str, str]]) -> str:
+    block_id, reason = failed[0]
+    more = f" and {len(failed) - 1} more" if len(failed) > 1 else ""
+    return f"block {block_id}{more} could not be decoded: {reason}"
+
+
+def explain(error: Exception) -> str:
+    """The line of a Spark error that says what happened."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    telling = [line for line in lines if "Error" in line or "Exception" in line]
+    return (telling or lines or [type(error).__name__])[-1][:500]

@@ -1,0 +1,89 @@
+"""Steps in SQL: a view set's SQL over the partitions it reads, or its merge SQL over its own. The
+rows stay in Spark until one task writes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from lakebed.model.partition import Partition
+from lakebed.model.source import SqlSource
+from lakebed.model.time import TimeRange
+from lakebed.model.view_set import ViewSet
+from lakebed.pipeline.executors import StoreAddress
+from lakebed.pipeline.plan import tells_insert_time
+from lakebed.pipeline.steps import Merge, Query
+from lakebed.pipeline.types import spark_schema
+from lakebed.pipeline.writing import DESCRIPTOR, write_task
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_NOTHING = {name.split()[0]: None for name in DESCRIPTOR.split(", ")}
+
+ReadFiles = Callable[["SparkSession", ViewSet, Sequence[str]], "DataFrame"]
+
+
+class SqlSteps:
+    """Runs SQL in a session of its own, so that its temporary views are nobody else's."""
+
+    def __init__(
+        self,
+        session: SparkSession,
+        address: StoreAddress,
+        active: Mapping[str, ViewSet],
+        read_files: ReadFiles,
+    ) -> None:
+        self._session = session
+        self._address = address
+        self._active = active
+        self._read_files = read_files
+
+    def run(self, step: Query | Merge, names: Sequence[str]) -> Any:
+        """The descriptor of what the step's SQL gave."""
+        source = step.view_set.source
+        assert isinstance(source, SqlSource)  # noqa: S101
+        if isinstance(step, Merge):
+            self._offer(step.view_set, step.replaces)
+            result = self._session.sql(source.merge_sql)
+        else:
+            for name, partitions in step.inputs.items():
+                self._offer(self._active[name], partitions, step.insert_range)
+            result = self._session.sql(source.sql)
+        task = write_task(self._address, step.view_set.definition(), names)
+        chosen = as_declared(result, step.view_set)
+        rows = chosen.repartition(1).mapInArrow(task, DESCRIPTOR).collect()
+        return rows[0] if rows else _NOTHING
+
+    def _offer(
+        self,
+        view_set: ViewSet,
+        partitions: Sequence[Partition],
+        within: TimeRange | None = None,
+    ) -> None:
+        """Make partitions readable under their view set's name; partial results are added up."""
+        paths = [each.file_path for each in partitions if each.file_path is not None]
+        frame = self._read_files(self._session, view_set, paths)
+        whole = within is None or all(within.contains(each.insert_range) for each in partitions)
+        if within is not None and not whole and tells_insert_time(view_set):
+            frame = frame.where(
+                f"unix_micros(insert_time) >= {within.begin} "
+                f"AND unix_micros(insert_time) < {within.end}"
+            )
+        frame.createOrReplaceTempView(view_set.name)
+        if within is not None and isinstance(view_set.source, SqlSource):
+            merged = self._session.sql(view_set.source.merge_sql)
+            merged.createOrReplaceTempView(view_set.name)
+
+
+def as_declared(frame: DataFrame, view_set: ViewSet) -> DataFrame:
+    """The view set's columns in its types: what SQL computes may be wider or narrower."""
+    from pyspark.sql import functions
+
+    return frame.select(
+        *(
+            functions.col(f"`{field.name}`").cast(field.dataType).alias(field.name)
+            for field in spark_schema(view_set)
+        )
+    )

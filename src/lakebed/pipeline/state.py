@@ -1,0 +1,153 @@
+"""What a plan needs to know, read from the catalog in one snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from lakebed.catalog import blocks, clock, failures, partitions, view_sets
+from lakebed.catalog.catalog import Catalog, Connection
+from lakebed.catalog.partitions import Search
+from lakebed.catalog.view_sets import ActiveViewSet
+from lakebed.errors import UnknownViewSet
+from lakebed.model.block import Block, encodings_of
+from lakebed.model.signal import Signal
+from lakebed.model.source import BlockSource, SqlSource
+from lakebed.model.time import TimeRange
+from lakebed.model.view_set import GLOBAL, ViewSet
+from lakebed.pipeline import plan
+from lakebed.pipeline.plan import Failed, Limits, State
+from lakebed.pipeline.steps import Plan, Skip, Step
+from lakebed.views.dependencies import in_dependency_order
+
+_FEW_GAPS = 8
+
+
+def make_plan(
+    catalog: Catalog,
+    names: Sequence[str],
+    begin: int | None,
+    end: int | None,
+    limits: Limits,
+) -> Plan:
+    """The steps that are due for these view sets (all without a name) and what they read."""
+    with catalog.read() as connection:
+        tick = clock.now(connection)
+        active = {each.view_set.name: each for each in view_sets.list_active(connection)}
+        wanted = choose(names, active)
+        within = _range(connection, tick, begin, end)
+        if within is None:
+            return Plan(tick, (), ())
+        states = {each.name: _read_state(connection, active[each.name], within) for each in wanted}
+        steps: list[Step] = []
+        skipped: list[Skip] = []
+        for view_set in wanted:
+            state = states[view_set.name]
+            skipped += plan.plan_skips(state, within)
+            if isinstance(view_set.source, BlockSource):
+                landed = _list_blocks(connection, state, within)
+                steps += plan.plan_builds(state, within, landed, limits)
+            elif isinstance(view_set.source, SqlSource):
+                sources = {
+                    name: states.get(name) or _read_state(connection, active[name], within)
+                    for name in view_set.source.names
+                }
+                steps += plan.plan_queries(state, within, sources, limits)
+            steps += _merges_beside(steps, plan.plan_merges(state, within, limits), view_set)
+        return Plan(tick, tuple(steps), tuple(skipped))
+
+
+def _merges_beside(steps: Sequence[Step], merges: Sequence[Step], view_set: ViewSet) -> list[Step]:
+    """Merges that do not touch what another step of the same plan replaces."""
+    taken = {
+        each.partition_id
+        for step in steps
+        if step.view_set.name == view_set.name
+        for each in step.replaces
+    }
+    return [step for step in merges if not any(p.partition_id in taken for p in step.replaces)]
+
+
+def choose(names: Sequence[str], active: Mapping[str, ActiveViewSet]) -> list[ViewSet]:
+    """The view sets that have a source, restricted to these and what they read."""
+    unknown = [name for name in names if name not in active]
+    if unknown:
+        raise UnknownViewSet(
+            f"no view set is called {unknown[0]!r}",
+            hint="see what there is with: lakebed views list",
+        )
+    wanted = set(names or active)
+    ordered = in_dependency_order(each.view_set for each in active.values())
+    for view_set in reversed(ordered):
+        if view_set.name in wanted and isinstance(view_set.source, SqlSource):
+            wanted.update(view_set.source.names)
+    return [each for each in ordered if each.name in wanted and each.source is not None]
+
+
+def _range(
+    connection: Connection, tick: int, begin: int | None, end: int | None
+) -> TimeRange | None:
+    """What can be built: from the first block to the tick; None if nothing landed there."""
+    first = blocks.first_insert_time(connection)
+    if first is None:
+        return None
+    low = first if begin is None else max(first, begin)
+    high = tick if end is None else min(tick, end)
+    return TimeRange(low, high) if low < high else None
+
+
+def _read_state(connection: Connection, active: ActiveViewSet, within: TimeRange) -> State:
+    view_set = active.view_set
+    found = partitions.search(
+        connection,
+        Search(
+            view_sets=[(view_set.name, [view_set.schema_hash])], instance=GLOBAL, inserted=within
+        ),
+    )
+    held = partitions.list_held(connection, view_set.name, GLOBAL, within)
+    failed = failures.list_failures(connection, view_set.name, view_set.schema_hash)
+    return State(
+        view_set,
+        found,
+        [each.insert_range for each in held],
+        [Failed(each.block_id, each.insert_time, each.reason) for each in failed],
+        active.retained_from,
+    )
+
+
+def _list_blocks(connection: Connection, state: State, within: TimeRange) -> list[Block]:
+    """The blocks in the view set's gaps; many gaps are read as one range."""
+    gaps = state.find_gaps(within)
+    if len(gaps) > _FEW_GAPS:
+        gaps = [TimeRange(gaps[0].begin, gaps[-1].end)]
+    encodings = list_encodings(state.view_set)
+    return [block for gap in gaps for block in blocks.list_blocks(connection, gap, encodings)]
+
+
+def list_encodings(view_set: ViewSet) -> tuple[str, ...] | None:
+    """Which blocks a block view set is made of; None for all."""
+    assert isinstance(view_set.source, BlockSource)  # noqa: S101
+    decoder = view_set.source.decoder
+    return None if decoder == "blocks" else encodings_of(Signal(decoder))
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """The blocks behind a view set, however many view sets are between."""
+
+    every: bool
+    encodings: tuple[str, ...]
+
+
+def find_sources(view_set: ViewSet, active: Mapping[str, ViewSet]) -> Sources:
+    """Which blocks a view set's rows come from in the end."""
+    if isinstance(view_set.source, BlockSource):
+        encodings = list_encodings(view_set)
+        return Sources(encodings is None, encodings or ())
+    every, found = False, set[str]()
+    if isinstance(view_set.source, SqlSource):
+        for name in view_set.source.names:
+            below = find_sources(active[name], active)
+            every |= below.every
+            found |= set(below.encodings)
+    return Sources(every, tuple(sorted(found)))
