@@ -1,0 +1,1 @@
+"""Spark: the session, DataFrames in and out, executors elsewhere."""

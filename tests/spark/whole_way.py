@@ -1,0 +1,45 @@
+"""A script for sessions that need a process of their own: reads and writes a lake in every way and
+prints what it found. Arguments: the lake's folder, ``master`` or ``remote``, and its value.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import lakebed
+import lakebed.spark
+from lakebed.pipeline.session import is_remote
+from tests.parts.data import HOUR, T0, publish_hour, readings
+
+
+def main(folder: str, kind: str, value: str) -> None:
+    spark = lakebed.spark.open_session(**{kind: value}, quick=True)
+    lakebed.spark.ship(spark, always=True)
+    lakebed.spark.register(spark)
+    with lakebed.init(folder) as lake:
+        lake.views.register(readings())
+        for hour in range(3):
+            publish_hour(lake, hour, 2)
+        frame = lakebed.spark.read(spark, "readings", lake=lake)
+        later = (
+            spark.read.format("lakebed").option("lake", folder).option("view", "readings").load()
+        ).where("time >= timestamp'2026-01-01T02:00:00Z'")
+        lake.views.register(readings(name="copies"))
+        partition = lakebed.spark.write(frame, lake, "copies", T0, T0 + HOUR)
+        with lake.partitions.snapshot("copies") as snapshot:
+            numbers = snapshot.read_all("copies")["number"].to_pylist()
+        found = {
+            "remote": is_remote(spark),
+            "native": frame.count(),
+            "source": later.count(),
+            "written": partition.num_rows,
+            "sum": sum(numbers),
+        }
+        assert lake.checker.run().is_clean
+    spark.stop()
+    json.dump(found, sys.stdout)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
