@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from lakebed.catalog.leases import Lease, LeaseKind
 from lakebed.errors import Conflict, LeaseLost
 from lakebed.model.time import format_instant
 
+_LOOK_SECONDS = 0.5
 _log = logging.getLogger(__name__)
 
 
@@ -220,6 +222,28 @@ class LeaseKeeper:
                     self._builders.discard(lease_id)
                     with self._catalog.beat() as connection:
                         leases.remove(connection, lease_id)
+
+    def end_dead_builder(
+        self, view_set: str, *, notice: Callable[[Lease], None] = lambda _lease: None
+    ) -> bool:
+        """If somebody builds a view set, watch until they show life (False) or have shown none for
+        their time-to-live: then their right is taken away. True if nobody builds it now."""
+        with self._catalog.read() as connection:
+            first = leases.find_builder(connection, view_set)
+        if first is None:
+            return True
+        notice(first)
+        deadline = time.monotonic() + first.ttl_us / 1_000_000
+        while time.monotonic() < deadline:
+            time.sleep(min(_LOOK_SECONDS, first.ttl_us / 4_000_000))
+            with self._catalog.read() as connection:
+                now = leases.find_builder(connection, view_set)
+            if now is None:
+                return True
+            if (now.lease_id, now.beats) != (first.lease_id, first.beats):
+                return False
+        with self._catalog.write() as transaction:
+            return leases.remove(transaction.connection, first.lease_id, first.beats)
 
     def require_builder(self, lease_id: str) -> None:
         """Raise `LeaseLost` if the right to build was taken away."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from lakebed.catalog import blocks, clock, failures, view_sets
 from lakebed.catalog.catalog import Catalog
 from lakebed.catalog.failures import BuildFailure
+from lakebed.catalog.leases import Lease
 from lakebed.model.time import Instant, to_instant
 from lakebed.partitions.leases import LeaseKeeper
 from lakebed.partitions.names import NamePool
@@ -117,11 +118,13 @@ class Pipeline:
         quick: bool = False,
         pass_credentials: bool = False,
         progress: Callable[[Progress], None] = lambda _progress: None,
+        notice: Callable[[Lease], None] = lambda _lease: None,
     ) -> BuildReport:
         """Build and merge until nothing is due. Without a step no Spark is started.
 
         The caller's session is used as it is; otherwise one is started (local, or at a master or a
-        Spark Connect server) and stopped at the end.
+        Spark Connect server) and stopped at the end. Where somebody else builds, ``notice`` is
+        told; `Conflict` if they are alive.
         """
         report = BuildReport()
         plan = self.plan(*names, begin=begin, end=end)
@@ -135,7 +138,7 @@ class Pipeline:
             address = StoreAddress.of(self._store, pass_credentials=pass_credentials)
             while plan.steps and report.rounds < _MOST_ROUNDS:
                 report.rounds += 1
-                if not self._run_round(session, address, plan, report, progress):
+                if not self._run_round(session, address, plan, report, progress, notice):
                     break
                 plan = self.plan(*names, begin=begin, end=end)
                 report.skipped = plan.skipped
@@ -148,6 +151,7 @@ class Pipeline:
         plan: Plan,
         report: BuildReport,
         progress: Callable[[Progress], None],
+        notice: Callable[[Lease], None],
     ) -> bool:
         """Run one plan; whether it changed anything, so that another one may find more."""
         from lakebed.pipeline.reading import read_files
@@ -160,6 +164,7 @@ class Pipeline:
             }
         with ExitStack() as stack:
             for name in sorted({step.view_set.name for step in plan.steps}):
+                self._keeper.end_dead_builder(name, notice=notice)
                 stack.enter_context(self._keeper.building(name))
             names = TaskNames(self._names)
             sql = SqlSteps(

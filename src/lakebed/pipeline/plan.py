@@ -26,9 +26,9 @@ _SMALL_FILE_BYTES = 64 << 10
 class Limits:
     """How much one step takes on: what fits the memory of a task."""
 
-    build_bytes: int = 48 << 20
-    build_records: int = 400_000
-    merge_rows: int = 1_000_000
+    build_bytes: int = 128 << 20
+    build_records: int = 250_000
+    merge_rows: int = 500_000
     query_bytes: int = 256 << 20
 
 
@@ -108,13 +108,20 @@ def _cut(blocks: Sequence[Block], limits: Limits) -> Iterator[list[Block]]:
 def plan_merges(state: State, within: TimeRange, limits: Limits) -> list[Merge]:
     """Steps that turn runs of small neighbours into partitions near the target size.
 
-    A run is merged only if none of its members makes up more than half of it: so each row is
-    rewritten a logarithmic number of times, however slowly partitions arrive.
+    Half the target, or half of what a merge can take, is near enough. A run is merged only if none
+    of its members makes up more than half of it: so each row is rewritten a logarithmic number of
+    times, however slowly partitions arrive.
     """
-    inside = [each for each in state.live if within.contains(each.insert_range)]
     target = state.view_set.target_bytes
+    small = [
+        each
+        for each in state.live
+        if within.contains(each.insert_range)
+        and 2 * each.file_size < target
+        and 2 * each.num_rows < limits.merge_rows
+    ]
     steps = []
-    for run in _split_where(inside, lambda a, b: a.insert_range.end != b.insert_range.begin):
+    for run in _split_where(small, lambda a, b: a.insert_range.end != b.insert_range.begin):
         for group in _fill(run, target, limits.merge_rows):
             for worthwhile in _worthwhile(group):
                 whole = TimeRange(worthwhile[0].insert_range.begin, worthwhile[-1].insert_range.end)

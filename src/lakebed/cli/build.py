@@ -1,0 +1,175 @@
+"""`lakebed build`: blocks become partitions, small partitions larger ones."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
+
+from lakebed.catalog.leases import Lease
+from lakebed.cli import output
+from lakebed.cli.options import HERE, JsonOption, LakeOption, opened
+from lakebed.lake import Lake
+from lakebed.pipeline.pipeline import BuildReport, Progress
+from lakebed.pipeline.steps import Plan, Skip, Step
+
+PARTLY = 5
+FAILED = 1
+
+
+def build(
+    views: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[VIEW]...", help="These view sets and what they read; or all."),
+    ] = None,
+    begin: Annotated[
+        str | None, typer.Option("--from", metavar="TIME", help="Only what landed from here on.")
+    ] = None,
+    end: Annotated[
+        str | None, typer.Option("--to", metavar="TIME", help="Only what landed before.")
+    ] = None,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Show the steps with their reasons; do nothing.")
+    ] = False,
+    retry: Annotated[
+        bool, typer.Option("--retry-failed", help="Try blocks again that could not be decoded.")
+    ] = False,
+    master: Annotated[
+        str | None, typer.Option(metavar="URL", help="A Spark master; default: this machine.")
+    ] = None,
+    remote: Annotated[
+        str | None, typer.Option(metavar="URL", help="A Spark Connect server, sc://host:port.")
+    ] = None,
+    pass_credentials: Annotated[
+        bool, typer.Option(help="Give executors this process's S3 credentials.")
+    ] = False,
+    lake: LakeOption = HERE,
+    as_json: JsonOption = False,
+) -> None:
+    """Build what landed, rebuild what was retired, merge what is small: until nothing is due.
+
+    Exit code 5 if some steps failed, 1 if all did.
+
+    Example: lakebed build --plan
+    Example: lakebed build log_entries --from 2026-11-15T00:00:00Z
+    """
+    with opened(lake) as open_lake:
+        names = views or []
+        if retry and not plan:
+            wanted: list[str | None] = [*names] or [None]
+            count = sum(open_lake.pipeline.retry_failures(each) for each in wanted)
+            output.say(f"{output.plural(count, 'failed block')} will be tried again")
+        if plan:
+            _show_plan(open_lake.pipeline.plan(*names, begin=begin, end=end), as_json=as_json)
+            return
+        with _shown() as progress:
+            report = open_lake.pipeline.build(
+                *names,
+                begin=begin,
+                end=end,
+                master=master,
+                remote=remote,
+                pass_credentials=pass_credentials,
+                quick=_is_small(open_lake, names),
+                progress=progress,
+                notice=_tell_builder,
+            )
+    _show_report(report, as_json=as_json)
+    if report.problems:
+        raise typer.Exit(PARTLY if report.published else FAILED)
+
+
+def _is_small(lake: Lake, names: list[str]) -> bool:
+    """Whether starting Spark will take longer than what it is to do."""
+    steps = lake.pipeline.plan(*names).steps
+    return len(steps) <= 16
+
+
+def _tell_builder(lease: Lease) -> None:
+    output.say(
+        f"{lease.holder} builds {lease.view_set}; watching whether it is alive "
+        f"(up to {lease.ttl_us / 1_000_000:.0f} s) …"
+    )
+
+
+def _show_plan(plan: Plan, *, as_json: bool) -> None:
+    steps = [_step_row(step) for step in (*plan.steps, *plan.skipped)]
+    if as_json:
+        output.show_json({"tick": output.instant(plan.tick), "steps": steps})
+    else:
+        output.show([output.short(row) for row in steps], as_json=False, empty="nothing is due")
+
+
+def _step_row(step: Step | Skip) -> dict[str, Any]:
+    return {
+        "view_set_name": step.view_set.name,
+        "step": step.describe(),
+        "begin_insert_time": output.instant(step.insert_range.begin),
+        "end_insert_time": output.instant(step.insert_range.end),
+        "reason": step.reason,
+    }
+
+
+def _show_report(report: BuildReport, *, as_json: bool) -> None:
+    if as_json:
+        output.show_json(
+            {
+                "rounds": report.rounds,
+                "partitions": [
+                    output.partition_row(each.partition)
+                    for each in report.published
+                    if each.partition is not None
+                ],
+                "rows": report.rows,
+                "bytes": report.bytes,
+                "fallbacks": report.fallbacks,
+                "problems": [
+                    _step_row(each.step) | {"problem": each.problem} for each in report.problems
+                ],
+                "skipped": [_step_row(each) for each in report.skipped],
+            }
+        )
+        return
+    for each in report.problems:
+        output.say(f"{each.step.view_set.name} {each.step.insert_range}: {each.problem}")
+    for skip in report.skipped:
+        output.say(f"{skip.view_set.name} {skip.insert_range}: left out, {skip.reason}")
+    if not report.outcomes:
+        output.tell("nothing is due")
+        return
+    output.tell(
+        f"{output.plural(len(report.published), 'partition')} published, {report.rows:,} rows, "
+        f"{output.size(report.bytes)}"
+        + (f"; {output.plural(len(report.problems), 'step')} failed" if report.problems else "")
+    )
+
+
+@contextmanager
+def _shown() -> Iterator[Callable[[Progress], None]]:
+    """A bar on a terminal; nothing when piped."""
+    if not sys.stderr.isatty():
+        yield lambda _progress: None
+        return
+    with Bar(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[size]}"),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    ) as bar:
+        task = bar.add_task("starting Spark", total=None, size="")
+
+        def progress(at: Progress) -> None:
+            size = f"{at.rows:,} rows, {output.size(at.bytes)}"
+            what = "building" if at.round == 1 else f"building, round {at.round}"
+            bar.update(task, description=what, completed=at.done, total=at.planned, size=size)
+
+        yield progress
