@@ -18,9 +18,6 @@ from lakebed.model.time import TimeRange, find_gaps
 from lakebed.model.view_set import ViewSet
 from lakebed.pipeline.steps import Build, Merge, Query, Skip
 
-_SMALL_FILE_BYTES = 64 << 10
-"""What a file costs beyond its bytes: so that many tiny ones are worth merging."""
-
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -147,7 +144,7 @@ def _fill(run: Sequence[Partition], target: int, most_rows: int) -> Iterator[lis
 def _worthwhile(group: Sequence[Partition]) -> Iterator[Sequence[Partition]]:
     if len(group) < 2:
         return
-    weights = [each.file_size + _SMALL_FILE_BYTES for each in group]
+    weights = [each.num_rows + 1 for each in group]  # rows add up; bytes have footers among them
     if 2 * max(weights) <= sum(weights):
         yield group
         return
