@@ -87,9 +87,9 @@ def builds(state: State, blocks: list[Block]) -> list[Build]:
     return plan_builds(state, TimeRange(0, 1000), blocks, LIMITS)
 
 
-def test_what_landed_is_built_up_to_the_tick() -> None:
+def test_what_landed_is_built_up_to_the_last_block() -> None:
     (step,) = builds(State(LOGS, []), [block(10), block(20)])
-    assert step.insert_range == TimeRange(0, 1000)
+    assert step.insert_range == TimeRange(0, 21)
     assert [each.insert_time for each in step.blocks] == [10, 20]
 
 
@@ -100,13 +100,13 @@ def test_nothing_is_due_where_nothing_landed() -> None:
 
 def test_a_step_begins_where_the_last_partition_ended() -> None:
     (step,) = builds(State(LOGS, [partition(0, 500)]), [block(800)])
-    assert step.insert_range == TimeRange(500, 1000)
+    assert step.insert_range == TimeRange(500, 801)
 
 
 @pytest.mark.parametrize(("size", "records"), [(400, 1), (1, 40)])
 def test_too_much_for_one_task_is_cut_between_blocks(size: int, records: int) -> None:
     steps = builds(State(LOGS, []), [block(at, size, records) for at in (10, 20, 30, 40, 50)])
-    assert ranges(steps) == [(0, 30), (30, 50), (50, 1000)]
+    assert ranges(steps) == [(0, 30), (30, 50), (50, 51)]
 
 
 def test_one_block_too_large_for_the_limit_stands_alone() -> None:
@@ -130,7 +130,7 @@ def test_held_failed_and_forgotten_ranges_stay_away() -> None:
         retained_from=50,
     )
     steps = builds(state, [block(at) for at in (20, 60, 150, 220, 250, 300)])
-    assert ranges(steps) == [(50, 100), (200, 250), (251, 1000)]
+    assert ranges(steps) == [(50, 100), (200, 250), (251, 301)]
     assert [each.insert_time for step in steps for each in step.blocks] == [60, 220, 300]
     assert [skip.reason for skip in plan_skips(state, TimeRange(0, 1000))] == [
         "block block-250 could not be decoded: bad",

@@ -65,7 +65,7 @@ def plan_builds(
     """Steps for the blocks that no partition covers; a gap without blocks needs none yet.
 
     Each step begins where the one before ended, also across time in which nothing landed: so
-    partitions tile, and neighbours can be merged.
+    partitions tile, and neighbours can be merged. The last one ends with its last block.
     """
     steps = []
     ordered = sorted(blocks, key=lambda block: block.insert_time)
@@ -82,7 +82,10 @@ def plan_builds(
         groups = list(_cut(inside, limits))
         for place, group in enumerate(groups):
             begin = gap.begin if place == 0 else group[0].insert_time
-            end = groups[place + 1][0].insert_time if place + 1 < len(groups) else gap.end
+            if place + 1 < len(groups):
+                end = groups[place + 1][0].insert_time
+            else:
+                end = group[-1].insert_time + 1 if is_last else gap.end
             steps.append(Build(state.view_set, TimeRange(begin, end), tuple(group), reason))
     return steps
 

@@ -1,0 +1,276 @@
+"""From landed blocks to published partitions on a real Spark: every record once, whatever happens
+in between, and nothing to do when nothing changed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+from lakebed.errors import Conflict
+from lakebed.lake import Lake
+from lakebed.lifecycle.check import Level
+from lakebed.model.partition import hash_sources
+from lakebed.model.time import TimeRange
+from lakebed.samples.generator import Generator
+from lakebed.storage.local import LocalStore
+from lakebed.views.builtin import COLUMNS, built_in
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.xdist_group("spark")
+BUILT_IN = tuple(COLUMNS)
+
+
+def land(lake: Lake, seed: int, requests: int = 2, records: int = 30) -> dict[str, Any]:
+    """Land some requests of every signal; what was sent."""
+    generator = Generator(seed)
+    sent = {
+        signal: [generator.make(signal, records) for _ in range(requests)]
+        for signal in ("logs", "metrics", "traces")
+    }
+    for signal, bodies in sent.items():
+        for body in bodies:
+            lake.telemetry.land(signal, body.SerializeToString())
+    return sent
+
+
+def read(lake: Lake, view_set: str) -> pa.Table:
+    with lake.partitions.snapshot(view_set) as snapshot:
+        return snapshot.read_all(view_set)
+
+
+def messages(lake: Lake) -> Counter[tuple[Any, ...]]:
+    """Every log entry, with what tells it from others."""
+    table = read(lake, "log_entries").select(["block_id", "time_unix_nano", "msg", "span_id"])
+    return Counter(tuple(row.values()) for row in table.to_pylist())
+
+
+def records_of(request: Any) -> int:
+    return sum(len(scope.log_records) for one in request.resource_logs for scope in one.scope_logs)
+
+
+def test_everything_that_landed_is_built_once(lake: Lake, spark: SparkSession) -> None:
+    sent = land(lake, 1)
+    report = lake.pipeline.build(spark=spark)
+    assert report.problems == []
+    with lake.catalog.read() as connection:
+        from lakebed.catalog import blocks
+
+        landed = blocks.list_blocks(connection, TimeRange(0, 1 << 60))
+    by_signal = Counter(each.encoding for each in landed for _ in range(each.nb_objects))
+    assert read(lake, "log_entries").num_rows == by_signal["otlp/logs+protobuf"]
+    assert read(lake, "log_entries").num_rows == sum(map(records_of, sent["logs"]))
+    assert read(lake, "measures").num_rows == by_signal["otlp/metrics+protobuf"]
+    assert read(lake, "spans").num_rows == by_signal["otlp/traces+protobuf"]
+    assert Counter(read(lake, "blocks")["block_id"].to_pylist()) == Counter(
+        each.block_id for each in landed
+    )
+    assert set(read(lake, "processes")["process_id"].to_pylist()) == {
+        each.process_id for each in landed
+    }
+    assert set(read(lake, "streams")["stream_id"].to_pylist()) == {
+        each.stream_id for each in landed
+    }
+    counted = sum(read(lake, "log_stats")["count"].to_pylist())
+    assert counted == by_signal["otlp/logs+protobuf"]
+    assert lake.checker.run(Level.PAGES).is_clean
+
+
+def test_a_partition_carries_the_hash_of_its_blocks(lake: Lake, spark: SparkSession) -> None:
+    land(lake, 2)
+    lake.pipeline.build("log_stats", spark=spark)
+    ids = set(read(lake, "log_entries")["block_id"].to_pylist())
+    for name in ("log_entries", "log_stats"):
+        (partition,) = lake.partitions.list_partitions(name)
+        assert partition.source_hash == hash_sources(ids)
+
+
+def test_building_again_is_a_no_op_without_spark(lake: Lake, spark: SparkSession) -> None:
+    land(lake, 3)
+    lake.pipeline.build(spark=spark)
+    before = lake.partitions.list_partitions()
+    assert lake.pipeline.plan().steps == ()
+    report = lake.pipeline.build(master="spark://nobody.invalid:1")  # would fail if it were used
+    assert (report.rounds, report.outcomes) == (0, [])
+    assert lake.partitions.list_partitions() == before
+
+
+def test_what_lands_later_is_built_later_and_merged(lake: Lake, spark: SparkSession) -> None:
+    seen: Counter[tuple[Any, ...]] = Counter()
+    for seed in range(4):
+        land(lake, 10 + seed, requests=1)
+        lake.pipeline.build("log_stats", spark=spark)
+        now = messages(lake)
+        assert seen <= now
+        assert sum(now.values()) == 30 * (seed + 1)
+        seen = now
+    assert len(lake.partitions.list_partitions("log_entries")) < 4
+    counted = sum(read(lake, "log_stats")["count"].to_pylist())
+    assert counted == 120
+    assert lake.checker.run(Level.PAGES).is_clean
+
+
+def test_only_what_is_asked_for_and_what_it_reads_is_built(lake: Lake, spark: SparkSession) -> None:
+    land(lake, 4)
+    lake.pipeline.build("log_stats", spark=spark)
+    built = {each.view_set for each in lake.partitions.list_partitions()}
+    assert built == {"log_entries", "log_stats"}
+
+
+def test_a_range_can_be_built_by_itself(lake: Lake, spark: SparkSession) -> None:
+    land(lake, 5, requests=1)
+    with lake.catalog.write() as transaction:
+        middle = transaction.tick
+    land(lake, 6, requests=1)
+    lake.pipeline.build("log_entries", end=middle, spark=spark)
+    assert sum(messages(lake).values()) == 30
+    lake.pipeline.build("log_entries", begin=middle, spark=spark)
+    assert sum(messages(lake).values()) == 60
+
+
+def test_a_retired_range_is_built_again(lake: Lake, spark: SparkSession) -> None:
+    land(lake, 7)
+    lake.pipeline.build("log_stats", spark=spark)
+    before = messages(lake)
+    (old,) = lake.partitions.list_partitions("log_entries")
+    lake.retirement.retire_partitions(
+        "log_entries", old.insert_range.begin, old.insert_range.end, confirmed=["log_entries"]
+    )
+    assert sum(messages(lake).values()) == 0
+    (step,) = lake.pipeline.plan("log_stats").steps
+    assert step.insert_range == old.insert_range
+    lake.pipeline.build("log_stats", spark=spark)
+    assert messages(lake) == before
+
+
+def test_a_held_range_stays_away(lake: Lake, spark: SparkSession) -> None:
+    land(lake, 8)
+    lake.pipeline.build("log_entries", spark=spark)
+    (old,) = lake.partitions.list_partitions("log_entries")
+    lake.retirement.retire_partitions(
+        "log_entries",
+        old.insert_range.begin,
+        old.insert_range.end,
+        hold=True,
+        confirmed=["log_entries"],
+    )
+    report = lake.pipeline.build("log_entries", spark=spark)
+    assert report.outcomes == []
+    assert [each.reason for each in report.skipped] == ["held until it is restored"]
+    lake.retirement.restore(old.partition_id)
+    assert sum(messages(lake).values()) == 60
+
+
+def test_a_changed_schema_is_built_beside_the_old_one(lake: Lake, spark: SparkSession) -> None:
+    land(lake, 9)
+    lake.pipeline.build("log_stats", spark=spark)
+    before = messages(lake)
+    old = next(each for each in built_in() if each.name == "log_entries")
+    # A later program may add a meaning without changing a column: the version says so.
+    lake.views.register(replace(old, version=2))
+    assert sum(messages(lake).values()) == 0
+    report = lake.pipeline.build("log_stats", spark=spark)
+    assert {each.step.view_set.name for each in report.published} == {"log_entries", "log_stats"}
+    assert messages(lake) == before
+    incompatible = lake.retirement.list_incompatible_partitions()
+    assert {each.partition.view_set for each in incompatible} == {"log_entries", "log_stats"}
+    assert all(each.can_be_rebuilt for each in incompatible)
+    lake.retirement.retire_incompatible_partitions()
+    assert lake.retirement.list_incompatible_partitions() == []
+    assert messages(lake) == before
+
+
+def _change_a_byte(lake: Lake, block: Any) -> bytes:
+    """Damage one block's bytes in its segment; what they were."""
+    assert isinstance(lake.store, LocalStore)
+    path = Path(lake.store.locate(block.segment_path))
+    before = path.read_bytes()
+    changed = bytearray(before)
+    changed[block.segment_offset + block.payload_size // 2] ^= 1
+    path.chmod(0o644)
+    path.write_bytes(changed)
+    return before
+
+
+def test_a_block_that_cannot_be_decoded_stops_no_other(lake: Lake, spark: SparkSession) -> None:
+    from lakebed.catalog import blocks
+    from lakebed.model.block import encodings_of
+    from lakebed.model.signal import Signal
+
+    land(lake, 11, requests=3)
+    with lake.catalog.read() as connection:
+        landed = blocks.list_blocks(connection, TimeRange(0, 1 << 60), encodings_of(Signal.LOGS))
+    bad = landed[len(landed) // 2]
+    before = _change_a_byte(lake, bad)
+    report = lake.pipeline.build("log_entries", spark=spark)
+    assert len(report.problems) == 1
+    assert "have changed" in (report.problems[0].problem or "")
+    assert sum(messages(lake).values()) == 90 - bad.nb_objects
+    (failure,) = lake.pipeline.list_failures()
+    assert (failure.view_set, failure.block_id) == ("log_entries", bad.block_id)
+    assert [skip.reason for skip in report.skipped] == [
+        f"block {bad.block_id} could not be decoded: {failure.reason}"
+    ]
+    assert lake.pipeline.plan("log_entries").steps == ()
+    assert isinstance(lake.store, LocalStore)
+    Path(lake.store.locate(bad.segment_path)).write_bytes(before)
+    assert lake.pipeline.retry_failures("log_entries") == 1
+    report = lake.pipeline.build("log_entries", spark=spark)
+    assert report.problems == []
+    assert sum(messages(lake).values()) == 90
+
+
+def test_two_builders_do_not_work_on_one_view_set(lake: Lake, spark: SparkSession) -> None:
+    land(lake, 12)
+    with (
+        lake.leases.building("log_entries"),
+        pytest.raises(Conflict, match="builds log_entries since"),
+    ):
+        lake.leases.beat()
+        _build_beside_a_living_builder(lake, spark)
+
+
+def _build_beside_a_living_builder(lake: Lake, spark: SparkSession) -> None:
+    import threading
+
+    stop = threading.Event()
+
+    def live() -> None:
+        while not stop.wait(0.2):
+            lake.leases.beat()
+
+    thread = threading.Thread(target=live)
+    thread.start()
+    try:
+        lake.pipeline.build("log_entries", spark=spark)
+    finally:
+        stop.set()
+        thread.join()
+
+
+def test_one_step_is_one_task(lake: Lake, spark: SparkSession) -> None:
+    lake.pipeline.limits = replace(lake.pipeline.limits, build_records=20)
+    land(lake, 13, requests=6, records=60)
+    plan = lake.pipeline.plan("log_entries")
+    assert len(plan.steps) > 8
+    report = lake.pipeline.build("log_entries", spark=spark)
+    assert report.problems == []
+    assert sum(messages(lake).values()) == 360
+
+
+def test_no_name_is_left_behind(lake: Lake, spark: SparkSession) -> None:
+    from lakebed.catalog import files
+    from lakebed.model.partition import FileState
+
+    land(lake, 14)
+    lake.pipeline.build(spark=spark)
+    lake._names.close()
+    with lake.catalog.read() as connection:
+        assert files.list_files(connection, [FileState.STAGED]) == []
