@@ -1,0 +1,131 @@
+"""Whatever the order of landing, building, merging, redefining, retiring and restoring: a built
+lake holds every record once, and no moment before holds one twice.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lakebed.errors import Conflict
+from lakebed.lake import Lake
+from lakebed.lifecycle.check import Level
+from lakebed.samples.generator import Generator
+from lakebed.views.builtin import built_in
+from tests.conftest import CAMPAIGN
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.xdist_group("spark")
+HISTORIES, STEPS = (25, 30) if CAMPAIGN else (2, 14)
+
+
+class History:
+    """A lake, and the records that it should hold."""
+
+    def __init__(self, lake: Lake, spark: SparkSession, seed: int) -> None:
+        self.lake = lake
+        self.spark = spark
+        self.rng = random.Random(seed)
+        self.generator = Generator(seed)
+        self.truth: Counter[tuple[str, int]] = Counter()
+        self.version = 1
+        self.ran: Counter[str] = Counter()
+        lake.pipeline.limits = replace(
+            lake.pipeline.limits, build_records=self.rng.choice([15, 40, 1000])
+        )
+
+    def step(self) -> None:
+        rules = [self.land, self.land, self.build, self.retire, self.restore, self.evolve]
+        rule = self.rng.choice([*rules, self.retire_incompatible])
+        rule()
+        self.ran[rule.__name__] += 1
+        held = self.held("log_entries")
+        assert held <= self.truth, "a record is there twice, or was invented"
+
+    def land(self) -> None:
+        for _ in range(self.rng.randint(1, 3)):
+            request = self.generator.logs(self.rng.randint(1, 20))
+            receipt = self.lake.telemetry.land("logs", request.SerializeToString())
+            assert receipt.duplicates == 0
+            for resource in request.resource_logs:
+                for scope in resource.scope_logs:
+                    for record in scope.log_records:
+                        self.truth[scope.scope.name, record.time_unix_nano] += 1
+
+    def build(self) -> None:
+        report = self.lake.pipeline.build("log_stats", spark=self.spark)
+        assert report.problems == []
+        assert self.held("log_entries") == self.truth
+        assert self.counted() == sum(self.truth.values())
+        assert self.lake.pipeline.plan("log_stats").steps == ()
+
+    def retire(self) -> None:
+        live = self.lake.partitions.list_partitions()
+        if live:
+            chosen = self.rng.choice(live)
+            self.lake.retirement.retire_partition_by_metadata(
+                chosen.view_set,
+                chosen.instance,
+                chosen.insert_range.begin,
+                chosen.insert_range.end,
+                chosen.schema_hash,
+            )
+
+    def restore(self) -> None:
+        every = self.lake.partitions.list_partitions(include_retired=True)
+        retired = [each for each in every if not each.is_live]
+        if retired:
+            try:
+                self.lake.retirement.restore(self.rng.choice(retired).partition_id)
+            except Conflict:
+                self.ran["restore refused"] += 1
+
+    def evolve(self) -> None:
+        self.version += 1
+        old = next(each for each in built_in() if each.name == "log_entries")
+        self.lake.pipeline.plan("log_stats") if self.truth else None
+        self.lake.views.register(replace(old, version=self.version))
+
+    def retire_incompatible(self) -> None:
+        self.lake.retirement.retire_incompatible_partitions(allow_loss=True)
+
+    def held(self, view_set: str) -> Counter[tuple[str, int]]:
+        if view_set not in {each.view_set.name for each in self.lake.views.list_view_sets()}:
+            return Counter()
+        with self.lake.partitions.snapshot(view_set) as snapshot:
+            rows = snapshot.read_all(view_set, ["target", "time_unix_nano"])
+        return Counter((row["target"], row["time_unix_nano"] or 0) for row in rows.to_pylist())
+
+    def counted(self) -> int:
+        with self.lake.partitions.snapshot("log_stats") as snapshot:
+            return sum(snapshot.read_all("log_stats", ["count"])["count"].to_pylist())
+
+
+def test_any_order_of_operations_ends_with_every_record_once(
+    new_lake: Any, spark: SparkSession
+) -> None:
+    seed = int(os.environ.get("LAKEBED_SEED", int.from_bytes(os.urandom(4), "big")))
+    sys.stdout.write(f"seed {seed}; replay with LAKEBED_SEED={seed}\n")
+    ran: Counter[str] = Counter()
+    for number in range(HISTORIES):
+        lake: Lake = new_lake()
+        history = History(lake, spark, seed + number)
+        history.land()
+        for _ in range(STEPS):
+            history.step()
+        history.land()
+        history.build()
+        history.retire_incompatible()
+        assert history.held("log_entries") == history.truth
+        assert lake.checker.run(Level.PAGES).is_clean
+        ran += history.ran
+    sys.stdout.write(f"{dict(ran)}\n")
+    assert ran["build"] and ran["land"]
