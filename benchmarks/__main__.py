@@ -10,7 +10,7 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
-from benchmarks import commit, environment, find, footers, sweep, writers
+from benchmarks import commit, decode, environment, find, footers, sweep, writers
 from benchmarks.harness import Places, postgres_server, table
 
 BENCHMARKS = {
@@ -19,6 +19,7 @@ BENCHMARKS = {
     "find": find,
     "footers": footers,
     "sweep": sweep,
+    "decode": decode,
 }
 
 

@@ -8,8 +8,10 @@ from benchmarks import otlp_loops
 from lakebed.decode import logs, metrics, spans
 from lakebed.model.view_set import ViewSet
 from lakebed.samples.generator import Generator
+from lakebed.samples.otlp_json import to_json
 from lakebed.storage.parquet import conform
-from tests.decode.parts import assert_same, blocks
+from tests.decode.hostile import field
+from tests.decode.parts import assert_same, block, blocks
 
 SIGNALS = {
     "logs": (logs, otlp_loops.decode_logs, "log_entries"),
@@ -67,3 +69,15 @@ def test_nothing_gives_no_rows(signal: str) -> None:
     decoded = module.decode(blocks([b"", b"\x0a\x00"], signal))
     assert (decoded.table.num_rows, decoded.failures, decoded.fallbacks) == (0, (), 0)
     assert decoded.table.schema == module.SCHEMA
+
+
+@every_signal
+def test_json_gives_the_same_rows(signal: str) -> None:
+    module, _, _ = SIGNALS[signal]
+    request = Generator(14).make(signal, 60, services=3)
+    ((_, groups),) = request.ListFields()
+    protobuf = [field(1, group.SerializeToString()) for group in groups]
+    as_json = [block(to_json(group), signal, number, "json") for number, group in enumerate(groups)]
+    decoded = module.decode(as_json)
+    assert (decoded.failures, decoded.fallbacks) == ((), 0)
+    assert_same(decoded.table, module.decode(blocks(protobuf, signal)).table)

@@ -167,14 +167,18 @@ def hex_ids(raw: pa.Array, length: int, marks: Marks) -> pa.Array:
 
 def instants(nanoseconds: pa.Array, marks: Marks) -> pa.Array:
     """Exact nanoseconds: NULL where absent (0) or, marked, where past the year 2262."""
-    if pc.any(pc.less(nanoseconds, 0)).as_py():
+    least = pc.min(nanoseconds).as_py()
+    if least is None or least > 0:
+        return nanoseconds
+    if least < 0:
         marks.add("absurd_time", pc.less(nanoseconds, 0))
     return pc.if_else(pc.greater(nanoseconds, 0), nanoseconds, None)
 
 
 def counts(numbers: pa.Array, marks: Marks) -> pa.Array:
     """Counts: NULL, and marked, where they do not fit into 63 bits."""
-    if not pc.any(pc.less(numbers, 0)).as_py():
+    least = pc.min(numbers).as_py()
+    if least is None or least >= 0:
         return numbers
     marks.add("absurd_count", pc.less(numbers, 0))
     return pc.if_else(pc.less(numbers, 0), None, numbers)

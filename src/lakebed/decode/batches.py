@@ -106,7 +106,9 @@ def decode_blocks(
     if taken:
         run.decode(taken, payloads)
     table = pa.concat_tables(run.tables) if run.tables else schema.empty_table()
-    return Decoded(table, tuple(run.failures), run.fallbacks)
+    order = {block.block_id: place for place, block in enumerate(blocks)}
+    failures = sorted(run.failures, key=lambda failure: order[failure.block_id])
+    return Decoded(table, tuple(failures), run.fallbacks)
 
 
 def _protobuf(block: LandedBlock, signal: Signal) -> bytes:

@@ -34,7 +34,7 @@ _NESTING = {"AnyValue.array_value", "AnyValue.kvlist_value"}
 _RECORDS = {"ScopeLogs.log_records", "ScopeMetrics.metrics", "ScopeSpans.spans"}
 _UNUSED = {"AnyValue.string_value_strindex", "KeyValue.key_strindex", "Resource.entity_refs"}
 
-UNGUARDED_BYTES = 32 * 1024
+UNGUARDED_BYTES = 16 * 1024
 """Messages up to this size go to `ptars` unchecked. It follows nested groups by recursion, at 80
 bytes of stack and one byte of message a level, and dies of a stack overflow, not of an error;
 longer messages must pass `upb`, which refuses more than 100 levels."""

@@ -20,7 +20,7 @@ from lakebed.decode.batches import decode_blocks
 from lakebed.decode.blocks import Decoded, LandedBlock
 from lakebed.decode.columnar import Way
 from lakebed.decode.envelope import LEADING, TRAILING, Envelope
-from lakebed.decode.values import kinds, render, string_maps
+from lakebed.decode.values import render_with_kinds, string_maps
 from lakebed.model.signal import Signal
 
 COLUMNS = {
@@ -87,11 +87,11 @@ def _flatten(
     happened = instants(records["time_unix_nano"], marks)
     observed = instants(records["observed_time_unix_nano"], marks)
     severity = records["severity_number"]
-    body = records["body"]
+    msg, body_kind = render_with_kinds(records["body"], marks)
     return columns | {
         "time": _time(happened, observed, columns["insert_time"]),
         "level": _levels(severity),
-        "msg": render(body, marks),
+        "msg": msg,
         "properties": string_maps(records["attributes"], marks, way).array(),
         "time_unix_nano": happened,
         "observed_time_unix_nano": observed,
@@ -101,7 +101,7 @@ def _flatten(
         "span_id": hex_ids(records["span_id"], 8, marks),
         "flags": records["flags"].cast(pa.int64()),
         "event_name": optional_text(records["event_name"], marks),
-        "body_kind": kinds(body),
+        "body_kind": body_kind,
         "dropped_attributes_count": records["dropped_attributes_count"].cast(pa.int64()),
         "problems": marks.column(),
     }

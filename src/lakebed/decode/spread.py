@@ -4,19 +4,19 @@ given to each of its rows. That multiplies bytes, so memory is copied whole, and
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.decode.arrays import data_of, int32_view, offsets_of
+from lakebed.decode.arrays import int32_view, offsets_of
 
 MOST_BYTES = (1 << 31) - 1
 """What the shared columns of one block may take. A large resource or many rows are fine; a large
 resource with many rows is an attack or a mistake, and no array holds more bytes than that."""
 _CARELESS_BYTES = 1 << 24
+_CACHED_BYTES = 1 << 16
 
 
 class TooLarge(ValueError):
@@ -80,60 +80,58 @@ class Family:
 
         Raises `TooLarge` if that takes more than the budget has left.
         """
-        offsets = int32_view(maps.offsets)
+        offsets = int32_view(maps.offsets).tolist()
         spans = [(offsets[parent], offsets[parent + 1], rows) for parent, rows in self.runs]
-        sizes = pc.subtract(maps.offsets.slice(1), maps.offsets.slice(0, len(maps.offsets) - 1))
         keys = _repeat(maps.keys, spans, budget)
         items = _repeat(maps.items, spans, budget)
+        sizes = pc.subtract(maps.offsets.slice(1), maps.offsets.slice(0, len(maps.offsets) - 1))
         lengths = sizes.take(self.parents)
         ends = pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(lengths)])
         return StringMaps(ends, keys, items).array()
 
 
-def _repeat(strings: pa.Array, spans: list[tuple[int, int, int]], budget: Budget) -> pa.Array:
+Spans = list[tuple[int, int, int]]
+"""Where a piece begins, where it ends, and how often it is repeated."""
+
+
+def _repeat(strings: pa.Array, spans: Spans, budget: Budget) -> pa.Array:
     """The strings of each span, so many times over."""
-    starts = int32_view(offsets_of(strings))
-    budget.spend(
-        sum(
-            (starts[end] - starts[begin] + 4 * (end - begin)) * times for begin, end, times in spans
-        )
-    )
+    starts = int32_view(offsets_of(strings)).tolist()
+    places = [(starts[begin], starts[end], times) for begin, end, times in spans]
+    entries = sum((end - begin) * times for begin, end, times in spans)
+    budget.spend(4 * entries + sum((end - begin) * times for begin, end, times in places))
     lengths = pc.fill_null(pc.binary_length(strings), 0)
-    sizes = [(_slice(lengths, begin, end), times) for begin, end, times in spans]
-    repeated = _repeat_bytes([(bytes(4), 1), *sizes])
-    rows = repeated.size // 4 - 1
-    ends = pc.cumulative_sum(pa.Array.from_buffers(pa.int32(), rows + 1, [None, repeated]))
-    data = data_of(strings)
-    pieces = [(data[starts[begin] : starts[end]], times) for begin, end, times in spans]
-    buffers = [_repeat_valid(strings, spans), ends.buffers()[1], _repeat_bytes(pieces)]
-    return pa.Array.from_buffers(pa.string(), rows, buffers)
+    sizes = _repeat_bytes(lengths.buffers()[1], [(4 * b, 4 * e, times) for b, e, times in spans], 4)
+    ends = pc.cumulative_sum(pa.Array.from_buffers(pa.int32(), entries + 1, [None, sizes]))
+    valid = None
+    if strings.null_count:
+        flags = _repeat_bytes(strings.is_valid().cast(pa.uint8()).buffers()[1], spans, 0)
+        flags = pa.Array.from_buffers(pa.uint8(), entries, [None, flags])
+        valid = pc.equal(flags, 1).buffers()[1]
+    data = _repeat_bytes(strings.buffers()[2], places, 0)
+    return pa.Array.from_buffers(pa.string(), entries, [valid, ends.buffers()[1], data])
 
 
-def _repeat_valid(strings: pa.Array, spans: list[tuple[int, int, int]]) -> pa.Buffer | None:
-    """Which of the repeated strings are valid, as a bitmap; None if all are."""
-    if not strings.null_count:
-        return None
-    valid = strings.is_valid().cast(pa.uint8())
-    repeated = _repeat_bytes([(_slice(valid, begin, end), times) for begin, end, times in spans])
-    whole = pa.Array.from_buffers(pa.uint8(), repeated.size, [None, repeated])
-    return pc.equal(whole, 1).buffers()[1]
+def _repeat_bytes(source: pa.Buffer | None, places: Spans, zeros: int) -> pa.Buffer:
+    """So many zeros, then each piece of the source so many times over.
 
-
-def _slice(numbers: pa.Array, begin: int, end: int) -> memoryview | bytes:
-    """The bytes of some numbers of a freshly made array."""
-    if begin == end:
-        return b""
-    width = numbers.type.byte_width
-    return memoryview(numbers.buffers()[1])[width * begin : width * end]
-
-
-def _repeat_bytes(pieces: Sequence[tuple[memoryview | bytes, int]]) -> pa.Buffer:
-    """Each piece so many times over, in memory of Arrow's pool, which uses it again and again."""
-    buffer = pa.allocate_buffer(sum(len(piece) * times for piece, times in pieces))
+    The memory is of Arrow's pool, which uses it again and again.
+    """
+    buffer = pa.allocate_buffer(zeros + sum((end - begin) * times for begin, end, times in places))
     target = memoryview(buffer).cast("B")
-    begin = 0
-    for piece, times in pieces:
-        end = begin + len(piece) * times
-        target[begin:end] = bytes(piece) * times
-        begin = end
+    target[:zeros] = bytes(zeros)
+    raw = memoryview(b"" if source is None else source)
+    filled = zeros
+    for begin, end, times in places:
+        size = end - begin
+        if not size:
+            continue
+        together = min(times, 1 + _CACHED_BYTES // size)
+        chunk = bytes(raw[begin:end]) * together
+        while times >= together:
+            target[filled : filled + len(chunk)] = chunk
+            filled += len(chunk)
+            times -= together
+        target[filled : filled + times * size] = chunk[: times * size]
+        filled += times * size
     return buffer

@@ -40,16 +40,13 @@ def render(values: pa.Array, marks: Marks) -> pa.Array:
     Raises `CannotRead` if a value is of several kinds at once, which only the slow way resolves, or
     if a nested value is no protobuf.
     """
+    return _render(_members(values), marks)
+
+
+def render_with_kinds(values: pa.Array, marks: Marks) -> tuple[pa.Array, pa.Array]:
+    """An array of AnyValue as strings, and which kind each is; NULL where it holds nothing."""
     members = _members(values)
-    shown = [
-        _RENDERERS[kind](member, marks)
-        for kind, member in zip(KINDS, members, strict=True)
-        if member.null_count < len(member)
-    ]
-    merged = first_valid(shown, pa.nulls(len(values), pa.string()))
-    if sum(len(each) - each.null_count for each in shown) > len(merged) - merged.null_count:
-        raise CannotRead("a value is of several kinds at once")
-    return merged
+    return _render(members, marks), _kinds(members)
 
 
 def _members(values: pa.Array) -> list[pa.Array]:
@@ -72,13 +69,22 @@ def _only(lists: pa.Array) -> pa.Array:
     return pa.Array.from_buffers(elements.type, len(lists), buffers)
 
 
-def kinds(values: pa.Array) -> pa.Array:
-    """Which kind each AnyValue is; NULL where it holds nothing."""
-    codes = pa.nulls(len(values), pa.int32())
-    for code, member in enumerate(_members(values)):
-        if member.null_count == 0:
-            codes = pa.repeat(pa.scalar(code, pa.int32()), len(values))
-        elif member.null_count < len(member):
+def _render(members: list[pa.Array], marks: Marks) -> pa.Array:
+    shown = [
+        _RENDERERS[kind](member, marks)
+        for kind, member in zip(KINDS, members, strict=True)
+        if member.null_count < len(member)
+    ]
+    merged = first_valid(shown, pa.nulls(len(members[0]), pa.string()))
+    if sum(len(each) - each.null_count for each in shown) > len(merged) - merged.null_count:
+        raise CannotRead("a value is of several kinds at once")
+    return merged
+
+
+def _kinds(members: list[pa.Array]) -> pa.Array:
+    codes = pa.nulls(len(members[0]), pa.int32())
+    for code, member in enumerate(members):
+        if member.null_count < len(member):
             codes = pc.if_else(member.is_valid(), pa.scalar(code, pa.int32()), codes)
     return pa.array(KINDS, pa.string()).take(codes)
 
