@@ -46,8 +46,7 @@ def read_request(
     if content not in ("protobuf", "json"):
         raise BadInput(f"requests are protobuf or json, not {content!r}")
     known = check_signal(signal)
-    if request_id is not None and not (0 < len(request_id) <= _LONGEST_ID):
-        raise BadInput(f"a request's id has 1 to {_LONGEST_ID} characters")
+    _check_id(request_id)
     encoding = encoding_of(known, content)
     blocks = []
     for place, part in enumerate(split(known, body, content=content)):  # type: ignore[arg-type]
@@ -75,6 +74,13 @@ def read_request(
             )
         )
     return blocks
+
+
+def _check_id(request_id: str | None) -> None:
+    if request_id is None:
+        return
+    if not (0 < len(request_id) <= _LONGEST_ID and request_id.isprintable()):
+        raise BadInput(f"a request's id has 1 to {_LONGEST_ID} printable characters")
 
 
 def check_signal(signal: Signal | str) -> Signal:
