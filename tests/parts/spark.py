@@ -25,7 +25,7 @@ _ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="session")
 def spark(s3_endpoint: str) -> Iterator[SparkSession]:
-    """A session on this machine, started once; everything that uses it is in one xdist group."""
+    """A session on this machine, started once; tests/parts/schedule.py names who uses it."""
     from lakebed.pipeline.session import open_session
 
     with pytest.MonkeyPatch.context() as environment:
@@ -37,11 +37,11 @@ def spark(s3_endpoint: str) -> Iterator[SparkSession]:
 
 
 def run_script(
-    script: str, *arguments: object, environment: dict[str, str] | None = None
+    script: Path, *arguments: object, environment: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Run a file beside the tests in a process of its own, where warnings are errors."""
     return subprocess.run(
-        [sys.executable, "-W", "error", script, *map(str, arguments)],
+        [sys.executable, "-W", "error", str(script), *map(str, arguments)],
         cwd=_ROOT,
         capture_output=True,
         text=True,

@@ -20,8 +20,6 @@ from tests.parts.data import HOUR, T0, numbers_in, publish_hour, readings, rows
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 
 @pytest.fixture
 def dialect() -> str:

@@ -1,15 +1,12 @@
 """Sessions: one of our own that is quick, quiet and survives lost workers; somebody else's, left as
-it is; Connect; executors in processes of their own.
+it is.
 """
 
 from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,13 +14,9 @@ import pytest
 from lakebed.errors import BadInput
 from lakebed.pipeline.executors import StoreAddress, ship
 from lakebed.pipeline.session import is_remote, open_session, use_session
-from tests.parts.spark import path_without_java, result_of, run_script
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-pytestmark = pytest.mark.xdist_group("spark")
-SCRIPT = Path(__file__).with_name("whole_way.py")
 
 
 def test_the_session_that_runs_is_used_and_not_changed(spark: SparkSession) -> None:
@@ -61,18 +54,6 @@ def test_a_killed_python_worker_does_not_fail_the_job(spark: SparkSession) -> No
     assert spark.range(10).mapInArrow(die_once, "id long").count() == 10
 
 
-def test_missing_pyspark_is_one_clear_line() -> None:
-    code = (
-        "import sys; sys.modules['pyspark'] = None\n"
-        "from lakebed.pipeline.session import open_session\n"
-        "from lakebed.errors import BadInput\n"
-        "try: open_session()\n"
-        "except BadInput as error: print(error.hint)\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "pip install 'lakebed[spark]'\n"
-
-
 def test_nothing_is_shipped_to_executors_that_run_this_python(spark: SparkSession) -> None:
     assert ship(spark) is False
 
@@ -91,16 +72,3 @@ def test_a_bucket_is_opened_from_its_address_alone(
         monkeypatch.delenv(name)
     assert address.open().read("probe-x", 0, 5) == b"bytes"
     assert "AWS_ENDPOINT_URL" not in os.environ
-
-
-def test_connect_goes_the_whole_way_on_a_machine_without_java(tmp_path: Path) -> None:
-    (tmp_path / "bin").mkdir()
-    environment = {"PATH": path_without_java(tmp_path / "bin"), "JAVA_HOME": ""}
-    environment["SPARK_TESTING"] = "1"  # any free port
-    done = run_script(SCRIPT, tmp_path / "lake", "remote", "local[2]", environment=environment)
-    assert result_of(done) == {"remote": True, "native": 6, "source": 2, "written": 6, "sum": 21}
-
-
-def test_executors_in_processes_of_their_own_go_the_whole_way(tmp_path: Path) -> None:
-    done = run_script(SCRIPT, tmp_path / "lake", "master", "local-cluster[2,1,1024]")
-    assert result_of(done) == {"remote": False, "native": 6, "source": 2, "written": 6, "sum": 21}

@@ -5,7 +5,11 @@ prints what it found. Arguments: the lake's folder, ``master`` or ``remote``, an
 from __future__ import annotations
 
 import json
+import shutil
 import sys
+from pathlib import Path
+
+import pyspark
 
 import lakebed
 import lakebed.spark
@@ -37,7 +41,11 @@ def main(folder: str, kind: str, value: str) -> None:
             "sum": sum(numbers),
         }
         assert lake.checker.run().is_clean
+    application = str(spark.conf.get("spark.app.id"))
     spark.stop()
+    # The executors of local-cluster work inside the installed pyspark and leave that behind.
+    work = Path(pyspark.__file__).with_name("work")
+    shutil.rmtree(work / application, ignore_errors=True)
     json.dump(found, sys.stdout)
 
 

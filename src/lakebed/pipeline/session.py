@@ -60,10 +60,10 @@ def open_session(
 ) -> SparkSession:
     """Start a session, or return the one that this process has if nothing else is asked for.
 
-    ``cores`` limits a local session; ``quick`` compiles less: it starts sooner and runs long jobs
-    at half speed; ``archive`` uses (and, the first time, makes) the archive of Spark's classes;
-    ``settings`` are Spark's own and win over these. `BadInput` without pyspark or Java, or if
-    another session runs in this process.
+    ``cores`` limits a local session; ``quick`` compiles less: it starts sooner, and long queries
+    take several times as long; ``archive`` uses (and, the first time, makes) the archive of
+    Spark's classes; ``settings`` are Spark's own and win over these. `BadInput` without pyspark or
+    Java, or if another session runs in this process.
     """
     _require_pyspark()
     if master is not None and remote is not None:

@@ -1,0 +1,36 @@
+"""Sessions that need a process of their own: no pyspark, no Java, Connect, real executors."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.parts.spark import path_without_java, result_of, run_script
+
+SCRIPT = Path(__file__).with_name("whole_way.py")
+
+
+def test_missing_pyspark_is_one_clear_line() -> None:
+    code = (
+        "import sys; sys.modules['pyspark'] = None\n"
+        "from lakebed.pipeline.session import open_session\n"
+        "from lakebed.errors import BadInput\n"
+        "try: open_session()\n"
+        "except BadInput as error: print(error.hint)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "pip install 'lakebed[spark]'\n"
+
+
+def test_connect_goes_the_whole_way_on_a_machine_without_java(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    environment = {"PATH": path_without_java(tmp_path / "bin"), "JAVA_HOME": ""}
+    environment["SPARK_TESTING"] = "1"  # any free port
+    done = run_script(SCRIPT, tmp_path / "lake", "remote", "local[2]", environment=environment)
+    assert result_of(done) == {"remote": True, "native": 6, "source": 2, "written": 6, "sum": 21}
+
+
+def test_executors_in_processes_of_their_own_go_the_whole_way(tmp_path: Path) -> None:
+    done = run_script(SCRIPT, tmp_path / "lake", "master", "local-cluster[2,1,1024]")
+    assert result_of(done) == {"remote": False, "native": 6, "source": 2, "written": 6, "sum": 21}

@@ -1,0 +1,34 @@
+"""The examples of docs/spark.md are run, and say nothing on stderr."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+PAGE = Path(__file__).parents[2] / "docs" / "spark.md"
+
+
+def test_the_examples_of_the_spark_page_run(tmp_path: Path) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    assert len(blocks) > 3
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", "\n".join(blocks)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env=os.environ | {"COLUMNS": "200"},
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_every_public_name_is_on_the_page() -> None:
+    import lakebed.spark
+
+    page = PAGE.read_text()
+    assert {*lakebed.spark._HOMES} == {*lakebed.spark.__all__}
+    for name in lakebed.spark.__all__:
+        assert getattr(lakebed.spark, name) is not None
+        assert name in page, name
