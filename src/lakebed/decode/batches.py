@@ -20,6 +20,8 @@ from lakebed.model.signal import Signal
 BATCH_BYTES = 8 * 1024 * 1024
 """How many bytes of payload are decoded together: enough to make the cost of a call small, few
 enough to keep intermediate arrays out of main memory's way."""
+_RECORD_BYTES = 64
+_SLOW_RECORDS = 5_000
 
 Flatten = Callable[[Envelope, pa.RecordBatch, pa.Array, Way], dict[str, pa.Array]]
 """From an envelope, some of its records and the scope of each, to the columns of their rows."""
@@ -69,9 +71,11 @@ class _Run:
     ) -> Iterator[pa.Table]:
         requests = pa.array(payloads, pa.binary())
         envelope = Envelope.of(blocks, read(envelope_reader(self.signal), requests, way), way)
+        envelope.expect_rows(len(envelope.records))
         reader = record_reader(self.signal)
-        for begin, rows in _slices(envelope.records):
+        for begin, rows in _slices(envelope.records, way):
             records = read(reader, envelope.records.slice(begin, rows), way)
+            envelope.budget.spend(2 * records.nbytes)  # what is inside is made into columns
             scopes = envelope.record_scope.slice(begin, rows)
             columns = self.flatten(envelope, records, scopes, way)
             arrays = [columns[name] for name in self.schema.names]
@@ -121,10 +125,12 @@ def _protobuf(block: LandedBlock, signal: Signal) -> bytes:
     raise BadInput(f"a block of {signal} has the encoding {block.encoding!r}")
 
 
-def _slices(records: pa.Array) -> Iterator[tuple[int, int]]:
-    """Where to begin, and how many records to read together."""
-    total = pc.sum(pc.binary_length(records)).as_py() or 0
+def _slices(records: pa.Array, way: Way) -> Iterator[tuple[int, int]]:
+    """Where to begin, and how many records to read together, so that memory stays within bounds."""
+    total = (pc.sum(pc.binary_length(records)).as_py() or 0) + _RECORD_BYTES * len(records)
     parts = 1 + total // (2 * BATCH_BYTES)
-    rows = -(-len(records) // parts)
-    for begin in range(0, len(records), rows or 1):
+    rows = -(-len(records) // parts) or 1
+    if way is Way.SLOW:
+        rows = min(rows, _SLOW_RECORDS)
+    for begin in range(0, len(records), rows):
         yield begin, min(rows, len(records) - begin)

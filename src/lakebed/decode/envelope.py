@@ -16,7 +16,7 @@ from lakebed.decode.columnar import Way
 from lakebed.decode.spread import Budget, Family, StringMaps
 from lakebed.decode.values import string_maps
 
-_ROW_BYTES = 256
+_ROW_BYTES = 384
 
 LEADING = {
     "process_id": "the process that sent the record: one per resource",
@@ -93,12 +93,15 @@ class Envelope:
             budget=Budget(),
         )
 
+    def expect_rows(self, rows: int) -> None:
+        """Reserve memory for rows before they are made; raises `TooLarge`."""
+        self.budget.spend(rows * _ROW_BYTES)
+
     def columns(self, row_scope: pa.Array, marks: Marks) -> dict[str, pa.Array]:
         """Every row's columns that come from its block, resource and scope.
 
         Rows of one scope stand together. Raises `TooLarge` if the rows take too much memory.
         """
-        self.budget.spend(len(row_scope) * _ROW_BYTES)
         scopes = Family.of(row_scope)
         resources = Family.of(self.scope_resource.take(row_scope))
         row_block = self.resource_block.take(resources.parents)

@@ -12,7 +12,7 @@ from lakebed.decode.batches import decode_blocks
 from lakebed.decode.blocks import Decoded, LandedBlock
 from lakebed.decode.columnar import CannotRead, Way
 from lakebed.decode.envelope import LEADING, TRAILING, Envelope
-from lakebed.decode.points import EXEMPLAR, POINT_TYPES, read_points
+from lakebed.decode.points import EXEMPLAR, POINT_TYPES, count_points, read_points
 from lakebed.decode.spread import Family
 from lakebed.decode.values import string_maps
 from lakebed.model.signal import Signal
@@ -82,6 +82,7 @@ def _flatten(
     envelope: Envelope, metrics: pa.RecordBatch, metric_scope: pa.Array, way: Way
 ) -> dict[str, pa.Array]:
     _refuse_two_kinds(metrics)
+    envelope.expect_rows(sum(count_points(metrics[kind]) for kind in _KINDS))
     parts = [read_points(kind, metrics[kind], way) for kind in _KINDS]
     marks = Marks.joined([part.marks for part in parts])
     row_metric = pa.concat_arrays([part.metric for part in parts])

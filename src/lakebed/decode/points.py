@@ -71,6 +71,11 @@ class Points:
     marks: Marks
 
 
+def count_points(data: pa.Array) -> int:
+    """How many points all metrics of a kind have."""
+    return len(_children(data)["data_points"].flatten())
+
+
 def read_points(kind: str, data: pa.Array, way: Way) -> Points:
     """The points of all metrics of a kind; `data` has a struct, or NULL, for each metric."""
     parts = _children(data)

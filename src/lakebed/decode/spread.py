@@ -33,8 +33,8 @@ class Budget:
         self.left -= size
         if self.left < 0:
             raise TooLarge(
-                f"the rows would take {MOST_BYTES - self.left:,} bytes or more, because they share "
-                f"long attributes or names; at most {MOST_BYTES:,} are allowed"
+                f"the rows would take {MOST_BYTES - self.left:,} bytes or more, too many for one "
+                "block: they are very many, or they share very long attributes or names"
             )
 
 
