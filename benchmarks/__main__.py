@@ -10,7 +10,7 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
-from benchmarks import commit, decode, environment, find, footers, sweep, writers
+from benchmarks import build, commit, decode, environment, find, footers, sweep, writers
 from benchmarks.harness import Places, postgres_server, table
 
 BENCHMARKS = {
@@ -20,6 +20,7 @@ BENCHMARKS = {
     "footers": footers,
     "sweep": sweep,
     "decode": decode,
+    "build": build,
 }
 
 
