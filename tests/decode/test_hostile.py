@@ -303,3 +303,26 @@ def test_nested_values_given_in_parts_are_merged() -> None:
     assert decoded.table["properties"][0].as_py() == [("key", '["a","b"]')]
     assert decoded.table["msg"][1].as_py() == '["a","b"]'
     assert_same(decoded.table, otlp_loops.decode_logs(landed))
+
+
+def test_a_number_of_several_kinds_is_the_last_of_them() -> None:
+    double, whole = field(4, b"\0" * 8, 1), field(6, b"\7" + b"\0" * 7, 1)
+    exemplar = field(5, field(3, b"\0" * 8, 1) + whole)
+    points = (double + whole, whole + double, exemplar)
+    landed = blocks(
+        [field(1, field(2, field(2, field(5, field(1, point))))) for point in points], "metrics"
+    )
+    decoded = metrics.decode(landed)
+    assert (decoded.failures, decoded.fallbacks) == ((), 3)
+    assert decoded.table["value"].to_pylist() == [7.0, 0.0, None]
+    assert decoded.table["int_value"].to_pylist() == [7, None, None]
+    assert_same(decoded.table, otlp_loops.decode_metrics(landed))
+
+
+def test_the_slow_way_marks_what_does_not_fit() -> None:
+    absurd = field(4, b"\xff" * 8, 1)
+    histogram = field(9, field(1, field(3, b"\xff" * 8, 1) + absurd))
+    landed = [block(field(1, field(2, field(2, histogram))), "metrics")]
+    slow = metrics.decode(landed, slowly=True)
+    assert (slow.failures, slow.table["problems"].to_pylist()) == ((), ["absurd_time,absurd_count"])
+    assert_same(slow.table, metrics.decode(landed).table)

@@ -10,6 +10,7 @@ from lakebed.model.view_set import ViewSet
 from lakebed.samples.generator import Generator
 from lakebed.samples.otlp_json import to_json
 from lakebed.storage.parquet import conform
+from tests.decode import sdk
 from tests.decode.hostile import field
 from tests.decode.parts import assert_same, block, blocks
 
@@ -81,3 +82,19 @@ def test_json_gives_the_same_rows(signal: str) -> None:
     decoded = module.decode(as_json)
     assert (decoded.failures, decoded.fallbacks) == ((), 0)
     assert_same(decoded.table, module.decode(blocks(protobuf, signal)).table)
+
+
+@every_signal
+def test_what_the_opentelemetry_sdk_sends_comes_out(signal: str) -> None:
+    module, loops, _ = SIGNALS[signal]
+    made = {
+        "logs": sdk.logs_request,
+        "metrics": sdk.metrics_request,
+        "traces": sdk.traces_request,
+    }
+    landed = blocks([made[signal]()], signal)
+    decoded = module.decode(landed)
+    assert (decoded.failures, decoded.fallbacks) == ((), 0)
+    assert decoded.table.num_rows > 0
+    assert set(decoded.table["exe"].to_pylist()) == {"lakebed/tests"}
+    assert_same(decoded.table, loops(landed))
