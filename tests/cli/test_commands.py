@@ -692,7 +692,7 @@ def test_a_clean_lake_is_told_in_one_line(cli: Cli, weather: Path) -> None:
     ran = cli("check", "--level", "pages")
     assert (ran.code, ran.err) == (0, "")
     assert re.fullmatch(
-        r"clean: 3 partitions, 2 files, 6 rows, .* checked down to pages\n", ran.out
+        r"clean: 3 partitions, 0 segments, 0 blocks, 2 files, 6 rows, .* down to pages\n", ran.out
     )
     report = cli("check", "--json").json
     assert report["clean"] is True

@@ -171,6 +171,17 @@ def list_segments(connection: sa.Connection) -> list[Segment]:
     return [Segment(row.segment_path, row.file_size, row.insert_time) for row in rows]
 
 
+def list_segments_among(connection: sa.Connection, paths: Sequence[str]) -> list[str]:
+    """Those of the paths at which a segment is recorded."""
+    query = sa.select(segments.c.segment_path).where(one_of(segments.c.segment_path, paths))
+    return sorted(connection.scalars(query))
+
+
+def count_blocks(connection: sa.Connection) -> int:
+    """How many blocks there are."""
+    return int(connection.scalar(sa.select(sa.func.count()).select_from(blocks)) or 0)
+
+
 def list_pages(connection: sa.Connection) -> Iterator[list[Block]]:
     """Every block in pages, segment by segment; for `check`, which reads them all."""
     result = connection.execution_options(yield_per=_PAGE_ROWS).execute(

@@ -8,10 +8,14 @@ import sqlalchemy as sa
 
 from lakebed.catalog import clock, view_sets
 from lakebed.catalog.schema import (
+    blocks,
     lake_clock,
     partition_metadata,
     partitions,
+    processes,
+    segments,
     series,
+    streams,
     temporary_files,
 )
 from lakebed.model.partition import FileState
@@ -62,6 +66,7 @@ def _overlaps() -> sa.Select[tuple[object]]:
 
 def _rules() -> dict[str, sa.Select[tuple[object]]]:
     p, m, t = partitions, partition_metadata, temporary_files
+    now = sa.select(lake_clock.c.now).scalar_subquery()
     which = sa.select(p.c.partition_id)
     has_footer = sa.exists().where(m.c.file_path == p.c.file_path)
     is_live = sa.and_(_OTHER.c.retired_at.is_(None), _OTHER.c.file_path == p.c.file_path)
@@ -107,10 +112,7 @@ def _rules() -> dict[str, sa.Select[tuple[object]]]:
             )
         ),
         "it was published or retired after the lake's last tick": which.where(
-            sa.or_(
-                p.c.published_at > sa.select(lake_clock.c.now).scalar_subquery(),
-                p.c.retired_at > sa.select(lake_clock.c.now).scalar_subquery(),
-            )
+            sa.or_(p.c.published_at > now, p.c.retired_at > now)
         ),
         "it is retired, but its file is neither temporary nor live": which.where(
             p.c.retired_at.is_not(None),
@@ -131,4 +133,58 @@ def _rules() -> dict[str, sa.Select[tuple[object]]]:
     }
 
 
-_RULES = _rules()
+def _shared_bytes() -> sa.Select[tuple[object]]:
+    """Blocks that begin before the end of an earlier one of their segment."""
+    ends = sa.func.max(blocks.c.segment_offset + blocks.c.payload_size).over(
+        partition_by=blocks.c.segment_path,
+        order_by=(blocks.c.segment_offset, blocks.c.block_id),
+        rows=(None, -1),
+    )
+    ordered = sa.select(blocks.c.block_id, blocks.c.segment_offset, ends.label("reached"))
+    found = ordered.subquery()
+    return sa.select(found.c.block_id).where(found.c.segment_offset < found.c.reached)
+
+
+def _landing_rules() -> dict[str, sa.Select[tuple[object]]]:
+    b, s = blocks, segments
+    now = sa.select(lake_clock.c.now).scalar_subquery()
+    which = sa.select(b.c.block_id)
+    return {
+        "the block's segment is not recorded": which.where(
+            ~sa.exists().where(s.c.segment_path == b.c.segment_path)
+        ),
+        "the block lies outside its segment": sa.select(b.c.block_id)
+        .join_from(b, s, b.c.segment_path == s.c.segment_path)
+        .where(
+            sa.or_(
+                b.c.segment_offset < 0,
+                b.c.payload_size < 0,
+                b.c.segment_offset + b.c.payload_size > s.c.file_size,
+            )
+        ),
+        "the block overlaps another one of its segment": _shared_bytes(),
+        "the block's process is unknown": which.where(
+            ~sa.exists().where(processes.c.process_id == b.c.process_id)
+        ),
+        "the block's stream is unknown, or another process's": which.where(
+            ~sa.exists().where(
+                streams.c.stream_id == b.c.stream_id, streams.c.process_id == b.c.process_id
+            )
+        ),
+        "the stream's process is unknown": sa.select(streams.c.stream_id).where(
+            ~sa.exists().where(processes.c.process_id == streams.c.process_id)
+        ),
+        "the block landed after the lake's last tick": which.where(b.c.insert_time > now),
+        "the segment landed after the lake's last tick": sa.select(s.c.segment_path).where(
+            s.c.insert_time > now
+        ),
+        "the segment is recorded and temporary at once": sa.select(s.c.segment_path).where(
+            sa.exists().where(temporary_files.c.file_path == s.c.segment_path)
+        ),
+        "the segment holds no block": sa.select(s.c.segment_path).where(
+            ~sa.exists().where(b.c.segment_path == s.c.segment_path)
+        ),
+    }
+
+
+_RULES = _rules() | _landing_rules()

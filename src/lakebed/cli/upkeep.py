@@ -190,7 +190,7 @@ def check(
     """Check that the lake is what its catalog says. Exit code 1 if anything is damaged.
 
     Levels: catalog (its rules), files (present and of their size, strays), footers (row counts,
-    schema hashes), pages (every page read).
+    schema hashes), pages (every page read, every block's digest).
 
     Example: lakebed check --level pages --json
     """
@@ -250,6 +250,8 @@ def _report(report: CheckReport) -> dict[str, Any]:
         "files": report.files,
         "rows": report.rows,
         "bytes": report.bytes,
+        "segments": report.segments,
+        "blocks": report.blocks,
         "findings": [_finding(each) for each in report.findings],
     }
 
@@ -262,6 +264,7 @@ def _show_report(report: CheckReport) -> None:
     notes = len(report.findings) - len(shown)
     output.tell(
         f"{verdict}: {output.plural(report.partitions, 'partition')}, "
+        f"{output.plural(report.segments, 'segment')}, {output.plural(report.blocks, 'block')}, "
         f"{output.plural(report.files, 'file')}, {output.plural(report.rows, 'row')}, "
         f"{output.size(report.bytes)} checked down to {report.level.name.lower()}"
         + (f"; {output.plural(notes, 'note')} with --json" if notes else "")

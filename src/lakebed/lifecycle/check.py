@@ -9,10 +9,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from lakebed.catalog import files, footers, journal, lakes, partitions, rules
+from lakebed.catalog import blocks, files, footers, journal, lakes, partitions, rules
 from lakebed.catalog.catalog import Catalog, Connection
 from lakebed.catalog.files import TemporaryFile
 from lakebed.errors import BadInput, Conflict, Damage, DamagedFile, LakebedError, UnknownObject
+from lakebed.lifecycle import segments
 from lakebed.lifecycle.strays import StrayKind, classify
 from lakebed.model.partition import FileState, Partition
 from lakebed.model.time import format_instant
@@ -34,7 +35,7 @@ class Level(enum.IntEnum):
     CATALOG = 1  # the catalog's rules
     FILES = 2  # every file present and of its size; strays
     FOOTERS = 3  # stored footer = the file's own; row counts; schema hashes
-    PAGES = 4  # every page read, with its checksum
+    PAGES = 4  # every page read, with its checksum; every block's bytes
 
 
 class Severity(enum.StrEnum):
@@ -66,6 +67,8 @@ class CheckReport:
     files: int = 0
     rows: int = 0
     bytes: int = 0
+    segments: int = 0
+    blocks: int = 0
     findings: list[Finding] = field(default_factory=list)
 
     @property
@@ -118,6 +121,7 @@ class Checker:
                             self._check_file(connection, partition, report)
                     progress(report)
                 known |= looked_at
+                known |= self._check_segments(connection, report, progress)
                 self._check_strays(connection, listed, known, report)
         finally:
             self._keeper.unpin(pin)
@@ -216,6 +220,33 @@ class Checker:
         if rows != partition.num_rows:
             raise DamagedFile(f"{path} gave {rows} rows, the catalog says {partition.num_rows}")
 
+    def _check_segments(
+        self,
+        connection: Connection,
+        report: CheckReport,
+        progress: Callable[[CheckReport], None],
+    ) -> set[str]:
+        """Look at what has landed; the paths of every segment."""
+        report.blocks = blocks.count_blocks(connection)
+        known, sound = set(), set()
+        for segment in blocks.list_segments(connection):
+            report.segments += 1
+            known.add(segment.segment_path)
+            if report.level < Level.FILES:
+                continue
+            report.files += 1
+            report.bytes += segment.file_size
+            trouble = segments.check_file(self._store, segment)
+            if trouble is None:
+                sound.add(segment.segment_path)
+            else:
+                report.damage(trouble.kind, trouble.subject, trouble.message)
+            progress(report)
+        if report.level >= Level.PAGES:
+            for trouble in segments.check_payloads(connection, self._store, sound):
+                report.damage(trouble.kind, trouble.subject, trouble.message)
+        return known
+
     def _check_strays(
         self, connection: Connection, listed: list[Listed], known: set[str], report: CheckReport
     ) -> None:
@@ -251,6 +282,11 @@ class Checker:
             file = files.find_file(connection, path)
             if file is not None and file.state in (FileState.STAGED, FileState.DELETING):
                 raise Conflict(f"{path} is {file.state} and cannot be quarantined")
+            if blocks.has_segment(connection, path):
+                raise Conflict(
+                    f"{path} holds landed blocks and cannot be quarantined",
+                    hint="if it is damaged, put the file back from a backup",
+                )
             live = [each for each in partitions.list_by_path(connection, path) if each.is_live]
             if live:
                 retire_rows(

@@ -18,9 +18,10 @@ class StrayKind(enum.StrEnum):
     ZERO_BYTES = "zero bytes"
     TRUNCATED = "truncated"  # begins like Parquet, but its footer is cut off or broken
     NOT_PARQUET = "not Parquet"
-    FOREIGN_LAYOUT = "foreign layout"  # Parquet at a path that Lakebed never writes
+    FOREIGN_LAYOUT = "foreign layout"  # Parquet, or beside segments, where Lakebed never writes
     LEFTOVER = "leftover"  # the journal knows it, the catalog no longer does
     UNKNOWN = "unknown but valid"  # at a path of ours, readable, and nobody ever recorded it
+    UNKNOWN_SEGMENT = "unknown segment"  # at a segment's path; its bytes do not say what they are
 
 
 def classify(store: Store, found: Listed, *, in_journal: bool) -> StrayKind | None:
@@ -33,6 +34,10 @@ def classify(store: Store, found: Listed, *, in_journal: bool) -> StrayKind | No
             return StrayKind.ZERO_BYTES
         if found.path.startswith("probe-"):
             return StrayKind.LEFTOVER
+        if layout.is_segment(found.path):
+            return StrayKind.LEFTOVER if in_journal else StrayKind.UNKNOWN_SEGMENT
+        if found.path.startswith(layout.SEGMENTS):
+            return StrayKind.FOREIGN_LAYOUT
         if store.read(found.path, 0, len(_MAGIC)) != _MAGIC:
             return StrayKind.NOT_PARQUET
         footer.parse(parquet.read_footer(store, found.path, size), path=found.path)

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from lakebed.catalog import clock, files, footers, journal, lakes, leases, partitions
+from lakebed.catalog import blocks, clock, files, footers, journal, lakes, leases, partitions
 from lakebed.catalog.catalog import Catalog, Connection, Transaction
 from lakebed.catalog.files import TemporaryFile
 from lakebed.catalog.leases import Lease
@@ -272,6 +272,7 @@ def _refuse_broken(connection: Connection, paths: Sequence[str]) -> None:
         except LakebedError as error:
             raise Refused(f"nothing was swept: {error}", hint="run: lakebed check") from error
     live = partitions.list_live_among(connection, paths)
+    live += blocks.list_segments_among(connection, paths)
     if live:
         raise Refused(
             f"nothing was swept: {live[0]} is live and listed as temporary at once",

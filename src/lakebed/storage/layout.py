@@ -19,6 +19,7 @@ MARK = "lake.json"
 CATALOG_FILE = "catalog.sqlite3"
 STORE_FOLDER = "store"
 ROOTS = ("partitions", "segments")
+SEGMENTS = "segments/"
 _PARTITION = re.compile(
     r"partitions/[a-z][a-z0-9_]*/[A-Za-z0-9][\w.-]*/\d{4}-\d\d/[0-9a-f-]{36}\.parquet"
 )
@@ -47,8 +48,13 @@ def probe_path(probe_id: str) -> str:
 
 def is_ours(path: str) -> bool:
     """Whether Lakebed could have written a file at this path."""
-    known = _PARTITION.fullmatch(path) or _SEGMENT.fullmatch(path)
-    return path == MARK or path.startswith("probe-") or known is not None
+    known = _PARTITION.fullmatch(path) is not None or is_segment(path)
+    return path == MARK or path.startswith("probe-") or known
+
+
+def is_segment(path: str) -> bool:
+    """Whether a path is spelled like a segment's."""
+    return _SEGMENT.fullmatch(path) is not None
 
 
 def check_path(path: str) -> str:

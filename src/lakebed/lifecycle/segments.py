@@ -1,0 +1,77 @@
+"""Checking segments: each is there and of its size and, if asked, every block's bytes are the ones
+that landed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from lakebed.catalog import blocks
+from lakebed.catalog.blocks import Segment
+from lakebed.catalog.catalog import Connection
+from lakebed.errors import UnknownObject
+from lakebed.model.block import Block
+from lakebed.storage.objects import Store
+
+_READ_BYTES = 8 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """One thing that is wrong with a segment or with a block in it."""
+
+    kind: str
+    subject: str
+    message: str
+
+
+def check_file(store: Store, segment: Segment) -> Trouble | None:
+    """What is wrong with a segment's file, if anything."""
+    path = segment.segment_path
+    try:
+        size = store.size(path)
+    except UnknownObject:
+        return Trouble("missing segment", path, "is not in the store, and its blocks with it")
+    if size != segment.file_size:
+        return Trouble(
+            "segment size", path, f"has {size} bytes, the catalog says {segment.file_size}"
+        )
+    return None
+
+
+def check_payloads(connection: Connection, store: Store, sound: set[str]) -> Iterator[Trouble]:
+    """Read every block of the segments whose files are sound, and compare its digest."""
+    for page in blocks.list_pages(connection):
+        for run in _runs([block for block in page if block.segment_path in sound]):
+            begin = run[0].segment_offset
+            length = run[-1].segment_offset + run[-1].payload_size - begin
+            data = memoryview(store.read(run[0].segment_path, begin, length))
+            for block in run:
+                at = block.segment_offset - begin
+                payload = data[at : at + block.payload_size]
+                if hashlib.sha256(payload).digest() != block.payload_digest:
+                    yield Trouble(
+                        "block content",
+                        block.block_id,
+                        f"its bytes in {block.segment_path} at {block.segment_offset} are not "
+                        "those that landed",
+                    )
+
+
+def _runs(ordered: Sequence[Block]) -> Iterator[list[Block]]:
+    """Neighbours that are read at once: of one segment, and not too much."""
+    run: list[Block] = []
+    for block in ordered:
+        end = block.segment_offset + block.payload_size
+        if run and (
+            block.segment_path != run[0].segment_path
+            or end - run[0].segment_offset > _READ_BYTES
+            or block.segment_offset < run[-1].segment_offset + run[-1].payload_size
+        ):
+            yield run
+            run = []
+        run.append(block)
+    if run:
+        yield run
