@@ -1,12 +1,14 @@
 """Kills a process at every step of an operation and looks at what is left.
 
-Run as a program, so that it can fork freely: it keeps no threads and no connections itself, and
-every lake is opened in a child. For each kill point of the operation, taken from an undisturbed
-run, a copy of the same lake is made, the operation is killed there, and the rest is judged.
+Run as a program, so that it can fork freely: every lake is closed before the next fork, so that
+there are no connections and none of our threads. For each kill point of the operation, taken from
+an undisturbed run, a copy of the same lake is made, the operation is killed there in a child, and
+the rest is judged by this process, which has everything imported and compiled already.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -15,13 +17,13 @@ import sys
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-import pyarrow.compute
-import pyarrow.parquet  # noqa: F401  (imported once here instead of in every child)
 import sqlalchemy as sa
 
+from lakebed.catalog import blocks
 from lakebed.catalog import partitions as catalog_partitions
 from lakebed.catalog.catalog import Catalog
 from lakebed.catalog.migrate import migrate
@@ -31,6 +33,7 @@ from lakebed.lake import Lake, init_lake, open_lake
 from lakebed.lifecycle.check import Level, Severity
 from lakebed.lifecycle.sweep import LeaseObserver, Sweeper
 from lakebed.model.time import TimeRange
+from lakebed.samples.generator import Generator
 from tests.parts import servers
 from tests.parts.data import HOUR, T0, numbers_in, publish_hour, readings, rows, stored_files
 from tests.parts.older import describe, fill_older_shape
@@ -52,11 +55,11 @@ class Place:
 
 @dataclass(frozen=True)
 class Scenario:
-    """An operation, the lake that it starts from, and whether it changes what readers see."""
+    """The lake that an operation starts from, and the operation: steps, of which each is
+    acknowledged before the next one."""
 
     prepare: Callable[[Lake], None]
-    operate: Callable[[Lake], None]
-    changes: bool = True
+    steps: tuple[Callable[[Lake], None], ...]
 
 
 def _four_hours(lake: Lake) -> None:
@@ -66,7 +69,8 @@ def _four_hours(lake: Lake) -> None:
 
 
 def _publish(lake: Lake) -> None:
-    publish_hour(lake, 4, 5)
+    new = rows(5, 4, numbers=range(1001, 1006))  # the same in every run
+    lake.partitions.publish("readings", T0 + 4 * HOUR, T0 + 5 * HOUR, new)
 
 
 def _replace(lake: Lake) -> None:
@@ -99,12 +103,31 @@ def _retired_hours(lake: Lake) -> None:
     _retire(lake)
 
 
+@cache
+def _request(number: int) -> bytes:
+    return Generator(seed=number).serialized("logs", 20, services=2)
+
+
+def _one_request(lake: Lake) -> None:
+    lake.views.register(readings())
+    lake.telemetry.land("logs", _request(1))
+
+
+def _land(lake: Lake) -> None:
+    lake.telemetry.land("logs", _request(2))
+
+
+def _land_with_id(lake: Lake) -> None:
+    lake.telemetry.land("logs", _request(2), request_id="sent again on purpose")
+
+
 SCENARIOS = {
-    "publish": Scenario(_four_hours, _publish),
-    "replace": Scenario(_four_hours, _replace, changes=False),
-    "retire": Scenario(_four_hours, _retire),
-    "restore": Scenario(_retired_hours, _restore),
-    "sweep": Scenario(_retired_hours, _sweep, changes=False),
+    "publish": Scenario(_four_hours, (_publish,)),
+    "replace": Scenario(_four_hours, (_replace,)),
+    "retire": Scenario(_four_hours, (_retire,)),
+    "restore": Scenario(_retired_hours, (_restore,)),
+    "sweep": Scenario(_retired_hours, (_sweep,)),
+    "land": Scenario(_one_request, (_land, _land_with_id)),
 }
 
 
@@ -122,7 +145,7 @@ class Places:
         folder = self._folder / str(self._count)
         folder.mkdir(parents=True)
         if self._dialect == "postgresql":
-            return Place(_in_child(lambda: servers.new_database(self._server)), folder)
+            return Place(servers.new_database(self._server), folder)
         (folder / "catalog.sqlite3").touch()
         return Place(f"sqlite:///{folder}/catalog.sqlite3", folder)
 
@@ -134,19 +157,15 @@ class Places:
         if self._dialect == "sqlite":
             return Place(f"sqlite:///{folder}/catalog.sqlite3", folder)
         template = original.catalog.split("?")[0].rsplit("/", 1)[1]
-
-        def copy_database() -> str:
-            url = servers.new_database(self._server, template)
-            if (folder / "store").exists():
-                _point_to_store(url, folder)
-            return url
-
-        return Place(_in_child(copy_database), folder)
+        url = servers.new_database(self._server, template)
+        if (folder / "store").exists():
+            _point_to_store(url, folder)
+        return Place(url, folder)
 
     def remove(self, place: Place) -> None:
         shutil.rmtree(place.folder)
         if self._dialect == "postgresql":
-            _in_child(lambda: servers.drop_database(place.catalog))
+            servers.drop_database(place.catalog)
 
     def store_url(self, place: Place) -> str | None:
         return f"file://{place.folder}/store" if self._dialect == "postgresql" else None
@@ -160,61 +179,73 @@ def _point_to_store(url: str, folder: Path) -> None:
     catalog.close()
 
 
-def _in_child(work: Callable[[], Any]) -> Any:
-    """The result of some work, done in a child so that this process stays free of threads."""
-    reading, writing = os.pipe()
+def _run_and_die(work: Callable[[], object]) -> str:
+    """How a child ended that does some work; only its death is of interest."""
     child = os.fork()
     if child == 0:
-        os.close(reading)
         try:
-            text = json.dumps(work())
-            os.write(writing, text.encode())
+            work()
             os._exit(0)
         except BaseException:  # noqa: BLE001  (a child must never return)
             traceback.print_exc()
             sys.stderr.flush()
             os._exit(1)
-    os.close(writing)
-    parts = []
-    while part := os.read(reading, 1 << 20):
-        parts.append(part)
-    os.close(reading)
     _, status = os.waitpid(child, 0)
     if os.WIFSIGNALED(status):
         return f"killed by {signal.Signals(os.WTERMSIG(status)).name}"
-    if os.WEXITSTATUS(status):
-        raise RuntimeError("a child failed; see above")
-    return json.loads(b"".join(parts))
+    return "finished" if status == 0 else "failed; see above"
 
 
-def _state(lake: Lake) -> list[Any]:
-    """What readers see, and which partitions there are."""
+def state_of(lake: Lake) -> list[Any]:
+    """What readers see, which partitions there are, and what has landed, read from its segments."""
     live = [
         [each.insert_range.begin, each.insert_range.end, each.num_rows]
         for each in lake.partitions.list_partitions()
     ]
-    return [sorted(numbers_in(lake).elements()), live]
+    with lake.catalog.read() as connection:
+        landed = [each for page in blocks.list_pages(connection) for each in page]
+    payloads = [
+        lake.store.read(each.segment_path, each.segment_offset, each.payload_size)
+        for each in landed
+    ]
+    contents = sorted(
+        [each.block_id, hashlib.sha256(payload).hexdigest()]
+        for each, payload in zip(landed, payloads, strict=True)
+    )
+    return [sorted(numbers_in(lake).elements()), live, contents]
 
 
-def _judge(place: Place, scenario: Scenario, before: Any, after: Any) -> list[str]:
-    """Everything that is wrong with a lake after the kill."""
+def operate(place: Place, lake: Lake, scenario: Scenario) -> None:
+    """Do every step, and write down outside of the lake which were acknowledged."""
+    for number, step in enumerate(scenario.steps, start=1):
+        step(lake)
+        (place.folder / "acknowledged").write_text(str(number))
+
+
+def judge(place: Place, scenario: Scenario, states: list[Any]) -> list[str]:
+    """Everything that is wrong with a lake after the kill. ``states`` are those of an undisturbed
+    run, before the operation and after each step; what was acknowledged must be there."""
     problems: list[str] = []
+    after = states[-1]
+    mark = place.folder / "acknowledged"
+    acknowledged = int(mark.read_text() or 0) if mark.exists() else 0
     with place.open() as lake:
         problems += _damage(lake, "after the kill")
-        state = _state(lake)
-        if state not in (before, after):
-            problems.append(f"half done: {state}")
-        try:
-            scenario.operate(lake)
-        except Conflict as conflict:
-            if state != after:
-                problems.append(f"cannot be repeated: {conflict}")
-        if _state(lake) != after:
-            problems.append(f"repeating gave {_state(lake)}, expected {after}")
+        state = state_of(lake)
+        if state not in states[acknowledged : acknowledged + 2]:
+            problems.append(f"half done after {acknowledged} steps: {state}")
+        for step in scenario.steps:
+            try:
+                step(lake)
+            except Conflict as conflict:
+                if state != after:
+                    problems.append(f"cannot be repeated: {conflict}")
+        if state_of(lake) != after:
+            problems.append(f"repeating gave {state_of(lake)}, expected {after}")
         problems += _damage(lake, "after repeating")
     with place.open() as lake:
         problems += _sweep_to_the_end(lake)
-        if _state(lake) != after:
+        if state_of(lake) != after:
             problems.append("sweeping changed what readers see")
     return problems
 
@@ -241,9 +272,10 @@ def _sweep_to_the_end(lake: Lake) -> list[str]:
         sweeper.run()
     live = {each.file_path for each in lake.partitions.list_partitions() if each.file_path}
     problems = []
-    if stored_files(lake) != live:
-        problems.append(f"leaked or lost files: {stored_files(lake) ^ live}")
     with lake.catalog.read() as connection:
+        segments = {each.segment_path for each in blocks.list_segments(connection)}
+        if stored_files(lake) != live | segments:
+            problems.append(f"leaked or lost files: {stored_files(lake) ^ (live | segments)}")
         for table in ("temporary_files", "leases"):
             left = connection.scalar(sa.text(f"SELECT count(*) FROM {table}"))
             if left and table == "temporary_files":
@@ -254,83 +286,84 @@ def _sweep_to_the_end(lake: Lake) -> list[str]:
     return problems
 
 
-def choose_points(events: list[str], step: int) -> list[int]:
-    """Every ``step``-th point, and in any case each commit and the first of each disk operation:
+def choose_points(events: list[str], every: int) -> list[int]:
+    """Every so-many-th point, and in any case each commit and the first of each disk operation:
     whatever dies between two of those leaves the same."""
     telling = {number for number, event in enumerate(events, 1) if event == "sql COMMIT"}
     telling |= {events.index(event) + 1 for event in set(events) if event.startswith("disk")}
-    return sorted(telling | set(range(1, len(events) + 1, step)))
+    return sorted(telling | set(range(1, len(events) + 1, every)))
 
 
-def run_scenario(name: str, places: Places, step: int) -> dict[str, Any]:
-    """Kill at every ``step``-th point of an operation; the report that the test judges."""
-    scenario = SCENARIOS[name]
+def prepare_base(places: Places, scenario: Scenario) -> Place:
+    """The lake that every kill starts from, all of it in its files."""
     base = places.blank()
+    with init_lake(catalog=base.catalog, store=places.store_url(base), grace="0s") as lake:
+        scenario.prepare(lake)
+        if lake.catalog.dialect.name == "sqlite":
+            with lake.catalog.engine.connect() as connection:
+                connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
+    return base
 
-    def prepare() -> None:
-        with init_lake(catalog=base.catalog, store=places.store_url(base), grace="0s") as lake:
-            scenario.prepare(lake)
-            if places._dialect == "sqlite":
-                with lake.catalog.engine.connect() as connection:
-                    connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
 
-    _in_child(prepare)
-    calm = places.copy(base)
-
-    def undisturbed() -> Any:
-        with calm.open() as lake:
-            before = _state(lake)
+def run_calmly(place: Place, scenario: Scenario) -> tuple[list[Any], list[str]]:
+    """An undisturbed run: the states before it and after each step, and every event."""
+    with place.open() as lake:
+        states = [state_of(lake)]
+        lake.leases.beat()
+        recorder = Recorder()
+        hook_lake(lake, recorder)
+        events: list[str] = []
+        for step in scenario.steps:
+            recorder.events.clear()
+            step(lake)
+            events += recorder.events
+            states.append(state_of(lake))
             lake.leases.beat()
-            recorder = Recorder()
-            hook_lake(lake, recorder)
-            scenario.operate(lake)
-            events = list(recorder.events)
-            return [before, _state(lake), events]
+    return states, events
 
-    before, after, events = _in_child(undisturbed)
+
+def run_scenario(name: str, places: Places, every: int) -> dict[str, Any]:
+    """Kill at every so-many-th point of an operation; the report that the test judges."""
+    scenario = SCENARIOS[name]
+    base = prepare_base(places, scenario)
+    states, events = run_calmly(places.copy(base), scenario)
     failures = []
-    points = choose_points(events, step)
+    points = choose_points(events, every)
     for point in points:
         place = places.copy(base)
 
-        def killed(place: Place = place, point: int = point) -> str:
+        def die(place: Place = place, point: int = point) -> None:
             lake = place.open()
-            _state(lake)
+            state_of(lake)
             lake.leases.beat()
             hook_lake(lake, Killer(point))
-            scenario.operate(lake)
-            return "finished"
+            operate(place, lake, scenario)
 
-        ending = _in_child(killed)
+        ending = _run_and_die(die)
         problems = [] if ending == "killed by SIGKILL" else [f"the child {ending}"]
-        problems += _in_child(lambda place=place: _judge(place, scenario, before, after))
+        problems += judge(place, scenario, states)
         if problems:
             failures.append({"point": point, "event": events[point - 1], "problems": problems})
         places.remove(place)
     return {
         "events": events,
         "points": len(points),
-        "changed": before != after,
+        "changed": states[0] != states[-1],
         "failures": failures,
     }
 
 
-def run_migration(places: Places, step: int) -> dict[str, Any]:
-    """Kill a migration of an older catalog at every ``step``-th point."""
+def run_migration(places: Places, every: int) -> dict[str, Any]:
+    """Kill a migration of an older catalog at every so-many-th point."""
     base, fresh = places.blank(), places.blank()
-
-    def prepare() -> None:
-        catalog = Catalog(base.catalog, actor="test")
-        migrate(catalog.engine, target="0001")
-        fill_older_shape(catalog.engine, 12)
-        catalog.close()
-
-    def shape() -> Any:
-        catalog = Catalog(fresh.catalog, actor="test")
-        catalog.migrate()
-        found = describe(catalog.engine)
-        catalog.close()
-        return found
+    catalog = Catalog(base.catalog, actor="test")
+    migrate(catalog.engine, target="0001")
+    fill_older_shape(catalog.engine, 12)
+    catalog.close()
+    catalog = Catalog(fresh.catalog, actor="test")
+    catalog.migrate()
+    wanted = describe(catalog.engine)
+    catalog.close()
 
     def finish(place: Place, hook: Any) -> None:
         catalog = Catalog(place.catalog, actor="test")
@@ -338,7 +371,7 @@ def run_migration(places: Places, step: int) -> dict[str, Any]:
         migrate(catalog.engine, batch_rows=5)
         catalog.close()
 
-    def judge(place: Place) -> list[str]:
+    def mend(place: Place) -> list[str]:
         catalog = Catalog(place.catalog, actor="test")
         catalog.migrate()
         problems = [] if describe(catalog.engine) == wanted else ["not like a fresh catalog"]
@@ -353,23 +386,16 @@ def run_migration(places: Places, step: int) -> dict[str, Any]:
             problems.append(f"{footers} footers, {len(found)} partitions")
         return problems
 
-    _in_child(prepare)
-    wanted = _in_child(shape)
-
-    def record() -> list[str]:
-        recorder = Recorder()
-        finish(places_copy, recorder)
-        return recorder.events
-
-    places_copy = places.copy(base)
-    events = _in_child(record)
+    recorder = Recorder()
+    finish(places.copy(base), recorder)
+    events = recorder.events
     failures = []
-    points = choose_points(events, step)
+    points = choose_points(events, every)
     for point in points:
         place = places.copy(base)
-        ending = _in_child(lambda place=place, point=point: finish(place, Killer(point)))
+        ending = _run_and_die(lambda place=place, point=point: finish(place, Killer(point)))
         problems = [] if ending == "killed by SIGKILL" else [f"the child {ending}"]
-        problems += _in_child(lambda place=place: judge(place))
+        problems += mend(place)
         if problems:
             failures.append({"point": point, "event": events[point - 1], "problems": problems})
         places.remove(place)
@@ -377,13 +403,13 @@ def run_migration(places: Places, step: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    """``killing SCENARIO DIALECT FOLDER STEP [SERVER]`` prints its report as JSON."""
-    name, dialect, folder, step = sys.argv[1:5]
+    """``killing SCENARIO DIALECT FOLDER EVERY [SERVER]`` prints its report as JSON."""
+    name, dialect, folder, every = sys.argv[1:5]
     places = Places(dialect, sys.argv[5] if len(sys.argv) > 5 else "", Path(folder))
     if name == "migrate":
-        report = run_migration(places, int(step))
+        report = run_migration(places, int(every))
     else:
-        report = run_scenario(name, places, int(step))
+        report = run_scenario(name, places, int(every))
     sys.stdout.write(json.dumps(report))
 
 

@@ -13,15 +13,23 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from lakebed.lake import init_lake, open_lake
-from tests.proof.killing import SCENARIOS, Place, Places, _in_child, _judge, _state
+from tests.proof.killing import (
+    SCENARIOS,
+    Place,
+    Places,
+    judge,
+    operate,
+    prepare_base,
+    run_calmly,
+)
 
 CALLS = ("fsync", "fdatasync", "pwrite64", "write", "unlink", "mkdir", "ftruncate")
 _CALL = re.compile(r"^\d+\s+(\w+)\(", re.M)
 
 
 def _program(name: str, place: Place) -> list[str]:
-    return [sys.executable, "-m", "tests.proof.straced", "operate", name, place.catalog]
+    program = [sys.executable, "-m", "tests.proof.straced", "operate", name]
+    return [*program, place.catalog, str(place.folder)]
 
 
 def _count(name: str, place: Place) -> Counter[str]:
@@ -36,17 +44,9 @@ def _count(name: str, place: Place) -> Counter[str]:
 def run(name: str, folder: Path, most: int) -> dict[str, Any]:
     """Kill at up to ``most`` calls of each kind, evenly spread; the report that the test judges."""
     scenario, places = SCENARIOS[name], Places("sqlite", "", folder)
-    base = places.blank()
-
-    def prepare() -> None:
-        with init_lake(catalog=base.catalog, grace="0s") as lake:
-            scenario.prepare(lake)
-
-    _in_child(prepare)
-    calm = places.copy(base)
-    before = _in_child(lambda: _look(calm))
-    counts = _count(name, calm)
-    after = _in_child(lambda: _look(calm))
+    base = prepare_base(places, scenario)
+    states, _ = run_calmly(places.copy(base), scenario)
+    counts = _count(name, places.copy(base))
     failures, kills = [], 0
     for call, count in counts.items():
         for number in sorted(
@@ -59,24 +59,20 @@ def run(name: str, folder: Path, most: int) -> dict[str, Any]:
                 [*command, *_program(name, place)], capture_output=True, check=False
             )
             kills += done.returncode != 0
-            problems = _in_child(lambda place=place: _judge(place, scenario, before, after))
+            problems = judge(place, scenario, states)
             if problems:
                 failures.append({"call": call, "number": number, "problems": problems})
             shutil.rmtree(place.folder)
     return {"counts": counts, "kills": kills, "failures": failures}
 
 
-def _look(place: Place) -> Any:
-    with place.open() as lake:
-        return _state(lake)
-
-
 def main() -> None:
-    """``straced operate SCENARIO CATALOG``, or ``straced kill SCENARIO FOLDER MOST``."""
+    """``straced operate SCENARIO CATALOG FOLDER``, or ``straced kill SCENARIO FOLDER MOST``."""
     verb, name = sys.argv[1:3]
     if verb == "operate":
-        with open_lake(sys.argv[3]) as lake:
-            SCENARIOS[name].operate(lake)
+        place = Place(sys.argv[3], Path(sys.argv[4]))
+        with place.open() as lake:
+            operate(place, lake, SCENARIOS[name])
         return
     sys.stdout.write(json.dumps(run(name, Path(sys.argv[3]), int(sys.argv[4]))))
 

@@ -33,7 +33,7 @@ DEFAULT_STEP = {
     ("postgresql", False): 16,
     ("postgresql", True): 24,
 }
-SCENARIOS = ("publish", "replace", "retire", "restore", "sweep", "migrate")
+SCENARIOS = ("land", "publish", "replace", "retire", "restore", "sweep", "migrate")
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def test_killed_at_every_step(
 
 @pytest.mark.campaign
 @pytest.mark.skipif(shutil.which("strace") is None, reason="needs strace")
-@pytest.mark.parametrize("scenario", ["publish", "replace", "sweep"])
+@pytest.mark.parametrize("scenario", ["land", "publish", "replace", "sweep"])
 def test_killed_at_system_calls(scenario: str, quick_folder: Path) -> None:
     command = [sys.executable, "-m", "tests.proof.straced", "kill", scenario]
     command += [str(quick_folder), os.environ.get("LAKEBED_STRACE_KILLS", "12")]
