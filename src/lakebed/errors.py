@@ -3,6 +3,7 @@
     LakebedError
     ├── BadInput            fix the call                                       exit 2
     │   ├── BadPayload      the bytes are not what they should be
+    │   ├── BadDefinition   a view set cannot be defined like this; every problem is named
     │   └── PayloadTooLarge
     ├── NotFound            name something that exists                         exit 3
     │   ├── LakeNotFound
@@ -31,6 +32,8 @@ An error is one lowercase sentence that says what was expected; ``hint`` says wh
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 class LakebedError(Exception):
     """Something Lakebed refuses or fails to do."""
@@ -50,6 +53,14 @@ class BadInput(LakebedError):
 
 class BadPayload(BadInput):
     """The bytes are not a request of the expected kind; sending them again cannot help."""
+
+
+class BadDefinition(BadInput):
+    """View sets cannot be defined like this; ``problems`` has a line for everything wrong."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = tuple(problems)
 
 
 class PayloadTooLarge(BadInput):

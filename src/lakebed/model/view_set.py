@@ -56,6 +56,7 @@ class ViewSet:
     source: Source | None = None
     target_bytes: int = TARGET_BYTES
     """About how large a partition's file becomes by merging small neighbours."""
+    description: str = ""
     schema_hash: bytes = field(init=False, compare=False)
     """SHA-256 over the canonical schema, the declared version and, if its rows come from SQL, that
     SQL and the hashes of what it reads."""
@@ -101,18 +102,18 @@ class ViewSet:
 
     def definition(self) -> str:
         """What the catalog stores: JSON that `from_definition` reads back."""
-        return _canonical_json(
-            {
-                "name": self.name,
-                "version": self.version,
-                "schema": encode_schema(self.schema),
-                "time_column": self.time_column,
-                "sort_order": list(self.sort_order),
-                "retention_us": self.retention_us,
-                "source": encode_source(self.source),
-                "target_bytes": self.target_bytes,
-            }
-        )
+        parts = {
+            "name": self.name,
+            "version": self.version,
+            "schema": encode_schema(self.schema),
+            "time_column": self.time_column,
+            "sort_order": list(self.sort_order),
+            "retention_us": self.retention_us,
+            "source": encode_source(self.source),
+            "target_bytes": self.target_bytes,
+        }
+        said = {"description": self.description} if self.description else {}
+        return _canonical_json(parts | said)
 
     @classmethod
     def from_definition(cls, text: str) -> ViewSet:
@@ -127,6 +128,7 @@ class ViewSet:
             retention_us=value["retention_us"],
             source=decode_source(value.get("source")),
             target_bytes=value.get("target_bytes", TARGET_BYTES),
+            description=value.get("description", ""),
         )
 
 

@@ -1,0 +1,1 @@
+"""SQL → Arrow: engines over a snapshot of the lake's partitions."""

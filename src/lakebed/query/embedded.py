@@ -1,0 +1,50 @@
+"""The embedded engine: DataFusion, in this process, without a JVM. The only module that imports it.
+SQL that is given here may read the tables it is given, and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from lakebed.errors import BadInput
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from datafusion import DataFrame
+
+
+def columns_of(sql: str, tables: Mapping[str, pa.Schema]) -> pa.Schema:
+    """The columns that a SELECT gives over tables of these schemas; nothing is run. `BadInput`
+    with the engine's first line if it cannot be planned."""
+    return _plan(sql, {name: schema.empty_table() for name, schema in tables.items()}).schema()
+
+
+def run(sql: str, tables: Mapping[str, pa.Table]) -> pa.Table:
+    """The rows of a SELECT over these tables. `BadInput` if it cannot be planned or fails."""
+    frame = _plan(sql, tables)
+    try:
+        return frame.to_arrow_table()
+    except Exception as error:
+        raise BadInput(_first_line(error)) from error
+
+
+def _plan(sql: str, tables: Mapping[str, pa.Table]) -> DataFrame:
+    import pyarrow as pa
+    from datafusion import SessionConfig, SessionContext, SQLOptions
+
+    only_read = SQLOptions().with_allow_ddl(False).with_allow_dml(False)
+    config = SessionConfig().with_target_partitions(1)
+    try:
+        context = SessionContext(config)
+        for name, table in tables.items():
+            batches = table.to_batches() or [pa.RecordBatch.from_pylist([], table.schema)]
+            context.register_record_batches(name, [batches])
+        return context.sql_with_options(sql, only_read.with_allow_statements(False))
+    except Exception as error:
+        raise BadInput(_first_line(error)) from error
+
+
+def _first_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__

@@ -1,0 +1,305 @@
+"""The rules for the SQL of view sets: one SELECT over other view sets, with nothing in it that
+would give other rows when the same range is built again. Pure: text goes in, what it reads and
+what is wrong with it comes out.
+
+Names in double quotes are columns, as in both engines that run the SQL; otherwise it is Spark's
+dialect. Calls are looked for among the tokens, so that no spelling (quotes, case, a qualifier, a
+subquery) hides one from the parser's idea of it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from lakebed.views import functions
+
+if TYPE_CHECKING:
+    from sqlglot import exp
+    from sqlglot.dialects.dialect import Dialect
+    from sqlglot.tokenizer_core import Token
+
+_MOST_CHARACTERS = 100_000
+_TABLE_PARTS = frozenset(
+    {"this", "alias", "db", "catalog", "joins", "laterals", "pivots", "sample"}
+)
+_TIME_WORDS = frozenset({"date", "time", "timestamp", "timestamp_ltz", "timestamp_ntz"})
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """What a SELECT reads, and everything that is wrong with it, one line each."""
+
+    reads: tuple[str, ...] = ()
+    own: frozenset[str] = frozenset()
+    """The names that it gives to parts of itself, in lower case."""
+    picked: frozenset[str] = frozenset()
+    """Columns of which an aggregate picks one value of the group, in lower case."""
+    problems: tuple[str, ...] = ()
+
+
+def normalise(text: str) -> str:
+    """SQL as it is stored: one kind of line end, nothing around it. A lone carriage return ends a
+    comment in Spark, so it must end it for everybody."""
+    return text.replace("\r\n", "\n").replace("\r", "\n").strip().rstrip(";").rstrip()
+
+
+def parse(text: str) -> Parsed:
+    """Read one SELECT. Nothing is raised: problems are part of the answer."""
+    import sqlglot
+    from sqlglot.errors import ParseError, TokenError
+
+    if not text:
+        return Parsed(problems=("is empty",))
+    if len(text) > _MOST_CHARACTERS:
+        return Parsed(problems=(f"is longer than {_MOST_CHARACTERS:,} characters",))
+    if "${" in text:
+        return Parsed(problems=("has ${…} in it, which Spark replaces with settings",))
+    dialect = _dialect()
+    try:
+        tokens = dialect.tokenize(text)
+        problems = list(_refuse_statements(tokens))
+        if problems:
+            return Parsed(problems=tuple(problems))
+        (tree,) = sqlglot.parse(text, dialect=dialect)
+        return _judge(tree, tokens) if tree else Parsed(problems=("is empty",))
+    except ParseError as error:
+        where = error.errors[0]
+        said = f"{where['description']} at line {where['line']}, column {where['col']}"
+        return Parsed(problems=(f"cannot be parsed: {said.lower()}",))
+    except TokenError as error:
+        return Parsed(problems=(f"cannot be parsed: {str(error).splitlines()[0]}",))
+    except RecursionError:
+        return Parsed(problems=("is nested too deeply",))
+
+
+def _judge(tree: exp.Expr, tokens: Sequence[Token]) -> Parsed:
+    from sqlglot import exp
+
+    own = frozenset(cte.alias.lower() for cte in tree.find_all(exp.CTE))
+    problems = [*_refuse_calls(tokens), *_find_problems(tree)]
+    return Parsed(
+        tuple(dict.fromkeys(name for name in _tables(tree) if name not in own)),
+        own,
+        frozenset(_picked(tree)),
+        tuple(dict.fromkeys(problems)),
+    )
+
+
+@cache
+def _dialect() -> Dialect:
+    """Spark's, where double quotes are for names."""
+    from sqlglot.dialects.spark import Spark
+
+    class Quoted(Spark):
+        class Tokenizer(Spark.Tokenizer):
+            QUOTES = ["'"]  # noqa: RUF012
+            IDENTIFIERS = ["`", '"']  # noqa: RUF012
+
+    return Quoted()
+
+
+def _refuse_statements(tokens: Sequence[Token]) -> Iterator[str]:
+    from sqlglot.tokenizer_core import TokenType
+
+    kinds = [token.token_type for token in tokens]
+    first = next((token for token in tokens if token.token_type != TokenType.L_PAREN), None)
+    if first is None or first.token_type not in (TokenType.SELECT, TokenType.WITH):
+        yield f"must be a SELECT, not {first.text.upper() if first else 'nothing'}"
+    elif TokenType.SEMICOLON in kinds:
+        yield "must be one SELECT; it has a semicolon"
+    elif TokenType.PIPE_GT in kinds:
+        yield "uses |>; write it as a SELECT"
+
+
+def _refuse_calls(tokens: Sequence[Token]) -> Iterator[str]:
+    """Forbidden functions by their names, wherever they are called."""
+    from sqlglot.tokenizer_core import TokenType
+
+    for place, token in enumerate(tokens):
+        name = token.text.lower()
+        after = [each.token_type for each in tokens[place + 1 : place + 3]]
+        before = tokens[place - 1].text.lower() if place else ""
+        if token.token_type == TokenType.STRING:
+            word = re.match(r"\s*(\w*)", name)
+            if before in _TIME_WORDS and word is not None and word[1] in functions.MOMENTS:
+                yield f"uses {before.upper()} '{token.text}', which reads the clock"
+            if before == "using":
+                yield "runs a script, which is code outside SQL"
+            continue
+        if after[:1] != [TokenType.L_PAREN]:
+            named = token.token_type in (TokenType.VAR, TokenType.IDENTIFIER)
+            if name in functions.WITHOUT_PARENTHESES and not named and before not in (".", "as"):
+                yield from _refuse_bare(name)
+            continue
+        if name in functions.FORBIDDEN:
+            yield f"uses {name}(), which {functions.FORBIDDEN[name]}"
+        bare = after == [TokenType.L_PAREN, TokenType.R_PAREN]
+        if bare and name in functions.FORBIDDEN_WITHOUT_ARGUMENTS:
+            reason = functions.FORBIDDEN_WITHOUT_ARGUMENTS[name]
+            yield f"uses {name}() without arguments, which {reason}"
+
+
+def _find_problems(tree: exp.Expr) -> Iterator[str]:
+    """What the parsed tree may not have in it, in the order of the text."""
+    from sqlglot import exp
+
+    if not isinstance(tree.unnest(), exp.Select | exp.SetOperation):
+        yield "must be a SELECT"
+        return
+    for node in tree.walk(bfs=False):
+        yield from _refuse(node)
+    yield from _refuse_columns(tree)
+
+
+def _refuse(node: Any) -> Iterator[str]:
+    from sqlglot import exp
+
+    match node:
+        case exp.DDL() | exp.DML() | exp.Command() | exp.Into():
+            yield "must only read; it has a statement in it that writes"
+        case exp.Hint():
+            yield "has a hint for Spark in it; hints change no rows and are not kept"
+        case exp.TableSample():
+            yield "uses TABLESAMPLE, which is random"
+        case exp.QueryTransform():
+            yield "runs a script, which is code outside SQL"
+        case exp.Placeholder() | exp.Parameter() | exp.SessionParameter():
+            yield "has a parameter in it; write the value"
+        case exp.With() if node.args.get("recursive"):
+            yield "is recursive"
+        case exp.Table():
+            yield from _refuse_table(node)
+        case exp.Lateral():
+            yield from _refuse_lateral(node)
+        case exp.Unnest() | exp.TableFromRows():
+            yield "uses a table function; read view sets, and explode values in the SELECT"
+        case exp.Limit() | exp.Offset() | exp.Fetch():
+            owner = node.parent
+            if owner is None or not owner.args.get("order"):
+                yield "uses LIMIT or OFFSET without ORDER BY, which takes any rows"
+        case exp.Dot() if isinstance(node.expression, exp.Func):
+            yield f"calls {node.expression.name or node.expression.key}() of a schema"
+        case exp.Func():
+            yield from _refuse_function(node)
+        case exp.Column() if not node.table:
+            yield from _refuse_bare(node.name)
+
+
+def _refuse_table(table: exp.Table) -> Iterator[str]:
+    from sqlglot import exp
+
+    if not isinstance(table.this, exp.Identifier):
+        yield "uses a table function; read view sets, and explode values in the SELECT"
+    elif table.args.get("db") or table.args.get("catalog"):
+        whole = ".".join(part.name for part in table.parts)
+        yield f"reads {whole}; only view sets can be read, by their plain names"
+    elif any(value for part, value in table.args.items() if part not in _TABLE_PARTS):
+        yield f"reads {table.name} in a way that view sets do not have"
+
+
+def _refuse_lateral(lateral: exp.Lateral) -> Iterator[str]:
+    from sqlglot import exp
+
+    made = lateral.this
+    if isinstance(made, exp.Subquery):
+        return
+    if not (lateral.args.get("view") and _names(made) & functions.GENERATORS):
+        yield "uses a table function; read view sets, and explode values in the SELECT"
+
+
+def _refuse_function(node: exp.Func) -> Iterator[str]:
+    names = _names(node)
+    if names & functions.UNORDERED and not _is_sorted(node):
+        called = min(names & functions.UNORDERED)
+        written = functions.UNORDERED_AS_WRITTEN.get(called, called)
+        yield f"uses {written}(), whose order is by chance; sort it with array_sort()"
+
+
+def _refuse_bare(name: str) -> Iterator[str]:
+    lowered = name.lower()
+    if lowered in functions.WITHOUT_PARENTHESES:
+        yield (
+            f"uses {lowered}, which {functions.FORBIDDEN[lowered]}; "
+            "if a column is meant, write its table before it"
+        )
+
+
+def _refuse_columns(tree: exp.Expr) -> Iterator[str]:
+    """Columns must have names of their own, and a range without rows must give none."""
+    from sqlglot import exp
+
+    outer = list(_outer_selects(tree))
+    for projection in outer[0].expressions:
+        if isinstance(projection, exp.Alias | exp.Aliases | exp.Column | exp.Star | exp.Dot):
+            continue
+        yield f"has a column without a name; write {projection.sql(_dialect())[:60]} AS …"
+    for select in outer:
+        if select.args.get("group") is None and any(map(_aggregates, select.expressions)):
+            yield "aggregates without GROUP BY, which gives a row where there is nothing"
+
+
+def _outer_selects(tree: exp.Expr) -> Iterator[exp.Select]:
+    """The SELECTs whose rows are the result's, leftmost first."""
+    from sqlglot import exp
+
+    inner = tree.unnest()
+    if isinstance(inner, exp.SetOperation):
+        yield from _outer_selects(inner.left)
+        yield from _outer_selects(inner.right)
+    elif isinstance(inner, exp.Select):
+        yield inner
+
+
+def _aggregates(projection: exp.Expr) -> bool:
+    from sqlglot import exp
+
+    return any(
+        found.find_ancestor(exp.Window, exp.Select) is projection.parent_select
+        for found in projection.find_all(exp.AggFunc)
+    )
+
+
+def _is_sorted(node: exp.Expr) -> bool:
+    from sqlglot import exp
+
+    if any(found.parent is node for found in node.find_all(exp.Order)):
+        return True
+    above = node.parent
+    while above is not None and not isinstance(above, exp.Select):
+        if isinstance(above, exp.WithinGroup) or _names(above) & functions.SORTING:
+            return True
+        above = above.parent
+    return False
+
+
+def _names(node: Any) -> set[str]:
+    """Every name that a call of this node may have been written with."""
+    from sqlglot import exp
+
+    if isinstance(node, exp.Anonymous | exp.AnonymousAggFunc):
+        return {str(node.name).lower()}
+    if isinstance(node, exp.Func):
+        return {name.lower() for name in node.sql_names()}
+    return set()
+
+
+def _tables(tree: exp.Expr) -> Iterator[str]:
+    from sqlglot import exp
+
+    for table in tree.find_all(exp.Table, bfs=False):
+        if isinstance(table.this, exp.Identifier) and not table.args.get("db"):
+            yield table.name.lower()
+
+
+def _picked(tree: exp.Expr) -> Iterator[str]:
+    from sqlglot import exp
+
+    for call in tree.find_all(exp.Func):
+        if _names(call) & functions.ANY_OF_GROUP:
+            chosen = call.this if isinstance(call.this, exp.Expr) else call
+            for column in chosen.find_all(exp.Column):
+                yield column.name.lower()
