@@ -20,6 +20,7 @@ from hypothesis import HealthCheck, settings
 from lakebed.catalog.catalog import Catalog
 from lakebed.lake import Lake, init_lake
 from tests.parts import servers
+from tests.parts.schedule import pytest_xdist_make_scheduler  # noqa: F401
 from tests.parts.spark import spark  # noqa: F401
 
 CAMPAIGN = bool(os.environ.get("LAKEBED_CAMPAIGN"))

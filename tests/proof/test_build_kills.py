@@ -1,0 +1,179 @@
+"""Builds whose parts are killed at random moments: a Python worker, an executor, the JVM, the
+driver. What was published stays, what was not is built by the next run, and no row is lost or
+doubled.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lakebed.lake import Lake, open_lake
+from lakebed.lifecycle.check import Level
+from lakebed.samples.generator import Generator
+from lakebed.settings import Settings
+from tests.conftest import CAMPAIGN
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.xdist_group("spark")
+ROOT = Path(__file__).parents[2]
+VICTIMS = ("worker", "executor", "jvm", "driver")
+KILLS_EACH = 13 if CAMPAIGN else 1
+REQUESTS, RECORDS, STEP_RECORDS = 20, 100, 300
+PATIENCE_SECONDS = 1.0
+
+
+def _kills() -> list[tuple[str, str]]:
+    """Which catalog, and what is killed; an executor of its own takes long to start."""
+    if not CAMPAIGN:
+        return [("sqlite", "worker"), ("postgresql", "jvm"), ("sqlite", "driver")]
+    return [(dialect, victim) for dialect in ("sqlite", "postgresql") for victim in VICTIMS]
+
+
+@pytest.mark.parametrize(("dialect", "victim"), _kills())
+def test_a_build_survives_what_is_killed(new_lake: Any, spark: SparkSession, victim: str) -> None:
+    seed = int(os.environ.get("LAKEBED_SEED", int.from_bytes(os.urandom(4), "big")))
+    sys.stdout.write(f"seed {seed}; replay with LAKEBED_SEED={seed}\n")
+    rng = random.Random(seed)
+    killed = 0
+    for _ in range(KILLS_EACH):
+        lake: Lake = new_lake()
+        truth = _land(lake, rng)
+        when = rng.uniform(0.1, 2.5)
+        killed += _build_and_kill(lake, victim, when, rng)
+        _finish(lake, spark, truth, f"{victim} killed after {when:.2f} s, seed {seed}")
+    sys.stdout.write(f"{victim}: {killed} of {KILLS_EACH} killed while building\n")
+
+
+def _land(lake: Lake, rng: random.Random) -> Counter[tuple[str, int]]:
+    generator = Generator(rng.getrandbits(32))
+    truth: Counter[tuple[str, int]] = Counter()
+    for body in (generator.logs(RECORDS) for _ in range(REQUESTS)):
+        lake.telemetry.land("logs", body.SerializeToString())
+        for resource in body.resource_logs:
+            for scope in resource.scope_logs:
+                truth.update((scope.scope.name, each.time_unix_nano) for each in scope.log_records)
+    return truth
+
+
+def _build_and_kill(lake: Lake, victim: str, when: float, rng: random.Random) -> bool:
+    """Whether the victim was found alive and killed while the build was going on."""
+    master = "local-cluster[2,1,1024]" if victim == "executor" else "local[2]"
+    child = subprocess.Popen(
+        [sys.executable, "-m", "tests.proof.building", _url(lake), master, str(STEP_RECORDS)],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+        env={**os.environ, "LAKEBED_LEASE_SECONDS": str(PATIENCE_SECONDS)},
+    )
+    assert child.stdout is not None
+    try:
+        assert child.stdout.readline() == "building\n"
+        time.sleep(when)
+        found = list(_find(child.pid, victim))
+        hit = child.poll() is None and bool(found)
+        if hit:
+            os.kill(rng.choice(found), signal.SIGKILL)
+        child.stdout.read()
+        child.wait(timeout=120)
+        return hit
+    finally:
+        for process in (*_family(child.pid), child.pid):
+            _kill(process)
+        child.wait()
+        child.stdout.close()
+
+
+def _url(lake: Lake) -> str:
+    return lake.catalog.url
+
+
+def _find(driver: int, victim: str) -> Iterator[int]:
+    """The processes of one kind below a driver."""
+    if victim == "driver":
+        yield driver
+        return
+    for process in _family(driver):
+        command = _command(process)
+        is_java = b"java" in command.split(b"\0")[0]
+        is_executor = b"CoarseGrainedExecutorBackend" in command
+        kinds = {
+            "worker": not is_java and b"pyspark" in command and b"daemon" in command,
+            "executor": is_executor,
+            "jvm": is_java and not is_executor and b"SparkSubmit" in command,
+        }
+        if kinds[victim]:
+            yield process
+
+
+def _family(ancestor: int) -> list[int]:
+    """Every process below one, however deep."""
+    parents: dict[int, list[int]] = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        parents.setdefault(int(fields[1]), []).append(int(folder.name))
+    found, waiting = [], [ancestor]
+    while waiting:
+        children = parents.get(waiting.pop(), [])
+        found += children
+        waiting += children
+    return found
+
+
+def _command(process: int) -> bytes:
+    try:
+        return Path(f"/proc/{process}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def _kill(process: int) -> None:
+    try:
+        os.kill(process, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+
+
+def _finish(lake: Lake, spark: SparkSession, truth: Counter[tuple[str, int]], what: str) -> None:
+    """What is there is sound and not doubled; building again makes it whole."""
+    settings = Settings(lease_seconds=PATIENCE_SECONDS)
+    assert _held(lake) <= truth, what
+    with open_lake(_url(lake), settings=settings) as again:
+        again.pipeline.limits = replace(again.pipeline.limits, build_records=STEP_RECORDS)
+        report = again.pipeline.build("log_stats", spark=spark)
+        assert report.problems == [], what
+        assert _held(again) == truth, what
+        with again.partitions.snapshot("log_stats") as snapshot:
+            counts = snapshot.read_all("log_stats", ["count"])["count"].to_pylist()
+        assert sum(counts) == sum(truth.values()), what
+        again.sweeper.watch_leases()
+        again.sweeper.run()
+        checked = again.checker.run(Level.PAGES)
+        assert checked.is_clean, (what, checked.findings)
+        assert [each for each in checked.findings if each.severity != "note"] == [], what
+
+
+def _held(lake: Lake) -> Counter[tuple[str, int]]:
+    if "log_entries" not in {each.view_set.name for each in lake.views.list_view_sets()}:
+        return Counter()
+    with lake.partitions.snapshot("log_entries") as snapshot:
+        rows = snapshot.read_all("log_entries", ["target", "time_unix_nano"])
+    return Counter((row["target"], row["time_unix_nano"] or 0) for row in rows.to_pylist())
