@@ -5,12 +5,8 @@ nothing published, and the same operation works afterwards.
 from __future__ import annotations
 
 import errno
-import os
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
-import sqlalchemy as sa
 
 from lakebed.errors import OutcomeUnknown, Unavailable
 from lakebed.lake import Lake
@@ -19,6 +15,7 @@ from lakebed.storage.disk import Disk
 from lakebed.storage.local import LocalStore
 from tests.conftest import NewLake
 from tests.parts.data import numbers_in, publish_hour, readings
+from tests.parts.faults import FailingDisk, break_commit
 
 
 @pytest.fixture
@@ -27,34 +24,6 @@ def lake(new_lake: NewLake) -> Lake:
     lake.views.register(readings())
     publish_hour(lake, 0)
     return lake
-
-
-class FailingDisk(Disk):
-    """Fails one kind of operation with one errno."""
-
-    def __init__(self, operation: str, code: int) -> None:
-        self._operation = operation
-        self._code = code
-
-    def _fail(self, operation: str) -> None:
-        if operation == self._operation:
-            raise OSError(self._code, os.strerror(self._code))
-
-    def create(self, path: Path) -> int:
-        self._fail("create")
-        return super().create(path)
-
-    def write(self, descriptor: int, data: memoryview) -> int:
-        self._fail("write")
-        return super().write(descriptor, data)
-
-    def sync(self, descriptor: int) -> None:
-        self._fail("sync")
-        super().sync(descriptor)
-
-    def sync_directory(self, path: Path) -> None:
-        self._fail("sync_directory")
-        super().sync_directory(path)
 
 
 @pytest.mark.parametrize(
@@ -88,42 +57,8 @@ def _damage(lake: Lake) -> list[str]:
     return [each.message for each in findings if each.severity is Severity.DAMAGE]
 
 
-class Broken(sa.exc.OperationalError):
-    """What a driver raises when its connection breaks."""
-
-    def __init__(self) -> None:
-        super().__init__("COMMIT", {}, Exception("server closed the connection"))
-
-
-def _break_commit(lake: Lake, *, after: bool) -> Callable[[], int]:
-    """Let the next commit of something journaled raise, before or after it really happened."""
-    dialect = lake.catalog.engine.dialect
-    original = dialect.do_commit
-    broken, armed = 0, False
-
-    def watch(_conn: object, _cursor: object, statement: str, *_rest: object) -> None:
-        nonlocal armed
-        armed = armed or statement.startswith("INSERT INTO journal")
-
-    sa.event.listen(lake.catalog.engine, "before_cursor_execute", watch)
-
-    def do_commit(connection: object) -> None:
-        nonlocal broken
-        if armed and not broken:
-            broken += 1
-            if after:
-                original(connection)
-            else:
-                dialect.do_rollback(connection)
-            raise Broken
-        original(connection)
-
-    dialect.do_commit = do_commit  # type: ignore[method-assign]
-    return lambda: broken
-
-
 def test_a_commit_that_arrived_although_the_connection_broke_counts(lake: Lake) -> None:
-    broken = _break_commit(lake, after=True)
+    broken = break_commit(lake, after=True)
     retired = lake.retirement.retire_partition_by_metadata("readings", "global", *_span(lake), None)
     assert broken() == 1
     assert retired.succeeded
@@ -139,7 +74,7 @@ def _span(lake: Lake) -> tuple[int, int]:
 
 def test_a_publish_whose_commit_arrived_is_reported_as_done(lake: Lake) -> None:
     publish_hour(lake, 1)
-    broken = _break_commit(lake, after=True)
+    broken = break_commit(lake, after=True)
     made = publish_hour(lake, 2)
     assert broken() == 1
     assert made in lake.partitions.list_partitions()
@@ -149,7 +84,7 @@ def test_a_publish_whose_commit_arrived_is_reported_as_done(lake: Lake) -> None:
 def test_a_publish_whose_commit_was_lost_is_reported_as_not_done(lake: Lake) -> None:
     publish_hour(lake, 1)
     before = numbers_in(lake)
-    broken = _break_commit(lake, after=False)
+    broken = break_commit(lake, after=False)
     with pytest.raises(Unavailable, match="nothing was committed") as lost:
         publish_hour(lake, 2)
     assert not isinstance(lost.value, OutcomeUnknown)

@@ -37,8 +37,18 @@ class _Waiting:
 class Lander:
     """Lands requests for one lake. Safe to call from many threads: that is what it is for."""
 
-    def __init__(self, catalog: Catalog, store: Store, names: NamePool) -> None:
+    def __init__(
+        self,
+        catalog: Catalog,
+        store: Store,
+        names: NamePool,
+        *,
+        segment_bytes: int = _SEGMENT_BYTES,
+        most_waiting_bytes: int = _MOST_WAITING_BYTES,
+    ) -> None:
         self._writer = SegmentWriter(catalog, store, names)
+        self._segment_bytes = segment_bytes
+        self._most_waiting_bytes = most_waiting_bytes
         self._changed = threading.Condition()
         self._queue: deque[_Waiting] = deque()
         self._queued_bytes = 0
@@ -60,14 +70,16 @@ class Lander:
             if not new:
                 waiting.done.set_result(Receipt())
                 return waiting.done
-            while self._queued_bytes and self._queued_bytes + waiting.bytes > _MOST_WAITING_BYTES:
-                self._changed.wait()
-                self._require_open()
+            self._changed.wait_for(lambda: self._closed or self._has_room(waiting.bytes))
+            self._require_open()
             self._start()
             self._queue.append(waiting)
             self._queued_bytes += waiting.bytes
             self._changed.notify_all()
         return waiting.done
+
+    def _has_room(self, size_bytes: int) -> bool:
+        return not self._queue or self._queued_bytes + size_bytes <= self._most_waiting_bytes
 
     def _require_open(self) -> None:
         if self._closed:
@@ -114,7 +126,7 @@ class Lander:
             self._changed.wait_for(lambda: self._queue or self._closed)
             self._wait_for_others()
             size = 0
-            while self._queue and (not group or size + self._queue[0].bytes <= _SEGMENT_BYTES):
+            while self._queue and (not group or size + self._queue[0].bytes <= self._segment_bytes):
                 group.append(self._queue.popleft())
                 size += group[-1].bytes
                 self._queued_bytes -= group[-1].bytes
@@ -128,7 +140,7 @@ class Lander:
         while (
             not self._closed
             and len(self._queue) < self._expected
-            and self._queued_bytes < _SEGMENT_BYTES
+            and self._queued_bytes < self._segment_bytes
             and (left := deadline - time.monotonic()) > 0
         ):
             here = len(self._queue)
