@@ -281,7 +281,7 @@ def _shared(block: LandedBlock, group: Any, scope: Any) -> dict[str, Any]:
         "username": resource.get("process.owner"),
         "computer": resource.get("host.name"),
         "target": scope.scope.name or None,
-        "process_properties": resource,
+        "process_properties": json.dumps(resource, separators=(",", ":"), ensure_ascii=False),
         "service_name": service,
         "scope_name": scope.scope.name or None,
         "scope_version": scope.scope.version or None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import subprocess
 import sys
 import time
@@ -238,7 +239,7 @@ def test_properties_are_spelled_as_in_columns() -> None:
     parts = split(Signal.LOGS, request.SerializeToString(), content="protobuf")
     for part in parts:
         table = decode([block(part.payload, "logs")]).table
-        assert dict(table["process_properties"][0].as_py()) == part.resource.properties
+        assert json.loads(table["process_properties"][0].as_py()) == part.resource.properties
 
 
 def test_doubles_are_laid_out_as_arrow_does() -> None:

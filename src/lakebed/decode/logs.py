@@ -19,7 +19,7 @@ from lakebed.decode.arrays import (
 from lakebed.decode.batches import decode_blocks
 from lakebed.decode.blocks import Decoded, LandedBlock
 from lakebed.decode.columnar import Way
-from lakebed.decode.envelope import LEADING, TRAILING, Envelope
+from lakebed.decode.envelope import LEADING, PROCESS_PROPERTIES, TRAILING, Envelope
 from lakebed.decode.values import render_with_kinds, string_maps
 from lakebed.model.signal import Signal
 
@@ -30,7 +30,7 @@ COLUMNS = {
     "level": "1 fatal, 2 error, 3 warn, 4 info, 5 debug, 6 trace; 4 if the sender gave none",
     "msg": "the body; if it is no string, rendered like an attribute",
     "properties": "attributes of the record",
-    "process_properties": "attributes of the resource",
+    "process_properties": PROCESS_PROPERTIES,
     "time_unix_nano": "when it happened, exactly; NULL if the sender did not say",
     "observed_time_unix_nano": "when the collection system saw it, exactly",
     "severity_number": "OpenTelemetry's severity, 1 to 24; 0 if the sender gave none",
@@ -58,7 +58,6 @@ _TYPES = {
     "time": TIME,
     "level": pa.int32(),
     "properties": STRING_MAP,
-    "process_properties": STRING_MAP,
     "time_unix_nano": pa.int64(),
     "observed_time_unix_nano": pa.int64(),
     "severity_number": pa.int32(),

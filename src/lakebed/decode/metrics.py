@@ -11,7 +11,7 @@ from lakebed.decode.arrays import STRING_MAP, TIME, Marks, list_of, microseconds
 from lakebed.decode.batches import decode_blocks
 from lakebed.decode.blocks import Decoded, LandedBlock
 from lakebed.decode.columnar import CannotRead, Way
-from lakebed.decode.envelope import LEADING, TRAILING, Envelope
+from lakebed.decode.envelope import LEADING, PROCESS_PROPERTIES, TRAILING, Envelope
 from lakebed.decode.points import EXEMPLAR, POINT_TYPES, count_points, read_points
 from lakebed.decode.spread import Family
 from lakebed.decode.values import string_maps
@@ -25,7 +25,7 @@ COLUMNS = {
     "unit": "unit of the metric",
     "value": "the number of a gauge or sum; NULL for distributions and where none was recorded",
     "properties": "attributes of the data point",
-    "process_properties": "attributes of the resource",
+    "process_properties": PROCESS_PROPERTIES,
     "int_value": "the same number, exactly, if it was an integer",
     "description": "what the metric means",
     "kind": "gauge, sum, histogram, exponential_histogram or summary",
@@ -60,7 +60,6 @@ _TYPES = {
     "insert_time": TIME,
     "time": TIME,
     "properties": STRING_MAP,
-    "process_properties": STRING_MAP,
     **POINT_TYPES,
     "exemplars": list_of(EXEMPLAR),
     "metadata": STRING_MAP,

@@ -22,7 +22,7 @@ from lakebed.decode.arrays import (
 from lakebed.decode.batches import decode_blocks
 from lakebed.decode.blocks import Decoded, LandedBlock
 from lakebed.decode.columnar import Way
-from lakebed.decode.envelope import LEADING, TRAILING, Envelope
+from lakebed.decode.envelope import LEADING, PROCESS_PROPERTIES, TRAILING, Envelope
 from lakebed.decode.values import string_maps
 from lakebed.model.signal import Signal
 
@@ -42,7 +42,7 @@ COLUMNS = {
     "start_time_unix_nano": "when it began, exactly; NULL if the sender did not say",
     "end_time_unix_nano": "when it ended, exactly; NULL if the sender did not say",
     "properties": "attributes of the span",
-    "process_properties": "attributes of the resource",
+    "process_properties": PROCESS_PROPERTIES,
     "events": "what happened during the span",
     "links": "spans of this or other traces that it is linked to",
     "flags": "W3C trace flags, and whether the parent is remote",
@@ -80,7 +80,6 @@ _TYPES = {
     "start_time_unix_nano": pa.int64(),
     "end_time_unix_nano": pa.int64(),
     "properties": STRING_MAP,
-    "process_properties": STRING_MAP,
     "events": list_of(_EVENT),
     "links": list_of(_LINK),
     "flags": pa.int64(),
