@@ -22,14 +22,25 @@ if TYPE_CHECKING:
     from lakebed.model.time import TimeRange
     from lakebed.model.view_set import ViewSet
     from lakebed.partitions.publish import NewPartition
+    from lakebed.views.declaration import SqlView
 
 __version__ = "0.1.0"
-__all__ = ["Lake", "LakebedError", "NewPartition", "TimeRange", "ViewSet", "init", "open"]
+__all__ = [
+    "Lake",
+    "LakebedError",
+    "NewPartition",
+    "SqlView",
+    "TimeRange",
+    "ViewSet",
+    "init",
+    "open",
+]
 
 _HOMES = {
     "Lake": ("lakebed.lake", "Lake"),
     "LakebedError": ("lakebed.errors", "LakebedError"),
     "NewPartition": ("lakebed.partitions.publish", "NewPartition"),
+    "SqlView": ("lakebed.views.declaration", "SqlView"),
     "TimeRange": ("lakebed.model.time", "TimeRange"),
     "ViewSet": ("lakebed.model.view_set", "ViewSet"),
     "init": ("lakebed.lake", "init_lake"),

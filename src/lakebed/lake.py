@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from pydantic import ValidationError
 
@@ -36,7 +36,13 @@ from lakebed.settings import Settings
 from lakebed.storage import layout, marks
 from lakebed.storage.local import LocalStore
 from lakebed.storage.objects import Store, open_store, probe_create_only
-from lakebed.views.registry import Registry
+from lakebed.views.registry import Change, Registry
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from lakebed.views.declaration import SqlView
+    from lakebed.views.definitions import Definition
 
 RELATIVE_STORE = f"./{layout.STORE_FOLDER}"
 """How the catalog of an embedded lake names its store, so that the folder can be moved."""
@@ -118,6 +124,36 @@ class Lake:
         self.telemetry = Telemetry(self._lander)
         self.pipeline = Pipeline(catalog, store, self._names, publisher, self.leases, self.views)
         self.checker = Checker(catalog, store, self.leases)
+
+    def define_views(
+        self,
+        *views: SqlView,
+        spark: SparkSession | None = None,
+        master: str | None = None,
+        remote: str | None = None,
+    ) -> list[Definition]:
+        """Define SQL view sets, which may read each other; what reads a changed one changes too.
+        All of it or nothing: `BadDefinition` says everything that is wrong. Spark is asked about
+        the SQL (the caller's session, or one of our own) unless it is active already."""
+        from lakebed.pipeline.declare import SparkAnalyser
+        from lakebed.query import embedded
+        from lakebed.views.analysis import Engines
+        from lakebed.views.builtin import built_in
+        from lakebed.views.definitions import plan_definitions
+
+        active = self.views.list_view_sets()
+        known = {each.view_set.name: each.view_set for each in active}
+        with SparkAnalyser(spark, master, remote) as analyser:
+            engines = Engines(analyser.columns_of, embedded.columns_of, embedded.run)
+            own = {each.name: each for each in built_in()}
+            plan = plan_definitions(views, known, own, engines)
+        changes = [(each.view_set, each.change) for each in plan]
+        if any(change is not Change.UNCHANGED for _, change in changes):
+            missing = [(each, Change.CREATED) for each in built_in() if each.name not in known]
+            self.views.apply(
+                [*missing, *changes], {each.view_set.name: each.schema_hash for each in active}
+            )
+        return plan
 
     def close(self) -> None:
         """Give back reservations and leases, and close the connections."""

@@ -168,7 +168,7 @@ class Pipeline:
                 stack.enter_context(self._keeper.building(name))
             names = TaskNames(self._names)
             sql = SqlSteps(
-                _own_session(session),
+                own_session(session),
                 address,
                 active,
                 lambda own, view_set, paths: read_files(own, self._store, address, paths, view_set),
@@ -229,7 +229,7 @@ def _use_session(
         yield session
 
 
-def _own_session(session: SparkSession) -> SparkSession:
+def own_session(session: SparkSession) -> SparkSession:
     """A session beside the caller's, in which names in double quotes are columns."""
     own = session.newSession()
     own.conf.set("spark.sql.session.timeZone", "UTC")

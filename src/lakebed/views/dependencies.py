@@ -43,5 +43,10 @@ def plan_dependents(evolved: ViewSet, others: Sequence[ViewSet]) -> list[ViewSet
     return dependents
 
 
+def list_readers(name: str, view_sets: Iterable[ViewSet]) -> list[str]:
+    """The view sets whose SQL reads this one, by name."""
+    return sorted(each.name for each in view_sets if name in _reads(each))
+
+
 def _reads(view_set: ViewSet) -> set[str]:
     return set(view_set.source.names) if isinstance(view_set.source, SqlSource) else set()

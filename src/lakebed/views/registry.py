@@ -5,15 +5,15 @@ program that knows an older version than the active one may not change the view 
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from lakebed.catalog import journal, view_sets
 from lakebed.catalog.catalog import Catalog, Transaction
 from lakebed.catalog.view_sets import ActiveViewSet
-from lakebed.errors import BadInput, Outdated
+from lakebed.errors import BadInput, Outdated, Refused, StalePlan
 from lakebed.model.source import SqlSource
 from lakebed.model.view_set import ViewSet
-from lakebed.views.dependencies import plan_dependents
+from lakebed.views.dependencies import list_readers, plan_dependents
 
 
 class Change(enum.StrEnum):
@@ -59,6 +59,22 @@ def _activate(transaction: Transaction, view_set: ViewSet, change: Change) -> No
     journal.append(transaction, [entry])
 
 
+def _refuse_removal(name: str, active: Sequence[ActiveViewSet]) -> None:
+    from lakebed.views.builtin import COLUMNS
+
+    if name in COLUMNS:
+        raise Refused(
+            f"view set {name} is built in: the next build would register it again",
+            hint=f"to drop what was built of it: lakebed partitions retire {name}",
+        )
+    readers = list_readers(name, [each.view_set for each in active])
+    if readers:
+        raise Refused(
+            f"view set {name} is read by {', '.join(readers)}",
+            hint=f"remove or redefine {readers[0]} first",
+        )
+
+
 class Registry:
     """The view sets of one lake."""
 
@@ -83,6 +99,21 @@ class Registry:
                     _activate(transaction, dependent, Change.EVOLVED)
             return change
 
+    def apply(
+        self, changes: Sequence[tuple[ViewSet, Change]], planned_on: Mapping[str, bytes]
+    ) -> None:
+        """Make all of these definitions active in one transaction, if every view set still has the
+        schema hash that they were planned on; `StalePlan` otherwise."""
+        due = [(view_set, change) for view_set, change in changes if change != Change.UNCHANGED]
+        if not due:
+            return
+        with self._catalog.write() as transaction:
+            active = view_sets.list_active(transaction.connection)
+            if {each.view_set.name: each.schema_hash for each in active} != planned_on:
+                raise StalePlan("view sets were changed meanwhile", hint="define them again")
+            for view_set, change in due:
+                _activate(transaction, view_set, change)
+
     def ensure(self, wanted: Sequence[ViewSet]) -> None:
         """Register what is missing or older; what is newer belongs to a newer program."""
         with self._catalog.read() as connection:
@@ -96,11 +127,19 @@ class Registry:
                 self.register(view_set)
 
     def remove(self, name: str) -> None:
-        """Forget a definition. Its partitions stay until retired, and are incompatible from now."""
+        """Forget a definition. Its partitions stay until retired, and are incompatible from now.
+        `Refused` for what is built in, and while another view set reads it."""
         with self._catalog.write() as transaction:
             view_sets.get(transaction.connection, name)
+            _refuse_removal(name, view_sets.list_active(transaction.connection))
             view_sets.remove(transaction.connection, name)
             journal.append(transaction, [journal.Entry("view set removed", view_set=name)])
+
+    def check_removal(self, name: str) -> None:
+        """Raise what `remove` would, and change nothing."""
+        with self._catalog.read() as connection:
+            view_sets.get(connection, name)
+            _refuse_removal(name, view_sets.list_active(connection))
 
     def list_view_sets(self) -> list[ActiveViewSet]:
         """Every registered view set, by name."""

@@ -1,0 +1,134 @@
+"""Making one view set of one declaration, by asking the engines: Spark for the columns that the SQL
+gives, both for whether the merge SQL runs, the embedded one for whether results add up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lakebed.errors import BadDefinition, BadInput
+from lakebed.model.source import SqlSource
+from lakebed.model.view_set import ViewSet
+from lakebed.views import additive, sql
+from lakebed.views.declaration import SqlView
+from lakebed.views.fitting import fits
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+SPARK, EMBEDDED = "spark", "the embedded engine"
+
+
+@dataclass(frozen=True, slots=True)
+class Engines:
+    """What the engines say about SQL; each raises `BadInput` with its reason."""
+
+    spark_columns: Callable[[str, Mapping[str, ViewSet]], pa.Schema]
+    embedded_columns: Callable[[str, Mapping[str, pa.Schema]], pa.Schema]
+    embedded_rows: additive.Run
+
+
+def analyse(
+    view: SqlView, version: int, sources: Mapping[str, ViewSet], engines: Engines
+) -> ViewSet:
+    """The view set that a declaration makes of its sources. `BadDefinition` has a line for each
+    thing that is wrong, without the declaration's name."""
+    try:
+        schema = engines.spark_columns(view.sql, sources)
+    except BadInput as error:
+        raise BadDefinition([f"{SPARK} refuses sql: {error}"]) from error
+    problems = list(_find_column_problems(view, schema))
+    if problems:
+        raise BadDefinition(problems)
+    view_set = as_view_set(view, version, schema, sources)
+    problems = list(_find_merge_problems(view_set, view, engines))
+    problems = problems or list(_find_sums(view_set, view, sources, engines))
+    if problems:
+        raise BadDefinition(problems)
+    return view_set
+
+
+def as_view_set(
+    view: SqlView, version: int, schema: pa.Schema, sources: Mapping[str, ViewSet]
+) -> ViewSet:
+    """The declaration with the columns that its SQL gives."""
+    reads = tuple(sorted((name, each.schema_hash) for name, each in sources.items()))
+    return ViewSet(
+        view.name,
+        version,
+        schema,
+        view.time_column,
+        view.sort_order,
+        view.retention_us,
+        SqlSource(view.sql, view.merge_sql, reads),
+        view.target_bytes,
+        view.description,
+    )
+
+
+def _find_column_problems(view: SqlView, schema: pa.Schema) -> Iterator[str]:
+    from pyarrow import types
+
+    lowered = [name.lower() for name in schema.names]
+    for name in sorted({name for name in lowered if lowered.count(name) > 1}):
+        yield f"sql gives the column {name} twice"
+    gives = f"sql gives {', '.join(schema.names)}"
+    if view.time_column not in schema.names:
+        yield f"time_column is {view.time_column}, but {gives}"
+    else:
+        kind = schema.field(view.time_column).type
+        if not (types.is_timestamp(kind) and kind.tz):
+            yield f"time_column {view.time_column} is {kind}, not a timestamp with a zone"
+    for column in view.sort_order:
+        if column not in schema.names:
+            yield f"sort_order has {column}, but {gives}"
+        elif types.is_nested(schema.field(column).type):
+            yield f"sort_order has {column}, which is {schema.field(column).type} and has no order"
+
+
+def _find_merge_problems(view_set: ViewSet, view: SqlView, engines: Engines) -> Iterator[str]:
+    """Both engines must give the declared columns."""
+    asked: dict[str, Callable[[], pa.Schema]] = {
+        SPARK: lambda: engines.spark_columns(view.merge_sql, {view.name: view_set}),
+        EMBEDDED: lambda: engines.embedded_columns(view.merge_sql, {view.name: view_set.schema}),
+    }
+    for engine, ask in asked.items():
+        try:
+            got = ask()
+        except BadInput as error:
+            yield f"{engine} refuses merge_sql: {error}"
+            continue
+        if sorted(got.names) != sorted(view_set.schema.names):
+            want = ", ".join(view_set.schema.names)
+            yield f"merge_sql gives {', '.join(got.names)} on {engine}, but sql gives {want}"
+            continue
+        for column in view_set.schema:
+            kind = got.field(column.name).type
+            if not fits(kind, column.type):
+                yield (
+                    f"merge_sql gives {column.name} as {kind} on {engine}, "
+                    f"but sql gives {column.type}"
+                )
+
+
+def _find_sums(
+    view_set: ViewSet, view: SqlView, sources: Mapping[str, ViewSet], engines: Engines
+) -> Iterator[str]:
+    """Whether parts add up. SQL over several view sets is not tried: made-up rows of two would not
+    belong together as landed ones do."""
+    made, merged = sql.parse(view.sql), sql.parse(view.merge_sql)
+    problem = additive.find_merge_problem(view_set, merged.picked, engines.embedded_rows)
+    if problem:
+        yield f"merge_sql {problem}"
+    elif len(sources) == 1:
+        (source,) = sources.values()
+        picked = set(made.picked)
+        if isinstance(source.source, SqlSource):
+            picked |= sql.parse(source.source.merge_sql).picked
+        problem = additive.find_sql_problem(
+            view_set, source, picked, merged.picked, engines.embedded_rows
+        )
+        if problem:
+            yield f"sql {problem}"

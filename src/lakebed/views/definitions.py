@@ -1,0 +1,194 @@
+"""Defining SQL view sets: what declarations would change, or everything that is wrong with them.
+What reads a changed view set, directly or not, changes with it, or the definition is refused.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from lakebed.errors import BadDefinition, BadInput
+from lakebed.model.source import SqlSource
+from lakebed.model.view_set import ViewSet
+from lakebed.views import sql
+from lakebed.views.analysis import Engines, analyse, as_view_set
+from lakebed.views.declaration import SqlView
+from lakebed.views.dependencies import in_dependency_order
+from lakebed.views.registry import Change
+from lakebed.views.sql import Parsed
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """One view set as it will be."""
+
+    view_set: ViewSet
+    change: Change
+    because_of: str | None = None
+    """The changed view set that it reads, if nobody declared it itself."""
+
+
+def plan_definitions(
+    wanted: Sequence[SqlView],
+    active: Mapping[str, ViewSet],
+    built_in: Mapping[str, ViewSet],
+    engines: Engines,
+) -> list[Definition]:
+    """What defining these would do; what is read comes before its readers. `BadDefinition` with
+    everything that is wrong. No engine is asked about SQL that is active already."""
+    plan = _Plan({view.name: view for view in wanted}, active, {**built_in, **active}, engines)
+    counted = Counter(view.name for view in wanted)
+    problems = [f"{name}: is declared twice" for name, count in counted.items() if count > 1]
+    for view in wanted:
+        problems += plan.check(view, built_in)
+    if not problems:
+        plan.derive_all()
+    if problems or plan.problems:
+        raise BadDefinition(problems or plan.problems)
+    return plan.definitions
+
+
+@dataclass(slots=True)
+class _Plan:
+    wanted: Mapping[str, SqlView]
+    active: Mapping[str, ViewSet]
+    existing: Mapping[str, ViewSet]
+    """What is active, and what is built in and not registered yet."""
+    engines: Engines
+    problems: list[str] = field(default_factory=list)
+    definitions: list[Definition] = field(default_factory=list)
+
+    # ---- what can be said without an engine
+
+    def check(self, view: SqlView, built_in: Mapping[str, ViewSet]) -> Iterator[str]:
+        yield from view.find_problems()
+        yield from self._check_name(view.name, built_in)
+        made, merged = sql.parse(view.sql), sql.parse(view.merge_sql)
+        taken = {*self.existing, *self.wanted}
+        for what, parsed in (("sql", made), ("merge_sql", merged)):
+            for problem in parsed.problems:
+                yield f"{view.name}: {what} {problem}"
+            for name in sorted(parsed.own & taken):
+                yield f"{view.name}: {what} calls a part of itself {name}, which is a view set"
+        if "\\" in view.merge_sql:
+            yield f"{view.name}: merge_sql has a \\ in it, which the engines read differently"
+        if not made.problems:
+            yield from self._check_reads(view.name, made)
+        if not merged.problems and set(merged.reads) != {view.name}:
+            read = ", ".join(merged.reads) or "nothing"
+            yield f"{view.name}: merge_sql must read {view.name} itself and only that, not {read}"
+
+    def _check_name(self, name: str, built_in: Mapping[str, ViewSet]) -> Iterator[str]:
+        if name in built_in:
+            yield (
+                f"{name}: is built in, and programs count on its columns; "
+                "define another view set that reads it"
+            )
+        elif name in self.active and not isinstance(self.active[name].source, SqlSource):
+            yield (
+                f"{name}: exists, and programs publish its rows; choose another name, or forget "
+                f"it with: lakebed views remove {name}"
+            )
+
+    def _check_reads(self, name: str, parsed: Parsed) -> Iterator[str]:
+        known = {*self.existing, *self.wanted} - {name}
+        if not parsed.reads:
+            yield f"{name}: sql reads no view set"
+        for read in parsed.reads:
+            if read == name:
+                yield f"{name}: sql reads {name} itself; that is for merge_sql"
+            elif read not in known:
+                there = ", ".join(sorted(known))
+                yield f"{name}: sql reads {read}, which is no view set; there are {there}"
+            elif read not in self.wanted and self.existing[read].source is None:
+                yield (
+                    f"{name}: sql reads {read}, whose rows programs publish and replace as they "
+                    "like; only what is built from blocks can be read"
+                )
+
+    # ---- what the engines say
+
+    def derive_all(self) -> None:
+        """Every declared view set, and those that read a changed one, in dependency order."""
+        try:
+            order = in_dependency_order(self._outline())
+        except BadInput as error:
+            self.problems.append(f"{error}; {error.hint}")
+            return
+        now = {name: each for name, each in self.existing.items() if name not in self.wanted}
+        changed, failed = set[str](), set[str]()
+        for outline in order:
+            name, reads = outline.name, _reads(outline)
+            cause = next((read for read in reads if read in changed), None)
+            if failed & set(reads):
+                failed.add(name)  # it was said where it begins
+                continue
+            if name not in self.wanted and cause is None:
+                continue
+            definition = self._derive(name, {read: now[read] for read in reads}, cause)
+            if definition is None:
+                failed.add(name)
+                continue
+            self.definitions.append(definition)
+            now[name] = definition.view_set
+            if definition.change is Change.EVOLVED:
+                changed.add(name)
+
+    def _outline(self) -> list[ViewSet]:
+        """Everything there will be; of what is declared, only its name and what it reads matter."""
+        import pyarrow as pa
+
+        outlines = {}
+        for name, view in self.wanted.items():
+            schema = pa.schema([(view.time_column, pa.timestamp("us", "UTC"))])
+            reads = tuple((read, b"") for read in sql.parse(view.sql).reads)
+            source = SqlSource(view.sql, view.merge_sql, reads)
+            outlines[name] = ViewSet(name, 1, schema, view.time_column, source=source)
+        return list({**self.existing, **outlines}.values())
+
+    def _derive(
+        self, name: str, sources: Mapping[str, ViewSet], cause: str | None
+    ) -> Definition | None:
+        declared = self.wanted.get(name)
+        active = self.active.get(name)
+        view = declared or SqlView.of(self.existing[name])
+        try:
+            made = self._find_unchanged(view, active, sources) or analyse(
+                view, active.version if active else 1, sources, self.engines
+            )
+        except BadDefinition as error:
+            before = f"{name}: "
+            if declared is None:
+                before += f"reads {cause} and would not work any more: "
+            self.problems += [f"{before}{problem}" for problem in error.problems]
+            return None
+        change = _compare(active, made)
+        if change is Change.EVOLVED:
+            made = replace(made, version=made.version + 1)
+        return Definition(made, change, None if declared else cause)
+
+    @staticmethod
+    def _find_unchanged(
+        view: SqlView, active: ViewSet | None, sources: Mapping[str, ViewSet]
+    ) -> ViewSet | None:
+        """The view set, if only what no engine needs to be asked about may have changed."""
+        if active is None:
+            return None
+        try:
+            same = as_view_set(view, active.version, active.schema, sources)
+        except BadInput:  # another time column or sort order, which these columns do not allow
+            return None
+        return same if same.source == active.source else None
+
+
+def _compare(active: ViewSet | None, made: ViewSet) -> Change:
+    if active is None:
+        return Change.CREATED
+    if made.schema_hash != active.schema_hash or made.time_column != active.time_column:
+        return Change.EVOLVED
+    return Change.UNCHANGED if made == active else Change.AMENDED
+
+
+def _reads(view_set: ViewSet) -> tuple[str, ...]:
+    return view_set.source.names if isinstance(view_set.source, SqlSource) else ()
