@@ -33,6 +33,7 @@ class _Run:
     schema: pa.Schema
     flatten: Flatten
     slowly: bool
+    compact: bool
     tables: list[pa.Table] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
     fallbacks: int = 0
@@ -70,7 +71,8 @@ class _Run:
         self, blocks: Sequence[LandedBlock], payloads: Sequence[bytes], way: Way
     ) -> Iterator[pa.Table]:
         requests = pa.array(payloads, pa.binary())
-        envelope = Envelope.of(blocks, read(envelope_reader(self.signal), requests, way), way)
+        read_down = read(envelope_reader(self.signal), requests, way)
+        envelope = Envelope.of(blocks, read_down, way, compact=self.compact)
         envelope.expect_rows(len(envelope.records))
         reader = record_reader(self.signal)
         for begin, rows in _slices(envelope.records, way):
@@ -79,7 +81,10 @@ class _Run:
             scopes = envelope.record_scope.slice(begin, rows)
             columns = self.flatten(envelope, records, scopes, way)
             arrays = [columns[name] for name in self.schema.names]
-            yield pa.Table.from_arrays(arrays, schema=self.schema)
+            if self.compact:
+                yield pa.Table.from_arrays(arrays, names=self.schema.names)
+            else:
+                yield pa.Table.from_arrays(arrays, schema=self.schema)
 
 
 def decode_blocks(
@@ -89,9 +94,11 @@ def decode_blocks(
     flatten: Flatten,
     *,
     slowly: bool,
+    compact: bool,
 ) -> Decoded:
-    """Decode blocks of one signal; a block gives all its rows, or none and a failure."""
-    run = _Run(signal, schema, flatten, slowly)
+    """Decode blocks of one signal; a block gives all its rows, or none and a failure. Compact rows
+    have dictionary arrays where the schema has strings that many of them share."""
+    run = _Run(signal, schema, flatten, slowly, compact)
     taken: list[LandedBlock] = []
     payloads: list[bytes] = []
     size = 0

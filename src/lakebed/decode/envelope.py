@@ -61,9 +61,18 @@ class Envelope:
     resource_marks: Marks
     scope_marks: Marks
     budget: Budget
+    compact: bool
+    """Whether texts that rows share are given out as dictionary arrays."""
 
     @classmethod
-    def of(cls, blocks: Sequence[LandedBlock], batch: pa.RecordBatch, way: Way) -> Envelope:
+    def of(
+        cls,
+        blocks: Sequence[LandedBlock],
+        batch: pa.RecordBatch,
+        way: Way,
+        *,
+        compact: bool = False,
+    ) -> Envelope:
         """Take apart what the envelope reader read; the batch has a row for each block."""
         groups = batch.column(0)
         resources, scope_lists, resource_urls = groups.flatten().flatten()
@@ -95,6 +104,7 @@ class Envelope:
             resource_marks=resource_marks,
             scope_marks=scope_marks,
             budget=Budget(),
+            compact=compact,
         )
 
     def expect_rows(self, rows: int) -> None:
@@ -111,17 +121,28 @@ class Envelope:
         row_block = self.resource_block.take(resources.parents)
         columns: dict[str, pa.Array] = {}
         for family, values in ((scopes, self.scope_columns), (resources, self.resource_columns)):
-            columns |= {name: family.spread(each, self.budget) for name, each in values.items()}
+            columns |= {name: self._give(each, family) for name, each in values.items()}
         columns["target"] = columns["scope_name"]
         for name in ("process_id", "stream_id", "block_id"):
             values = pa.array([getattr(block, name) for block in self.blocks], pa.string())
-            columns[name] = values.take(row_block)
+            columns[name] = _share(values, row_block) if self.compact else values.take(row_block)
         ticks = pa.array([block.insert_time for block in self.blocks], TIME)
         columns["insert_time"] = ticks.take(row_block)
         columns["scope_attributes"] = scopes.spread_maps(self.scope_maps, self.budget)
         marks.add_all(self.scope_marks.spread(row_scope))
         marks.add_all(self.resource_marks.spread(resources.parents))
         return columns
+
+    def _give(self, values: pa.Array, family: Family) -> pa.Array:
+        if self.compact and pa.types.is_string(values.type):
+            return _share(values, family.parents)
+        return family.spread(values, self.budget)
+
+
+def _share(values: pa.Array, parents: pa.Array) -> pa.Array:
+    """The parents' texts for each of their rows, each distinct one kept once."""
+    distinct = values.dictionary_encode()
+    return pa.DictionaryArray.from_arrays(distinct.indices.take(parents), distinct.dictionary)
 
 
 def _no_nulls(lists: pa.Array) -> pa.Array:

@@ -73,9 +73,12 @@ _INFO = 4
 _LEVELS = pa.array([_INFO, *(6 - severity // 4 for severity in range(24))], pa.int32())
 
 
-def decode(blocks: Sequence[LandedBlock], *, slowly: bool = False) -> Decoded:
-    """The log records of the blocks as rows of `SCHEMA`; `slowly` is for comparison."""
-    return decode_blocks(blocks, Signal.LOGS, SCHEMA, _flatten, slowly=slowly)
+def decode(
+    blocks: Sequence[LandedBlock], *, slowly: bool = False, compact: bool = False
+) -> Decoded:
+    """The log records of the blocks as rows of `SCHEMA`; ``slowly`` is for comparison;
+    with ``compact``, texts that many rows share are dictionary arrays."""
+    return decode_blocks(blocks, Signal.LOGS, SCHEMA, _flatten, slowly=slowly, compact=compact)
 
 
 def _flatten(

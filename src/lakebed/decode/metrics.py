@@ -72,9 +72,12 @@ SCHEMA = pa.schema([(name, _TYPES.get(name, pa.string())) for name in COLUMNS])
 _KINDS = ("gauge", "sum", "histogram", "exponential_histogram", "summary")
 
 
-def decode(blocks: Sequence[LandedBlock], *, slowly: bool = False) -> Decoded:
-    """The data points of the blocks as rows of `SCHEMA`; `slowly` is for comparison."""
-    return decode_blocks(blocks, Signal.METRICS, SCHEMA, _flatten, slowly=slowly)
+def decode(
+    blocks: Sequence[LandedBlock], *, slowly: bool = False, compact: bool = False
+) -> Decoded:
+    """The data points of the blocks as rows of `SCHEMA`; ``slowly`` is for comparison;
+    with ``compact``, texts that many rows share are dictionary arrays."""
+    return decode_blocks(blocks, Signal.METRICS, SCHEMA, _flatten, slowly=slowly, compact=compact)
 
 
 def _flatten(

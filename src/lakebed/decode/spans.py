@@ -103,9 +103,12 @@ _KINDS: list[str | None] = [
 _STATUS: list[str | None] = ["unset", "ok", "error"]
 
 
-def decode(blocks: Sequence[LandedBlock], *, slowly: bool = False) -> Decoded:
-    """The spans of the blocks as rows of `SCHEMA`; `slowly` is for comparison."""
-    return decode_blocks(blocks, Signal.TRACES, SCHEMA, _flatten, slowly=slowly)
+def decode(
+    blocks: Sequence[LandedBlock], *, slowly: bool = False, compact: bool = False
+) -> Decoded:
+    """The spans of the blocks as rows of `SCHEMA`; ``slowly`` is for comparison; with
+    ``compact``, texts that many rows share are dictionary arrays."""
+    return decode_blocks(blocks, Signal.TRACES, SCHEMA, _flatten, slowly=slowly, compact=compact)
 
 
 def _flatten(

@@ -128,7 +128,7 @@ def _build(store: Store, order: BuildOrder, view_set: ViewSet) -> _Made:
     for some in _chunks(order.blocks):
         landed, damaged = read_blocks(store, some)
         failures += damaged
-        decoded = decode(landed)
+        decoded = decode(landed, compact=True)
         failures += [(each.block_id, each.reason) for each in decoded.failures]
         fallbacks += decoded.fallbacks
         tables.append(decoded.table)
@@ -136,7 +136,7 @@ def _build(store: Store, order: BuildOrder, view_set: ViewSet) -> _Made:
     return _Made(rows, failures, fallbacks)
 
 
-def _find_decoder(name: str) -> Callable[[Sequence[LandedBlock]], Any]:
+def _find_decoder(name: str) -> Callable[..., Any]:
     from lakebed.decode import logs, metrics, spans
 
     return {"logs": logs.decode, "metrics": metrics.decode, "traces": spans.decode}[name]

@@ -4,6 +4,7 @@ anything refers to them.
 
 from __future__ import annotations
 
+import base64
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 _VERSION_KEY = b"lakebed.version"
 _SOURCE_KEY = b"lakebed.source"
+_ARROW_KEY = b"ARROW:schema"
 _FARTHEST = 1 << 60
 _ROW_GROUP_ROWS = 128 * 1024
 _LONGEST_STATISTIC = 64
@@ -39,7 +41,11 @@ class WrittenFile:
 
 
 def conform(table: pa.Table, view_set: ViewSet) -> pa.Table:
-    """The rows as the view set stores them: its columns, its sort order; or `BadInput`."""
+    """The rows as the view set stores them: its columns, its sort order; or `BadInput`.
+
+    Texts may be dictionary arrays, which take less memory and are written faster; in the file they
+    are what the view set declares.
+    """
     import pyarrow as pa
 
     expected = {field.name: field for field in view_set.schema}
@@ -58,11 +64,19 @@ def conform(table: pa.Table, view_set: ViewSet) -> pa.Table:
         )
     table = table.select(view_set.schema.names)
     as_declared = table.schema.equals(view_set.schema)
+    compact = {
+        field.name
+        for field in table.schema
+        if _is_compact(field.type, expected[field.name].type)
+        and field.name not in view_set.sort_order
+    }
     for name, field in expected.items():
-        if not as_declared and canonical(table.schema.field(name).type) != field.type:
+        found = table.schema.field(name).type
+        if as_declared or _is_compact(found, field.type):
+            pass
+        elif canonical(found) != field.type:
             raise BadInput(
-                f"column {name} of view set {view_set.name} is {field.type}, "
-                f"not {table.schema.field(name).type}"
+                f"column {name} of view set {view_set.name} is {field.type}, not {found}"
             )
         if not field.nullable and table[name].null_count:
             raise BadInput(f"column {name} of view set {view_set.name} must not be null")
@@ -70,7 +84,12 @@ def conform(table: pa.Table, view_set: ViewSet) -> pa.Table:
         raise BadInput(f"the time column {view_set.time_column} must not be null")
     try:
         if not as_declared:
-            table = table.cast(view_set.schema)
+            table = table.cast(
+                pa.schema(
+                    table.schema.field(name) if name in compact else field
+                    for name, field in expected.items()
+                )
+            ).unify_dictionaries()
         table.validate(full=True)
         if view_set.sort_order:
             table = table.sort_by([(column, "ascending") for column in view_set.sort_order])
@@ -81,6 +100,16 @@ def conform(table: pa.Table, view_set: ViewSet) -> pa.Table:
     return table
 
 
+def _is_compact(found: pa.DataType, declared: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    return bool(
+        pa.types.is_dictionary(found)
+        and found.value_type == declared
+        and not pa.types.is_dictionary(declared)
+    )
+
+
 def write(store: Store, path: str, rows: pa.Table, view_set: ViewSet) -> WrittenFile:
     """Write conforming rows durably and validate what was written.
 
@@ -89,21 +118,26 @@ def write(store: Store, path: str, rows: pa.Table, view_set: ViewSet) -> Written
     """
     import pyarrow.parquet as pq
 
-    metadata = {_VERSION_KEY: str(view_set.version).encode()}
+    metadata = {
+        _VERSION_KEY: str(view_set.version).encode(),
+        _ARROW_KEY: base64.b64encode(view_set.schema.serialize()),
+    }
     if isinstance(view_set.source, SqlSource):
         metadata[_SOURCE_KEY] = fingerprint(view_set.source).encode()
     with (
         store.create(path) as sink,
         pq.ParquetWriter(
             sink,
-            view_set.schema.with_metadata(metadata),
+            rows.schema.remove_metadata(),
             compression="zstd",
+            store_schema=False,  # the declared one is in the metadata; rows may be more compact
             write_page_index=True,
             write_page_checksum=True,
             sorting_columns=_sorting(view_set),
         ) as writer,
     ):
-        writer.write_table(rows.replace_schema_metadata(metadata), row_group_size=_ROW_GROUP_ROWS)
+        writer.write_table(rows.replace_schema_metadata(None), row_group_size=_ROW_GROUP_ROWS)
+        writer.add_key_value_metadata(metadata)
     size = store.size(path)
     footer = read_footer(store, path, size)
     parsed = footers.parse(footer, path=path, trusted=True)
