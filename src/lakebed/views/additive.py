@@ -13,7 +13,9 @@ import pyarrow as pa
 from lakebed.errors import BadInput
 from lakebed.model.source import SqlSource
 from lakebed.model.view_set import ViewSet
+from lakebed.views import sql
 from lakebed.views.made_up import make_rows
+from lakebed.views.sql import Parsed
 
 Run = Callable[[str, Mapping[str, pa.Table]], pa.Table]
 """Runs a SELECT over tables; `BadInput` if it cannot."""
@@ -21,7 +23,7 @@ Run = Callable[[str, Mapping[str, pa.Table]], pa.Table]
 _SIZES = [(20, 0), (20, 20), (24, 12), (8, 30)]
 
 
-def find_merge_problem(view_set: ViewSet, picked: Collection[str], run: Run) -> str | None:
+def find_merge_problem(view_set: ViewSet, merged: Parsed, run: Run) -> str | None:
     """Why ``merge_sql`` does not add up, if it does not: nothing must merge to nothing, and
     merging two parts that were merged before must be like merging everything at once."""
 
@@ -32,8 +34,8 @@ def find_merge_problem(view_set: ViewSet, picked: Collection[str], run: Run) -> 
         if merge(view_set.schema.empty_table()).num_rows:
             return "gives rows where there are none; group by a column"
         for seed, (left, right) in enumerate(_SIZES):
-            first = make_rows(view_set.schema, left, 2 * seed, picked)
-            second = make_rows(view_set.schema, right, 2 * seed + 1, picked)
+            first = make_rows(view_set.schema, left, 2 * seed, merged.picked)
+            second = make_rows(view_set.schema, right, 2 * seed + 1, merged.picked)
             at_once = merge(pa.concat_tables([first, second]))
             in_parts = merge(pa.concat_tables([merge(first), merge(second)]))
             difference = _compare(at_once, in_parts)
@@ -48,30 +50,30 @@ def find_merge_problem(view_set: ViewSet, picked: Collection[str], run: Run) -> 
 
 
 def find_sql_problem(
-    view_set: ViewSet,
-    source: ViewSet,
-    picked: Collection[str],
-    merge_picked: Collection[str],
-    run: Run,
+    view_set: ViewSet, source: ViewSet, made: Parsed, merged: Parsed, run: Run
 ) -> str | None:
     """Why what ``sql`` makes of parts does not add up to what it makes of everything, if it does
     not. None also where the embedded engine cannot run it: then it is not known."""
     assert isinstance(view_set.source, SqlSource)  # noqa: S101
-    sql = view_set.source.sql
+    text = view_set.source.sql
+    picked, used = made.picked, made.columns
+    if isinstance(source.source, SqlSource):
+        below = sql.parse(source.source.merge_sql)
+        picked, used = picked | below.picked, used | below.columns
 
     def query(rows: pa.Table) -> pa.Table:
         read = _merge(source, rows, run) if isinstance(source.source, SqlSource) else rows
-        return _as_declared(run(sql, {source.name: read}), view_set.schema)
+        return _as_declared(run(text, {source.name: read}), view_set.schema)
 
     try:
         if query(source.schema.empty_table()).num_rows:
             return "gives rows where there are none; group by a column"
         for seed, (left, right) in enumerate(_SIZES):
-            first = make_rows(source.schema, left, 2 * seed, picked)
-            second = make_rows(source.schema, right, 2 * seed + 1, picked)
+            first = make_rows(source.schema, left, 2 * seed, picked, used)
+            second = make_rows(source.schema, right, 2 * seed + 1, picked, used)
             whole = _merge(view_set, query(pa.concat_tables([first, second])), run)
             parts = pa.concat_tables([query(first), query(second)])
-            difference = _compare(whole, _merge(view_set, parts, run), merge_picked)
+            difference = _compare(whole, _merge(view_set, parts, run), merged.picked)
             if difference:
                 return (
                     f"does not add up with merge_sql: two ranges merged give other rows than one "

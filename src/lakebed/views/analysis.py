@@ -119,16 +119,12 @@ def _find_sums(
     """Whether parts add up. SQL over several view sets is not tried: made-up rows of two would not
     belong together as landed ones do."""
     made, merged = sql.parse(view.sql), sql.parse(view.merge_sql)
-    problem = additive.find_merge_problem(view_set, merged.picked, engines.embedded_rows)
+    problem = additive.find_merge_problem(view_set, merged, engines.embedded_rows)
     if problem:
         yield f"merge_sql {problem}"
     elif len(sources) == 1:
         (source,) = sources.values()
-        picked = set(made.picked)
-        if isinstance(source.source, SqlSource):
-            picked |= sql.parse(source.source.merge_sql).picked
-        problem = additive.find_sql_problem(
-            view_set, source, picked, merged.picked, engines.embedded_rows
-        )
+        rows = engines.embedded_rows
+        problem = additive.find_sql_problem(view_set, source, made, merged, rows)
         if problem:
             yield f"sql {problem}"

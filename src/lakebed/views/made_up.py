@@ -18,19 +18,27 @@ _TIMES = [1_767_225_600 * _SECOND + offset * _SECOND for offset in (1, 8, 90, 40
 _PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 
 
-def make_rows(schema: pa.Schema, count: int, seed: int, fixed: Collection[str] = ()) -> pa.Table:
+def make_rows(
+    schema: pa.Schema,
+    count: int,
+    seed: int,
+    fixed: Collection[str] = (),
+    used: Collection[str] = (),
+) -> pa.Table:
     """Some rows. Most repeat one of a few patterns but for a column or two, so that whatever is
-    grouped by meets again; columns named in ``fixed``, in lower case, have one value."""
+    grouped by meets again. Columns named in ``fixed``, in lower case, have one value; those named
+    in ``used`` vary (all, if none is)."""
     chance = random.Random(seed)  # noqa: S311
     patterns = [
         [_value(field.type, random.Random(place)) for field in schema]  # noqa: S311
         for place in range(_PATTERNS)
     ]
+    places = [place for place, name in enumerate(schema.names) if name.lower() in used]
+    places = places or list(range(len(schema)))
     rows = []
     for _ in range(count):
         row = list(chance.choice(patterns))
-        for _ in range(chance.randint(0, 2)):
-            place = chance.randrange(len(row))
+        for place in chance.sample(places, chance.randint(0, min(2, len(places)))):
             row[place] = _value(schema.field(place).type, chance)
         rows.append(row)
     for place, name in enumerate(schema.names):

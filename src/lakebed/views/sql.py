@@ -38,6 +38,8 @@ class Parsed:
     """The names that it gives to parts of itself, in lower case."""
     picked: frozenset[str] = frozenset()
     """Columns of which an aggregate picks one value of the group, in lower case."""
+    columns: frozenset[str] = frozenset()
+    """Every column that is named, in lower case."""
     problems: tuple[str, ...] = ()
 
 
@@ -85,6 +87,7 @@ def _judge(tree: exp.Expr, tokens: Sequence[Token]) -> Parsed:
         tuple(dict.fromkeys(name for name in _tables(tree) if name not in own)),
         own,
         frozenset(_picked(tree)),
+        frozenset(column.name.lower() for column in tree.find_all(exp.Column)),
         tuple(dict.fromkeys(problems)),
     )
 
