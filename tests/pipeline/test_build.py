@@ -274,3 +274,18 @@ def test_no_name_is_left_behind(lake: Lake, spark: SparkSession) -> None:
     lake._names.close()
     with lake.catalog.read() as connection:
         assert files.list_files(connection, [FileState.STAGED]) == []
+
+
+def test_the_whole_pipeline_works_on_a_bucket(
+    new_lake: Any, s3_bucket: str, spark: SparkSession
+) -> None:
+    """Spark itself has no S3 file system here: segments and partitions are read through ours."""
+    lake: Lake = new_lake(store=f"s3://{s3_bucket}/lakes/telemetry")
+    for seed in (15, 16):
+        land(lake, seed)
+        report = lake.pipeline.build("log_stats", "spans", spark=spark, pass_credentials=True)
+        assert report.problems == []
+    assert sum(messages(lake).values()) == 120
+    assert sum(read(lake, "log_stats")["count"].to_pylist()) == 120
+    assert read(lake, "spans").num_rows == 120
+    assert lake.checker.run(Level.PAGES).is_clean

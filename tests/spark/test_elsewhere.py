@@ -28,9 +28,25 @@ def test_connect_goes_the_whole_way_on_a_machine_without_java(tmp_path: Path) ->
     environment = {"PATH": path_without_java(tmp_path / "bin"), "JAVA_HOME": ""}
     environment["SPARK_TESTING"] = "1"  # any free port
     done = run_script(SCRIPT, tmp_path / "lake", "remote", "local[2]", environment=environment)
-    assert result_of(done) == {"remote": True, "native": 6, "source": 2, "written": 6, "sum": 21}
+    assert result_of(done) == {
+        "remote": True,
+        "native": 6,
+        "source": 2,
+        "written": 6,
+        "built": 120,
+        "counted": 120,
+        "sum": 21,
+    }
 
 
 def test_executors_in_processes_of_their_own_go_the_whole_way(tmp_path: Path) -> None:
     done = run_script(SCRIPT, tmp_path / "lake", "master", "local-cluster[2,1,1024]")
-    assert result_of(done) == {"remote": False, "native": 6, "source": 2, "written": 6, "sum": 21}
+    assert result_of(done) == {
+        "remote": False,
+        "native": 6,
+        "source": 2,
+        "written": 6,
+        "built": 120,
+        "counted": 120,
+        "sum": 21,
+    }

@@ -14,6 +14,7 @@ import pyspark
 import lakebed
 import lakebed.spark
 from lakebed.pipeline.session import is_remote
+from lakebed.samples.generator import Generator
 from tests.parts.data import HOUR, T0, publish_hour, readings
 
 
@@ -40,6 +41,14 @@ def main(folder: str, kind: str, value: str) -> None:
             "written": partition.num_rows,
             "sum": sum(numbers),
         }
+        generator = Generator(1)
+        for _ in range(3):
+            lake.telemetry.land("logs", generator.serialized("logs", 40))
+        report = lake.pipeline.build("log_stats", spark=spark)
+        assert report.problems == [], report.problems
+        with lake.partitions.snapshot("log_entries", "log_stats") as snapshot:
+            found["built"] = snapshot.read_all("log_entries").num_rows
+            found["counted"] = sum(snapshot.read_all("log_stats")["count"].to_pylist())
         assert lake.checker.run().is_clean
     application = str(spark.conf.get("spark.app.id"))
     spark.stop()
