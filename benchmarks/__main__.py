@@ -10,7 +10,18 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
-from benchmarks import build, commit, decode, environment, find, footers, sweep, writers
+from benchmarks import (
+    build,
+    commit,
+    decode,
+    environment,
+    find,
+    footers,
+    replan,
+    sweep,
+    trace,
+    writers,
+)
 from benchmarks.harness import Places, postgres_server, table
 
 BENCHMARKS = {
@@ -21,6 +32,8 @@ BENCHMARKS = {
     "sweep": sweep,
     "decode": decode,
     "build": build,
+    "replan": replan,
+    "trace": trace,
 }
 
 
