@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from lakebed import __version__
-from lakebed.cli import build, partitions, upkeep, views
+from lakebed.cli import build, land, partitions, upkeep, views
 from lakebed.errors import LakebedError
 
 INTERRUPTED = 130
@@ -30,6 +30,7 @@ app = typer.Typer(
     "refused, 5 done in part, 69 unavailable, 130 interrupted.",
 )
 app.command()(upkeep.init)
+app.command()(land.land)
 app.command()(build.build)
 app.add_typer(views.app, name="views")
 app.add_typer(partitions.app, name="partitions")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
@@ -9,8 +11,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import BinaryIO, cast
 
-from lakebed.errors import LakebedError
+from lakebed.errors import BadInput, LakebedError
 from lakebed.ingest.gate import ByteGate
 from lakebed.ingest.landing import Lander
 from lakebed.ingest.requests import NewBlock, check_signal, read_request
@@ -74,22 +77,54 @@ class Telemetry:
         """Land every request of a file: one request in protobuf or JSON, the JSON lines or the
         length-prefixed protobuf of OpenTelemetry's file exporter; each also compressed with gzip.
 
-        The file is read twice: nothing of it lands unless all of it is sound. What is appended
+        The file is read twice: nothing of it lands unless all of it is sound. If landing itself
+        fails in the middle, ``progress`` was told of what has landed. What is appended to the file
         meanwhile is left for the next time. With a ``request_id`` the file's requests have that
         id, a slash and their number as theirs.
         """
-        from lakebed.decode.files import read_file
+        try:
+            file = Path(path).open("rb")  # noqa: SIM115  (closed below)
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+            raise BadInput(f"cannot read {path}: {reason}") from None
+        with file:
+            return self.land_stream(
+                file, str(path), signal=signal, request_id=request_id, progress=progress
+            )
+
+    def land_stream(
+        self,
+        file: BinaryIO,
+        name: str,
+        *,
+        signal: Signal | str | None = None,
+        request_id: str | None = None,
+        progress: Callable[[LandedFile], None] = lambda _done: None,
+    ) -> LandedFile:
+        """`land_file` for an open file, which errors call by this name. What cannot be read twice,
+        a pipe, is copied to a temporary file first."""
+        from lakebed.decode.files import read_requests
 
         wanted = None if signal is None else check_signal(signal)
+        with _readable_twice(file) as source:
 
-        def read_all(most: int | None = None) -> Iterator[tuple[str, list[NewBlock]]]:
-            for number, request in enumerate(islice(read_file(Path(path), wanted), most), start=1):
-                own_id = None if request_id is None else f"{request_id}/{number}"
-                with _naming(request.place):
-                    blocks = self._read(request.signal, request.body, request.content, own_id)
-                yield request.place, blocks
+            def read_all(most: int | None = None) -> Iterator[tuple[str, list[NewBlock]]]:
+                source.seek(0)
+                requests = islice(read_requests(source, name, wanted), most)
+                for number, request in enumerate(requests, start=1):
+                    own_id = None if request_id is None else f"{request_id}/{number}"
+                    with _naming(request.place):
+                        blocks = self._read(request.signal, request.body, request.content, own_id)
+                    yield request.place, blocks
 
-        sound = sum(1 for _ in read_all())
+            sound = sum(1 for _ in read_all())
+            return self._land_all(read_all(sound), progress)
+
+    def _land_all(
+        self,
+        requests: Iterator[tuple[str, list[NewBlock]]],
+        progress: Callable[[LandedFile], None],
+    ) -> LandedFile:
         done = LandedFile()
         outstanding: deque[tuple[str, Future[Receipt]]] = deque()
 
@@ -100,15 +135,30 @@ class Telemetry:
             progress(done)
 
         try:
-            for place, blocks in read_all(sound):
+            for place, blocks in requests:
                 outstanding.append((place, self._lander.land(blocks)))
                 if len(outstanding) >= _MOST_OUTSTANDING:
                     finish_first()
             while outstanding:
                 finish_first()
         finally:
-            wait(receipt for _, receipt in outstanding)  # nothing lands once this is left
+            # After an error nothing lands any more once this is left, and what has is counted.
+            wait(receipt for _, receipt in outstanding)
+            for _, receipt in outstanding:
+                if receipt.exception() is None:
+                    done.add(receipt.result())
+                    progress(done)
         return done
+
+
+@contextmanager
+def _readable_twice(file: BinaryIO) -> Iterator[BinaryIO]:
+    if file.seekable():
+        yield file
+        return
+    with tempfile.TemporaryFile() as copy:
+        shutil.copyfileobj(file, copy)
+        yield cast(BinaryIO, copy)
 
 
 @contextmanager

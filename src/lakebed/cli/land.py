@@ -1,0 +1,141 @@
+"""`lakebed land`: files of OpenTelemetry requests become blocks."""
+
+from __future__ import annotations
+
+import enum
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+
+from lakebed.cli import output
+from lakebed.cli.options import HERE, JsonOption, LakeOption, opened
+from lakebed.errors import LakebedError, Unavailable
+from lakebed.ingest.telemetry import LandedFile
+from lakebed.lake import Lake
+
+PARTLY = 5
+STANDARD_INPUT = "-"
+Progress = Callable[[LandedFile], None]
+
+
+class SignalName(enum.StrEnum):
+    """What a file's requests hold."""
+
+    LOGS = "logs"
+    METRICS = "metrics"
+    TRACES = "traces"
+
+
+def land(
+    files: Annotated[
+        list[str],
+        typer.Argument(metavar="FILE", help="Files of OTLP requests; - is standard input."),
+    ],
+    signal: Annotated[
+        SignalName | None,
+        typer.Option(help="What the requests hold, where their bytes do not say it."),
+    ] = None,
+    request_id: Annotated[
+        str | None,
+        typer.Option("--id", metavar="ID", help="Your own id of a file; its requests are ID/1 …"),
+    ] = None,
+    lake: LakeOption = HERE,
+    as_json: JsonOption = False,
+) -> None:
+    """Land files of OpenTelemetry requests; what is counted is durable.
+
+    A file holds one OTLP request as protobuf or JSON, or what OpenTelemetry's file exporter writes
+    (JSON lines, length-prefixed protobuf), or gzip of these. Nothing of a file lands unless all of
+    it is sound. What landed before is counted as duplicates and stored once.
+
+    Exit code 5 if some of the files could not land.
+
+    Example: lakebed land telemetry.jsonl
+    Example: zstd -dc logs.pb.zst | lakebed land - --signal logs
+    """
+    if request_id is not None and len(files) > 1:
+        raise typer.BadParameter("--id names the requests of one file; land each by itself")
+    with opened(lake) as open_lake, _shown() as progress:
+        results = [_land_one(open_lake, each, signal, request_id, progress) for each in files]
+    refused = [error for _, error in results if error is not None]
+    if len(refused) == len(results) == 1:
+        raise refused[0]
+    for error in refused:
+        output.say(f"error: {error}" + (f"; {error.hint}" if error.hint else ""))
+    _show(files, results, as_json=as_json)
+    if refused:
+        raise typer.Exit(PARTLY if len(refused) < len(results) else refused[0].exit_code)
+
+
+def _land_one(
+    lake: Lake, name: str, signal: str | None, request_id: str | None, progress: Progress
+) -> tuple[LandedFile, LakebedError | None]:
+    """What of a file landed, and why the rest did not; if the lake cannot do it now, there is no
+    point in trying the next."""
+    telemetry = lake.telemetry
+    landed = LandedFile()
+
+    def remember(done: LandedFile) -> None:
+        nonlocal landed
+        landed = done
+        progress(done)
+
+    try:
+        if name == STANDARD_INPUT:
+            stream = sys.stdin.buffer
+            landed = telemetry.land_stream(
+                stream, "standard input", signal=signal, request_id=request_id, progress=remember
+            )
+        else:
+            landed = telemetry.land_file(
+                name, signal=signal, request_id=request_id, progress=remember
+            )
+    except Unavailable:
+        raise
+    except LakebedError as error:
+        return landed, error
+    return landed, None
+
+
+def _show(
+    names: Sequence[str],
+    results: Sequence[tuple[LandedFile, LakebedError | None]],
+    *,
+    as_json: bool,
+) -> None:
+    rows: list[dict[str, Any]] = [
+        {"file": name, **asdict(landed), "error": None if error is None else str(error)}
+        for name, (landed, error) in zip(names, results, strict=True)
+    ]
+    total = {key: sum(row[key] for row in rows) for key in asdict(LandedFile())}
+    if as_json:
+        output.show_json({**total, "files": rows})
+        return
+    output.tell(
+        f"landed {output.plural(total['requests'], 'request')}: "
+        f"{output.plural(total['blocks'], 'block')}, {output.plural(total['records'], 'record')}, "
+        f"{output.size(total['bytes'])}, {output.plural(total['duplicates'], 'duplicate')}"
+    )
+
+
+@contextmanager
+def _shown() -> Iterator[Progress]:
+    """A line that counts, on a terminal only."""
+    if not sys.stderr.isatty():
+        yield lambda _landed: None
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status("reading …") as status:
+
+        def show(landed: LandedFile) -> None:
+            status.update(
+                f"landed {landed.requests:,} requests, {landed.records:,} records, "
+                f"{output.size(landed.bytes)}"
+            )
+
+        yield show
