@@ -17,9 +17,9 @@ from benchmarks import (
     environment,
     find,
     footers,
+    one_trace,
     replan,
     sweep,
-    trace,
     writers,
 )
 from benchmarks.harness import Places, postgres_server, table
@@ -33,7 +33,7 @@ BENCHMARKS = {
     "decode": decode,
     "build": build,
     "replan": replan,
-    "trace": trace,
+    "trace": one_trace,
 }
 
 

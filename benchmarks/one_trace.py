@@ -1,5 +1,5 @@
-"""One trace by its id among millions of spans: the files of a snapshot, read by the embedded engine.
-Partitions are sorted by trace id, so that row groups and pages without it are never read.
+"""One trace by its id among millions of spans: a snapshot's files, each asked for the row group
+that may hold it. Partitions are sorted by trace id, so that is at most one of each.
 """
 
 from __future__ import annotations

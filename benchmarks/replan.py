@@ -81,16 +81,13 @@ def _fill(lake: Lake, count: int) -> None:
         blocks.insert_senders(connection, [process], [stream], EPOCH)
         for page in range(0, count, _PAGE):
             numbers = range(page, min(count, page + _PAGE))
-            landed = [_block(number, place) for number in numbers for place in range(_BLOCKS)]
             path = segment_path(EPOCH, _id(page))
-            blocks.insert_segment(
-                connection,
-                Segment(path, len(landed), EPOCH),
-                [
-                    replace(each, segment_path=path, segment_offset=i)
-                    for i, each in enumerate(landed)
-                ],
-            )
+            landed = [
+                _block(number, place, path, offset=_BLOCKS * (number - page) + place)
+                for number in numbers
+                for place in range(_BLOCKS)
+            ]
+            blocks.insert_segment(connection, Segment(path, len(landed), EPOCH), landed)
             made = [_partition(view_set, number) for number in numbers]
             stored = [
                 StoredFooter(each.file_path or "", each.file_size, b"footer", FOOTER_FORMAT, b"")
@@ -100,12 +97,14 @@ def _fill(lake: Lake, count: int) -> None:
             partitions.insert_many(connection, made)
 
 
-def _block(number: int, place: int) -> Block:
+def _block(number: int, place: int, path: str, offset: int) -> Block:
     name = f"{number}-{place}"
     tick = EPOCH + number * MINUTE + place
     encoding = encoding_of(Signal.LOGS, "protobuf")
     digest = hashlib.sha256(name.encode()).digest()
-    return Block(name, "stream", "process", tick, tick, tick, 100, encoding, digest, "", 0, 1)
+    return Block(
+        name, "stream", "process", tick, tick, tick, 100, encoding, digest, path, offset, 1
+    )
 
 
 def _partition(view_set: ViewSet, number: int) -> Partition:
