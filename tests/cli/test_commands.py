@@ -1048,6 +1048,8 @@ COMMANDS = dict(_leaves(typer.main.get_command(app)))
 def test_every_command_is_here() -> None:
     assert {" ".join(path) for path in COMMANDS} == {
         "init",
+        "land",
+        "build",
         "views list",
         "views show",
         "views register",

@@ -55,7 +55,7 @@ def land(
     Exit code 5 if some of the files could not land.
 
     Example: lakebed land telemetry.jsonl
-    Example: zstd -dc logs.pb.zst | lakebed land - --signal logs
+    Example: lakebed land - --signal logs (of what is piped into it)
     """
     if request_id is not None and len(files) > 1:
         raise typer.BadParameter("--id names the requests of one file; land each by itself")
