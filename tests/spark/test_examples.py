@@ -1,4 +1,4 @@
-"""The examples of docs/spark.md are run, and say nothing on stderr."""
+"""The examples of the pages about Spark are run, and say nothing on stderr."""
 
 from __future__ import annotations
 
@@ -8,12 +8,16 @@ import subprocess
 import sys
 from pathlib import Path
 
-PAGE = Path(__file__).parents[2] / "docs" / "spark.md"
+import pytest
+
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = DOCS / "spark.md"
 
 
-def test_the_examples_of_the_spark_page_run(tmp_path: Path) -> None:
-    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    assert len(blocks) > 3
+@pytest.mark.parametrize("page", ["spark.md", "pipeline.md"])
+def test_the_examples_of_the_page_run(page: str, tmp_path: Path) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
+    assert blocks
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", "\n".join(blocks)],
         cwd=tmp_path,
