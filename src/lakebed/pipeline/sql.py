@@ -15,7 +15,7 @@ from lakebed.pipeline.executors import StoreAddress
 from lakebed.pipeline.plan import tells_insert_time
 from lakebed.pipeline.steps import Merge, Query
 from lakebed.pipeline.types import spark_schema
-from lakebed.pipeline.writing import DESCRIPTOR, write_task
+from lakebed.pipeline.writing import DESCRIPTOR, by_position, write_task
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -52,7 +52,7 @@ class SqlSteps:
                 self._offer(self._active[name], partitions, step.insert_range)
             result = self._session.sql(source.sql)
         task = write_task(self._address, step.view_set.definition(), names)
-        chosen = as_declared(result, step.view_set)
+        chosen = by_position(as_declared(result, step.view_set), step.view_set.schema.names)
         rows = chosen.repartition(1).mapInArrow(task, DESCRIPTOR).collect()
         return rows[0] if rows else _NOTHING
 

@@ -19,6 +19,7 @@ from lakebed.storage.parquet import WrittenFile
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import DataFrame
 
 DESCRIPTOR = (
     "step long, path string, size long, num_rows long, footer binary, earliest long, latest long, "
@@ -27,11 +28,19 @@ DESCRIPTOR = (
 """One row for each step: a file, no file (the step gave no rows), or why there is none."""
 
 
+def by_position(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
+    """These columns for `write_task`, in the view set's order and without their names: Spark takes
+    a dot in a name for a path when it hands rows to Python."""
+    quoted = ["`" + name.replace("`", "``") + "`" for name in columns]
+    return frame.select(*quoted).toDF(*(f"c{place}" for place in range(len(columns))))
+
+
 def write_task(
     address: StoreAddress, definition: str, names: Sequence[str]
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The function for `mapInArrow` over one partition of rows. Wrong rows are described, because
-    trying them again is of no use; anything else fails the attempt, and Spark repeats it."""
+    """The function for `mapInArrow` over one partition of rows, columns `by_position`. Wrong rows
+    are described, because trying them again is of no use; anything else fails the attempt, and
+    Spark repeats it."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
@@ -44,7 +53,8 @@ def write_task(
         context = TaskContext.get()
         first = context.attemptNumber() if context is not None else 0
         try:
-            rows = parquet.conform(to_view_set(pa.Table.from_batches(held), view_set), view_set)
+            rows = pa.Table.from_batches(held).rename_columns(view_set.schema.names)
+            rows = parquet.conform(to_view_set(rows, view_set), view_set)
             held.clear()
             file = write_once(address.open(), [*names[first:], *names[:first]], rows, view_set)
             yield to_batch(describe(file))

@@ -23,7 +23,7 @@ from lakebed.partitions.publish import (
 )
 from lakebed.pipeline.executors import StoreAddress
 from lakebed.pipeline.types import spark_schema
-from lakebed.pipeline.writing import DESCRIPTOR, read_descriptor, write_task
+from lakebed.pipeline.writing import DESCRIPTOR, by_position, read_descriptor, write_task
 from lakebed.storage.parquet import WrittenFile
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def _run(
     from pyspark.errors import PySparkException
 
     task = write_task(address, definition.definition(), names)
-    one = frame.select(*definition.schema.names).repartition(1)
+    one = by_position(frame, definition.schema.names).repartition(1)
     try:
         rows = one.mapInArrow(task, DESCRIPTOR).collect()
     except (PySparkException, Py4JJavaError) as error:
