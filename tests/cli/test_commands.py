@@ -249,6 +249,7 @@ def test_view_sets_are_listed(cli: Cli, weather: Path) -> None:
         "columns",
         "time_column",
         "activated_at",
+        "source",
     ]
     assert readings().schema_hash.hex()[:12] in table.out
     (row,) = cli("views", "list", "--json").json
@@ -1052,6 +1053,7 @@ def test_every_command_is_here() -> None:
         "build",
         "views list",
         "views show",
+        "views define",
         "views register",
         "views remove",
         "partitions list",

@@ -4,6 +4,7 @@ each, however partitions were built, merged, redefined, retired and dropped in b
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -105,7 +106,8 @@ def test_view_sets_over_decoded_rows_and_over_each_other(lake: Lake, spark: Spar
             and (each["exe"], each["level"]) == (row["exe"], row["level"])
         ]
         assert row["first_time"] == min(each["time"] for each in group)
-        assert row["last_nano"] == max(each["time_unix_nano"] for each in group)
+        nanos = [each["time_unix_nano"] for each in group if each["time_unix_nano"] is not None]
+        assert row["last_nano"] == max(nanos, default=None)
         assert row["characters"] == sum(len(each["msg"] or "") for each in group)
     sums = {row["exe"]: row["records"] for row in merged(lake, "per_exe").to_pylist()}
     assert sums == Counter(each["exe"] for each in entries)
@@ -180,7 +182,7 @@ def test_dropping_and_defining_again(lake: Lake, spark: SparkSession) -> None:
     assert lake.retirement.list_incompatible_partitions() == []
     assert counted(lake) == before, "the same definition finds what was built"
     lake.views.remove("per_minute")
-    lake.retirement.retire_incompatible_partitions()
+    lake.retirement.retire_incompatible_partitions(allow_loss=True)
     lake.define_views(PER_MINUTE, spark=spark)
     assert read(lake, "per_minute").num_rows == 0
     lake.pipeline.build("per_minute", spark=spark)
@@ -215,7 +217,7 @@ def test_joins_lists_maps_and_decimals_are_stored(lake: Lake, spark: SparkSessio
     )
     land_logs(lake, 63)
     report = lake.pipeline.build("seen", spark=spark)
-    assert report.problems == []
+    assert [each.problem for each in report.problems] == []
     table = read(lake, "seen")
     assert table.num_rows == 30
     by_words = Counter(" ".join(words) for words in table["words"].to_pylist())
@@ -244,7 +246,6 @@ def test_arrow_and_spark_schemas_are_each_other_turned_round() -> None:
         ("array(NULL)", "column x.element is void"),
         ("named_struct('a', map('b', INTERVAL '1' DAY))", "column x.a.value is interval day"),
         ("msg COLLATE UNICODE_CI", "column x is string collate UNICODE_CI"),
-        ("to_time('10:00')", "column x is time(6)"),
     ],
 )
 def test_columns_that_cannot_be_stored_are_named(
@@ -263,7 +264,7 @@ def test_spark_is_asked_quietly_and_without_a_job(
     spark.sparkContext.setJobGroup("declaring", "")
     try:
         lake.define_views(PER_MINUTE, spark=spark)
-        wrong = replace(PER_MINUTE, sql=PER_MINUTE.sql.replace("exe,", "nothing AS exe,"))
+        wrong = replace(PER_MINUTE, sql=PER_MINUTE.sql.replace("count(*)", "max(nothing)"))
         with pytest.raises(BadDefinition, match=r"spark refuses sql: \[UNRESOLVED_COLUMN"):
             lake.define_views(wrong, spark=spark)
         assert list(tracker.getJobIdsForGroup("declaring")) == []
@@ -299,7 +300,9 @@ def test_view_sets_are_defined_shown_and_removed_from_the_command_line(
     _, out, _ = run(capsys, "views", "define", files[1], *place)
     assert out == "per_minute version 1: unchanged\n"
     _, out, _ = run(capsys, "views", "list", *place)
-    listed = {line.split()[0]: line.split("  ")[-1].strip() for line in out.splitlines()}
+    assert out.splitlines()[0].split()[-1] == "source"
+    _, out, _ = run(capsys, "views", "list", "--json", *place)
+    listed = {row["view_set_name"]: row["source"] for row in json.loads(out)}
     assert listed["per_exe"] == "sql over per_minute"
     assert listed["per_minute"] == "sql over log_entries"
     assert listed["log_entries"] == "blocks: logs"

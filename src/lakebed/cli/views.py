@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -10,15 +11,18 @@ import typer
 
 from lakebed.cli import output
 from lakebed.cli.options import HERE, JsonOption, LakeOption, YesOption, opened
-from lakebed.errors import BadInput, LakebedError
+from lakebed.errors import BadDefinition, BadInput, LakebedError, Refused
+from lakebed.model.source import SqlSource, describe_source
 from lakebed.model.view_set import ViewSet
+from lakebed.views.declaration import SqlView, read_toml, write_toml
+from lakebed.views.registry import Change
 
-app = typer.Typer(no_args_is_help=True, help="View sets: list, show, register, remove.")
+app = typer.Typer(no_args_is_help=True, help="View sets: list, show, define, register, remove.")
 
 
 @app.command("list")
 def list_views(lake: LakeOption = HERE, as_json: JsonOption = False) -> None:
-    """List the registered view sets.
+    """List the registered view sets, and what each is made of.
 
     Example: lakebed views list --json
     """
@@ -31,6 +35,7 @@ def list_views(lake: LakeOption = HERE, as_json: JsonOption = False) -> None:
                 "columns": len(each.view_set.schema),
                 "time_column": each.view_set.time_column,
                 "activated_at": output.instant(each.activated_at),
+                "source": describe_source(each.view_set.source),
             }
             for each in open_lake.views.list_view_sets()
         ]
@@ -40,14 +45,78 @@ def list_views(lake: LakeOption = HERE, as_json: JsonOption = False) -> None:
 
 
 @app.command("show")
-def show_view(name: Annotated[str, typer.Argument()], lake: LakeOption = HERE) -> None:
-    """Print one view set's definition as JSON, which `register` reads back.
+def show_view(
+    name: Annotated[str, typer.Argument()],
+    as_toml: Annotated[
+        bool, typer.Option("--toml", help="As the declaration that `define` reads; for SQL.")
+    ] = False,
+    lake: LakeOption = HERE,
+) -> None:
+    """Print one view set's definition: as JSON, which `register` reads back, or as TOML.
 
     Example: lakebed views show readings > readings.json
+    Example: lakebed views show errors_per_minute --toml > errors_per_minute.toml
     """
     with opened(lake, write=False) as open_lake:
-        active = open_lake.views.get(name)
-    output.show_json(json.loads(active.view_set.definition()))
+        view_set = open_lake.views.get(name).view_set
+    if as_toml:
+        sys.stdout.write(write_toml(SqlView.of(view_set)))
+    else:
+        output.show_json(json.loads(view_set.definition()))
+
+
+@app.command("define")
+def define_views(
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILE...", help="TOML files, one for each view set.")
+    ],
+    master: Annotated[
+        str | None, typer.Option(metavar="URL", help="A Spark master; default: this machine.")
+    ] = None,
+    remote: Annotated[
+        str | None, typer.Option(metavar="URL", help="A Spark Connect server, sc://host:port.")
+    ] = None,
+    lake: LakeOption = HERE,
+) -> None:
+    """Define SQL view sets, or define them anew: all of the files or none.
+
+    The files may refer to each other. What is wrong is said in a line each, and then nothing has
+    changed. A changed definition is a new version: build it, then retire the old partitions.
+
+    Example: lakebed views define errors_per_minute.toml
+    """
+    try:
+        views = _read_declarations(files)
+        with opened(lake) as open_lake:
+            definitions = open_lake.define_views(*views, master=master, remote=remote)
+    except BadDefinition as error:
+        for problem in error.problems:
+            output.say(f"error: {' '.join(problem.split())}")
+        raise typer.Exit(error.exit_code) from error
+    for each in definitions:
+        reason = f", because it reads {each.because_of}" if each.because_of else ""
+        output.tell(f"{each.view_set.name} version {each.view_set.version}: {each.change}{reason}")
+    if any(each.change is Change.EVOLVED for each in definitions):
+        output.say(
+            "partitions of older versions are incompatible now: build the new ones with "
+            "`lakebed build`, then see `lakebed partitions retire --incompatible`"
+        )
+
+
+def _read_declarations(files: list[Path]) -> list[SqlView]:
+    views, problems = [], list[str]()
+    for file in files:
+        try:
+            views.append(read_toml(file.read_text(encoding="utf-8"), str(file)))
+        except OSError as error:
+            problems.append(f"cannot read {file}: {(error.strerror or '').lower()}")
+        except UnicodeDecodeError:
+            problems.append(f"{file} is not TOML: it is not UTF-8")
+        except BadDefinition as error:
+            problems += error.problems
+    if problems:
+        raise BadDefinition(problems)
+    return views
 
 
 @app.command("register")
@@ -55,7 +124,8 @@ def register_view(
     file: Annotated[Path, typer.Argument(help="A JSON file like the one that `show` prints.")],
     lake: LakeOption = HERE,
 ) -> None:
-    """Register a view set, or evolve one: a changed schema needs a higher version.
+    """Register a view set whose rows programs publish, or evolve one: a changed schema needs a
+    higher version. View sets that SQL makes are for `define`.
 
     Example: lakebed views register readings.json
     """
@@ -71,8 +141,31 @@ def register_view(
             hint="start from the output of: lakebed views show NAME",
         ) from error
     with opened(lake) as open_lake:
+        known = {each.view_set.name: each.view_set for each in open_lake.views.list_view_sets()}
+        if view_set != known.get(view_set.name):
+            _refuse_registration(view_set)
         change = open_lake.views.register(view_set)
     output.tell(f"{view_set.name} version {view_set.version}: {change}")
+
+
+def _refuse_registration(view_set: ViewSet) -> None:
+    from lakebed.views.builtin import COLUMNS
+
+    if view_set.name in COLUMNS:
+        raise Refused(
+            f"view set {view_set.name} is built in, and programs count on its columns",
+            hint="choose another name",
+        )
+    if isinstance(view_set.source, SqlSource):
+        raise BadInput(
+            f"view set {view_set.name} is made by SQL, which is checked when it is defined",
+            hint="declare it in TOML and use: lakebed views define FILE",
+        )
+    if view_set.source is not None:
+        raise BadInput(
+            f"view set {view_set.name} is made of blocks, which only built-in view sets are",
+            hint="leave its source out",
+        )
 
 
 @app.command("remove")
@@ -84,7 +177,7 @@ def remove_view(
     Example: lakebed views remove readings --yes
     """
     with opened(lake) as open_lake:
-        open_lake.views.get(name)
+        open_lake.views.check_removal(name)
         count = len(open_lake.partitions.list_partitions(name))
         if not yes:
             output.say(

@@ -46,6 +46,15 @@ class SqlSource:
 Source = BlockSource | SqlSource
 
 
+def describe_source(source: Source | None) -> str:
+    """What rows are made of, for people: ``blocks: logs``, ``sql over log_entries``, ``none``."""
+    if source is None:
+        return "none"
+    if isinstance(source, BlockSource):
+        return "blocks" if source.decoder == "blocks" else f"blocks: {source.decoder}"
+    return f"sql over {', '.join(source.names)}"
+
+
 def fingerprint(source: Source | None) -> str:
     """What of a source belongs to the schema hash, because other rows come out of other SQL."""
     if not isinstance(source, SqlSource):
