@@ -273,7 +273,7 @@ def test_no_name_is_left_behind(lake: Lake, spark: SparkSession) -> None:
     lake.pipeline.build(spark=spark)
     lake._names.close()
     with lake.catalog.read() as connection:
-        assert files.list_files(connection, [FileState.STAGED]) == []
+        assert files.list_files(connection, [FileState.STAGED, FileState.DELETING]) == []
 
 
 def test_the_whole_pipeline_works_on_a_bucket(

@@ -5,6 +5,7 @@ each, however partitions were built, merged, redefined, retired and dropped in b
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -375,3 +376,27 @@ def test_sql_view_sets_are_not_registered_around_their_checks(
     file.write_text(replace(built, version=2).definition())
     code, _, err = run(capsys, "views", "register", file, *place)
     assert (code, "spans is built in" in err) == (4, True)
+
+
+# ---- the docs -----------------------------------------------------------------------------------
+
+
+def test_the_examples_of_the_docs_work(
+    tmp_path: Path,
+    spark: SparkSession,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "views.md").read_text()
+    (declared,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    (example,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    exec(compile(example, "docs/views.md", "exec"), {})
+    assert "errors: [[" in capsys.readouterr().out
+    Path("errors_per_minute.toml").write_text(declared)
+    monkeypatch.setenv("LAKEBED_LAKE", "shop")
+    for line in re.findall(r"^    lakebed (.*)$", page, re.M):
+        code, out, err = run(capsys, *line.split())
+        assert code == 0, f"{line}: {err}"
+        if "--toml" in line:
+            assert read_toml(out, "shown") == read_toml(declared, "declared")

@@ -74,6 +74,11 @@ class NamePool:
             until = transaction.tick + lakes.get(transaction.connection).longest_read_us
             files.discard(transaction.connection, paths, self._lease, until)
 
+    def release(self, paths: list[str]) -> None:
+        """Give back names under which nobody has written or will write."""
+        with self._catalog.write() as transaction:
+            files.take_staged(transaction.connection, paths, self._lease)
+
     def forget(self) -> None:
         """The lease was lost, and every reservation with it."""
         with self._lock:

@@ -175,7 +175,7 @@ class Pipeline:
             )
             publisher = StepPublisher(self._catalog, self._publisher, plan.tick)
             runner = Runner(self._catalog, session, address, names, publisher, active, sql)
-            stack.callback(lambda: names.close(runner.given_out))
+            stack.callback(lambda: names.close(runner.given_out, retried=runner.retried))
             before = len(report.outcomes)
 
             def tell(outcome: Outcome) -> None:

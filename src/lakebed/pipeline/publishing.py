@@ -74,13 +74,18 @@ class TaskNames:
             if path in names:
                 names.remove(path)
 
-    def close(self, given_out: Sequence[str]) -> None:
-        """Give up every name that a task may still write under."""
+    def close(self, given_out: Sequence[str], *, retried: bool) -> None:
+        """Give back what no task can have used, and give up what one may still write under: the
+        names of steps that were not published and, if any task was tried again, the spare ones."""
         spare = [name for names in self._spare.values() for name in names]
-        own = [name for names in self._own.values() for name in names]
-        names = [*given_out, *spare, *own]
-        if names:
-            self.pool.give_up(names)
+        unused = [name for names in self._own.values() for name in names]
+        given_up = [*given_out, *(spare if retried else ())]
+        if not retried:
+            unused += spare
+        if given_up:
+            self.pool.give_up(given_up)
+        if unused:
+            self.pool.release(unused)
 
 
 class StepPublisher:

@@ -49,6 +49,9 @@ class Runner:
         self._active = active
         self._sql = sql
         self.given_out: list[str] = []
+        self.retried = str(session.conf.get("spark.speculation", "false")) == "true"
+        """Whether a task may have been attempted more than once."""
+        self._local = str(session.conf.get("spark.master", "")).startswith(("local[", "local,"))
 
     def run(self, plan: Plan, report: Callable[[Outcome], None]) -> list[Outcome]:
         """Carry out every step; what fails is said in its outcome and stops no other."""
@@ -78,6 +81,7 @@ class Runner:
         try:
             answers = self._ask(orders)
         except PySparkException as error:
+            self.retried = True
             if len(wave) == 1:
                 yield Outcome(wave[0], problem=explain(error))
                 return
@@ -126,6 +130,7 @@ class Runner:
         raise AssertionError(step)
 
     def _finish(self, step: Step, answer: Any, lease: str) -> Outcome:
+        self.retried |= bool(answer["attempt"])
         if answer["error"] is not None:
             return Outcome(step, problem=answer["error"])
         if answer["failures"] is not None:
@@ -150,9 +155,11 @@ class Runner:
         names = self._names.take(step.view_set.name)
         self.given_out.append(names[0])
         lease = self._names.lease
+        self.retried |= not self._local  # a lost shuffle repeats a stage without telling its tasks
         try:
             answer = self._sql.run(step, names)
         except PySparkException as error:
+            self.retried = True
             return Outcome(step, problem=explain(error))
         return self._finish(step, answer, lease)
 

@@ -72,7 +72,7 @@ def build_task(
                     if not hopeless and attempt < _LAST_ATTEMPT:
                         raise
                     answer = {"error": f"{type(error).__name__}: {error}"}
-                yield to_batch(answer | {"step": row["step"]})
+                yield to_batch(answer | {"step": row["step"], "attempt": attempt})
 
     return run
 

@@ -23,9 +23,10 @@ if TYPE_CHECKING:
 
 DESCRIPTOR = (
     "step long, path string, size long, num_rows long, footer binary, earliest long, latest long, "
-    "statistics string, error string, hint string, failures string, fallbacks long"
+    "statistics string, error string, hint string, failures string, fallbacks long, attempt long"
 )
-"""One row for each step: a file, no file (the step gave no rows), or why there is none."""
+"""One row for each step: a file, no file (the step gave no rows), or why there is none; and which
+attempt this was, so that the driver knows whether there were others."""
 
 
 def by_position(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
@@ -57,9 +58,9 @@ def write_task(
             rows = parquet.conform(to_view_set(rows, view_set), view_set)
             held.clear()
             file = write_once(address.open(), [*names[first:], *names[:first]], rows, view_set)
-            yield to_batch(describe(file))
+            yield to_batch(describe(file) | {"attempt": first})
         except BadInput as error:
-            yield to_batch({"error": str(error), "hint": error.hint})
+            yield to_batch({"error": str(error), "hint": error.hint, "attempt": first})
 
     return run
 
