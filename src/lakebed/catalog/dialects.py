@@ -147,7 +147,8 @@ class PostgresDialect:
         self.read_only = read_only
 
     def describe(self) -> str:
-        return f"PostgreSQL {self.url.render_as_string(hide_password=True)}"
+        shown = self.url.set(drivername="postgresql")
+        return f"PostgreSQL {shown.render_as_string(hide_password=True)}"
 
     def create_engine(self) -> sa.Engine:
         try:

@@ -195,6 +195,8 @@ def check(
     Example: lakebed check --level pages --json
     """
     if quarantine:
+        if as_json:
+            raise BadInput("--quarantine says what it does in words", hint="leave out --json")
         _quarantine(lake, quarantine, yes)
         return
     with opened(lake, write=False) as open_lake, _progress() as progress:
