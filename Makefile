@@ -29,6 +29,7 @@ bench: $(VENV)/.bench  ## measure against the peers and the targets; prints the 
 
 docs: $(VENV)/.dev  ## regenerate the pages that are made from the code
 	$(BIN)/python -m lakebed.cli.reference > docs/cli.md
+	$(BIN)/python -m lakebed.views.reference docs/views.md
 
 lock:  ## pin the dependencies again (needs uv); each list agrees with the longer ones
 	uv pip compile pyproject.toml --all-extras --group build --group dev --group bench $(LOCK) -o requirements/bench.txt
