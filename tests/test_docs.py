@@ -24,7 +24,7 @@ def test_the_cli_reference_is_made_from_the_code() -> None:
     assert (ROOT / "docs" / "cli.md").read_text() == made, "run: make docs"
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/guide.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/guide.md", "docs/landing.md"])
 def test_python_examples_run(page: str, tmp_path: Path) -> None:
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
     assert blocks

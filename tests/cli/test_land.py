@@ -120,6 +120,19 @@ def test_an_id_of_ones_own(place: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert _count(capsys) == 2
 
 
+def test_the_commands_of_the_page_work(place: Path) -> None:
+    """Those of docs/landing.md, in a shell."""
+    page = (Path(__file__).parents[2] / "docs" / "landing.md").read_text()
+    commands = re.findall(r"^    lakebed (land .*)$", page, re.M)
+    assert len(commands) == 4
+    (place / "lake").rename(place / "telemetry")
+    (place / "telemetry.jsonl").write_bytes((place / "good.jsonl").read_bytes())
+    for command in commands:
+        line = f"{sys.executable} -m lakebed {command}"
+        done = subprocess.run(line, shell=True, capture_output=True, text=True)
+        assert (done.returncode, done.stderr) == (0, ""), command
+
+
 def test_wrong_calls(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["land"]) == 2
     assert run(["land", "good.jsonl", "--signal", "profiles"]) == 2
