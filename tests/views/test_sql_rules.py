@@ -78,15 +78,53 @@ def test_functions_without_parentheses_are_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "literal",
-    ["TIMESTAMP 'now'", "date'Today'", "DATE ' tomorrow '", "timestamp_ntz 'yesterday UTC'"],
+    "moment",
+    [
+        "TIMESTAMP 'now'",
+        "date'Today'",
+        "DATE /* */ ' tomorrow '",
+        "timestamp_ntz 'yesterday UTC'",
+        "CAST('now' AS TIMESTAMP)",
+        "'NOW'::timestamp",
+        "try_cast('\ttoday' AS date)",
+        "to_timestamp('now')",
+        "'now'",
+        "'no' 'w'",
+        "CAST('no' 'w' AS timestamp)",
+        r"TIMESTAMP 'n\u006fw'",
+        r"CAST('\156ow' AS timestamp)",
+        "CAST(concat('no', 'w') AS timestamp)",
+        "TIMESTAMP '12:34'",
+        "CAST('T12:34:56' AS timestamp)",
+        "TIMESTAMP r'now'",
+    ],
 )
-def test_moments_in_words_are_the_clock(literal: str) -> None:
-    assert "which reads the clock" in problems(f"SELECT a FROM t WHERE time < {literal}")
+def test_no_words_hide_the_clock(moment: str) -> None:
+    assert problems(f"SELECT a FROM t WHERE time < {moment}")
 
 
-def test_fixed_moments_are_fine() -> None:
-    assert problems("SELECT a FROM t WHERE time < TIMESTAMP '2026-01-01' AND b = 'now'") == ""
+@pytest.mark.parametrize(
+    "moment",
+    [
+        "TIMESTAMP '2026-01-01'",
+        "DATE '2026-11-15'",
+        "CAST('2026' AS timestamp)",
+        "CAST(a AS timestamp)",
+        "CAST(concat(a, 'x') AS date)",
+        "'2026-01-01 10:00:00'",
+        "to_timestamp(a, 'HH:mm')",
+    ],
+)
+def test_fixed_moments_are_fine(moment: str) -> None:
+    text = f"SELECT a FROM t WHERE time < {moment} AND b LIKE 'now' AND c = 'know nowhere'"
+    assert problems(text) == ""
+
+
+@pytest.mark.parametrize("space", ["\xa0", "\u2003", "\x0b", "\x0c", "\x85", "\u3000"])
+def test_spaces_that_are_not_spaces_everywhere_are_refused(space: str) -> None:
+    code = f"U+{ord(space):04X}"
+    for text in (f"SELECT rand{space}() AS a FROM t", f"SELECT a,{space}now() AS b FROM t"):
+        assert code in problems(text)
 
 
 def test_unix_timestamp_is_fine_about_a_value() -> None:

@@ -47,7 +47,8 @@ WITHOUT_PARENTHESES = frozenset(
 """Functions that need no parentheses: where no column has the name, Spark calls the function."""
 
 MOMENTS = frozenset({"now", "today", "tomorrow", "yesterday"})
-"""What Spark reads in ``TIMESTAMP 'now'`` and ``DATE 'today'`` as the clock."""
+"""Words that Spark reads as the clock in ``TIMESTAMP 'now'``, in casts of constants and wherever
+text is compared with a time."""
 
 UNORDERED_AS_WRITTEN = {"array_unique_agg": "collect_set", "group_concat": "listagg"}
 """What the parser calls them, and what Spark does."""

@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from lakebed.views import functions
@@ -26,7 +27,12 @@ _MOST_CHARACTERS = 100_000
 _TABLE_PARTS = frozenset(
     {"this", "alias", "db", "catalog", "joins", "laterals", "pivots", "sample"}
 )
-_TIME_WORDS = frozenset({"date", "time", "timestamp", "timestamp_ltz", "timestamp_ntz"})
+_AROUND = r"[\x00-\x20\x7f-\x9f]*"
+_MOMENT = re.compile(
+    rf"{_AROUND}(?:{'|'.join(functions.MOMENTS)})(?:\s+\S+)?{_AROUND}", re.IGNORECASE
+)
+_ESCAPED = re.compile(r"\\(?:u[0-9a-f]{4}|U[0-9a-f]{8}|[0-3][0-7]{2})", re.IGNORECASE)
+_WITH_A_DATE = re.compile(rf"{_AROUND}[+-]?\d{{4,}}(?:-.*)?", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +66,9 @@ def parse(text: str) -> Parsed:
         return Parsed(problems=(f"is longer than {_MOST_CHARACTERS:,} characters",))
     if "${" in text:
         return Parsed(problems=("has ${…} in it, which Spark replaces with settings",))
+    strange = next((char for char in text if char.isspace() and char not in " \n\t"), None)
+    if strange is not None:
+        return Parsed(problems=(f"has the character U+{ord(strange):04X} in it; write a space",))
     dialect = _dialect()
     try:
         tokens = dialect.tokenize(text)
@@ -82,7 +91,7 @@ def _judge(tree: exp.Expr, tokens: Sequence[Token]) -> Parsed:
     from sqlglot import exp
 
     own = frozenset(cte.alias.lower() for cte in tree.find_all(exp.CTE))
-    problems = [*_refuse_calls(tokens), *_find_problems(tree)]
+    problems = [*_refuse_calls(tokens), *_refuse_texts(tokens), *_find_problems(tree)]
     return Parsed(
         tuple(dict.fromkeys(name for name in _tables(tree) if name not in own)),
         own,
@@ -126,12 +135,7 @@ def _refuse_calls(tokens: Sequence[Token]) -> Iterator[str]:
         name = token.text.lower()
         after = [each.token_type for each in tokens[place + 1 : place + 3]]
         before = tokens[place - 1].text.lower() if place else ""
-        if token.token_type == TokenType.STRING:
-            word = re.match(r"\s*(\w*)", name)
-            if before in _TIME_WORDS and word is not None and word[1] in functions.MOMENTS:
-                yield f"uses {before.upper()} '{token.text}', which reads the clock"
-            if before == "using":
-                yield "runs a script, which is code outside SQL"
+        if _is_text(token):
             continue
         if after[:1] != [TokenType.L_PAREN]:
             named = token.token_type in (TokenType.VAR, TokenType.IDENTIFIER)
@@ -144,6 +148,30 @@ def _refuse_calls(tokens: Sequence[Token]) -> Iterator[str]:
         if bare and name in functions.FORBIDDEN_WITHOUT_ARGUMENTS:
             reason = functions.FORBIDDEN_WITHOUT_ARGUMENTS[name]
             yield f"uses {name}() without arguments, which {reason}"
+
+
+def _refuse_texts(tokens: Sequence[Token]) -> Iterator[str]:
+    """Texts that are more than text: Spark reads some words as the clock wherever a time is wanted,
+    and joins texts that stand beside each other."""
+    for is_text, group in groupby(enumerate(tokens), key=lambda each: _is_text(each[1])):
+        if not is_text:
+            continue
+        run = list(group)
+        text = "".join(token.text for _, token in run)
+        before = tokens[run[0][0] - 1].text.lower() if run[0][0] else ""
+        if before == "using":
+            yield "runs a script, which is code outside SQL"
+        if _ESCAPED.search(text):
+            yield "has a character in it that is written as its number; write the character"
+        if _MOMENT.fullmatch(text) and before not in ("like", "ilike", "rlike"):
+            yield (
+                f"has '{text.strip()}' in it, which reads the clock where a time is wanted; "
+                "if text is meant, compare it with LIKE"
+            )
+
+
+def _is_text(token: Token) -> bool:
+    return token.token_type.name.endswith("STRING")
 
 
 def _find_problems(tree: exp.Expr) -> Iterator[str]:
@@ -184,6 +212,8 @@ def _refuse(node: Any) -> Iterator[str]:
             owner = node.parent
             if owner is None or not owner.args.get("order"):
                 yield "uses LIMIT or OFFSET without ORDER BY, which takes any rows"
+        case exp.Cast() if node.is_type(*exp.DataType.TEMPORAL_TYPES):
+            yield from _refuse_time(node.this)
         case exp.Dot() if isinstance(node.expression, exp.Func):
             yield f"calls {node.expression.name or node.expression.key}() of a schema"
         case exp.Func():
@@ -220,6 +250,19 @@ def _refuse_function(node: exp.Func) -> Iterator[str]:
         called = min(names & functions.UNORDERED)
         written = functions.UNORDERED_AS_WRITTEN.get(called, called)
         yield f"uses {written}(), whose order is by chance; sort it with array_sort()"
+
+
+def _refuse_time(value: exp.Expr) -> Iterator[str]:
+    """What is cast to a time is a column, or says its date: without one Spark takes today's."""
+    from sqlglot import exp
+
+    if value.find(exp.Column) is not None:
+        return
+    if isinstance(value, exp.Literal) and _WITH_A_DATE.fullmatch(value.name):
+        return
+    if not _MOMENT.fullmatch(value.name):
+        shown = value.sql(_dialect())[:60]
+        yield f"makes a time of {shown}, which may be today's; write it as '2026-11-15 12:00:00'"
 
 
 def _refuse_bare(name: str) -> Iterator[str]:
