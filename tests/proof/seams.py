@@ -38,11 +38,10 @@ class HookedDisk(Disk):
     def write(self, descriptor: int, data: memoryview) -> int:
         self._hook("disk write")
         half = len(data) // 2
+        written = super().write(descriptor, data[:half]) if half else 0
         if half:
-            written = super().write(descriptor, data[:half])
             self._hook("disk write, half done")
-            return written
-        return super().write(descriptor, data)
+        return written + super().write(descriptor, data[written:])
 
     def sync(self, descriptor: int) -> None:
         self._hook("disk sync")
