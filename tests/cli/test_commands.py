@@ -670,7 +670,7 @@ def test_a_sweep_shows_its_plan_and_deletes_when_told_to(cli: Cli, hasty: Path) 
     ]
     done = cli("sweep", "--yes")
     assert done.code == 0
-    assert re.match(r"swept 1 file \(.* KiB\), 1 empty partition, ", done.out)
+    assert re.match(r"swept 1 file \(.* B\), 1 empty partition, ", done.out)
     assert not _file_of(hasty, retired).exists()
     assert len(_listed(cli, "--retired")) == 1
     assert cli("check", "--level", "pages").code == 0
