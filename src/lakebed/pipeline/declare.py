@@ -58,7 +58,8 @@ class SparkAnalyser:
         if self._session is None:
             spark, master, remote = self._given
             opened = use_session(spark, master=master, remote=remote, quick=True)
-            self._session = own_session(self._stack.enter_context(opened))
+            session = self._stack.enter_context(opened)
+            self._session = self._stack.enter_context(own_session(session))
         return self._session
 
     def __enter__(self) -> Self:

@@ -168,7 +168,7 @@ class Pipeline:
                 stack.enter_context(self._keeper.building(name))
             names = TaskNames(self._names)
             sql = SqlSteps(
-                own_session(session),
+                stack.enter_context(own_session(session)),
                 address,
                 active,
                 lambda own, view_set, paths: read_files(own, self._store, address, paths, view_set),
@@ -229,10 +229,19 @@ def _use_session(
         yield session
 
 
-def own_session(session: SparkSession) -> SparkSession:
-    """A session beside the caller's, in which names in double quotes are columns."""
+@contextmanager
+def own_session(session: SparkSession) -> Iterator[SparkSession]:
+    """A session beside the caller's, in which names in double quotes are columns. The connection to
+    a Connect server is closed: pyspark asks open ones at exit, for minutes if the server is gone.
+    A classic session must not be stopped: that stops them all."""
+    from lakebed.pipeline.session import is_remote
+
     own = session.newSession()
     own.conf.set("spark.sql.session.timeZone", "UTC")
     own.conf.set("spark.sql.ansi.enabled", "true")
     own.conf.set("spark.sql.ansi.doubleQuotedIdentifiers", "true")
-    return own
+    try:
+        yield own
+    finally:
+        if is_remote(own):
+            own.client.close()
