@@ -174,7 +174,9 @@ def _java_options(classes: Archive | None, *, local: bool, quick: bool) -> dict[
 
 def _finish(classes: Archive, recorder: int) -> None:
     if os.getpid() == recorder:  # not in a fork of it
-        classes.finish()
+        process = classes.finish()
+        if process is not None:
+            process.returncode = 0  # it outlives us, and Python need not watch it
 
 
 def _launch_options(*, local: bool) -> dict[str, str]:
