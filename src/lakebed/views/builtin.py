@@ -51,6 +51,10 @@ LOG_STATS_COLUMNS = {
     "count": "how many records",
 }
 
+_SQL_VERSIONS = 1000
+"""The versions of SQL view sets are this far apart: each change of what one reads adds one to it,
+and must not overtake a later program's."""
+
 COLUMNS = {
     "blocks": blocks.COLUMNS,
     "processes": PROCESSES_COLUMNS,
@@ -163,7 +167,7 @@ def built_in() -> tuple[ViewSet, ...]:
         ),
         ViewSet(
             "processes",
-            1,
+            1 * _SQL_VERSIONS,
             _schema(
                 PROCESSES_COLUMNS,
                 tsc_frequency=pa.int64(),
@@ -181,7 +185,7 @@ def built_in() -> tuple[ViewSet, ...]:
         ),
         ViewSet(
             "streams",
-            1,
+            1 * _SQL_VERSIONS,
             _schema(
                 STREAMS_COLUMNS,
                 dependencies_metadata=pa.binary(),
@@ -197,7 +201,7 @@ def built_in() -> tuple[ViewSet, ...]:
         ),
         ViewSet(
             "log_stats",
-            1,
+            1 * _SQL_VERSIONS,
             _schema(LOG_STATS_COLUMNS, time_bin=_TIME, level=pa.int32(), count=pa.int64()),
             "time_bin",
             ("time_bin", "process_id"),

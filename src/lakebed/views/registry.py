@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from lakebed.catalog import journal, view_sets
 from lakebed.catalog.catalog import Catalog, Transaction
@@ -120,11 +121,19 @@ class Registry:
             known = {each.view_set.name: each for each in view_sets.list_active(connection)}
         for view_set in wanted:
             active = known.get(view_set.name)
-            if active is None or (
-                active.view_set.version < view_set.version
-                and not isinstance(active.view_set.source, SqlSource)
-            ):
-                self.register(view_set)
+            if active is None or active.view_set.version < view_set.version:
+                self.register(self._reading_what_is(view_set))
+
+    def _reading_what_is(self, view_set: ViewSet) -> ViewSet:
+        """The view set on the schemas that are active now."""
+        if not isinstance(view_set.source, SqlSource):
+            return view_set
+        with self._catalog.read() as connection:
+            reads = tuple(
+                (name, view_sets.get(connection, name).schema_hash)
+                for name in view_set.source.names
+            )
+        return replace(view_set, source=replace(view_set.source, reads=reads))
 
     def remove(self, name: str) -> None:
         """Forget a definition. Its partitions stay until retired, and are incompatible from now.
