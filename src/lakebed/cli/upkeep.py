@@ -69,7 +69,7 @@ def init(
         output.tell(f"made lake {made.lake_id}")
         output.say(f"catalog: {made.catalog.dialect.describe()}")
         output.say(f"store:   {made.store.url}")
-        output.say(f"next:    lakebed views register FILE --lake {place}")
+        output.say(f"next:    lakebed land FILE --lake {place}, then lakebed build --lake {place}")
 
 
 def migrate(lake: LakeOption = HERE) -> None:
