@@ -178,7 +178,7 @@ def test_init_makes_a_lake_and_says_what_comes_next(cli: Cli, tmp_path: Path) ->
     assert ran.code == 0
     lake_id = json.loads((tmp_path / "weather" / "store" / "lake.json").read_text())["lake_id"]
     assert ran.out == f"made lake {lake_id}\n"
-    assert "lakebed views register FILE --lake weather" in ran.err
+    assert "lakebed land FILE --lake weather" in ran.err
     assert cli("check", "--lake", "weather").code == 0
 
 
