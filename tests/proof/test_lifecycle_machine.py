@@ -541,7 +541,7 @@ def test_any_sequence_of_operations_keeps_every_promise(
     seed = int(os.environ.get("LAKEBED_SEED", int.from_bytes(os.urandom(4), "big")))
     sys.stdout.write(f"seed {seed}; replay with LAKEBED_SEED={seed}\n")
     must_run = RULES if dialect == "sqlite" or CAMPAIGN else set()
-    for batch in range(80 if CAMPAIGN else 16):
+    for batch in range(80):
         machine._hypothesis_internal_use_seed = seed + batch  # type: ignore[attr-defined]
         run_state_machine_as_test(machine, settings=SETTINGS)
         if must_run <= set(LifecycleMachine.runs) and not CAMPAIGN:
