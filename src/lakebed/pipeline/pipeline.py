@@ -173,7 +173,7 @@ class Pipeline:
                 active,
                 lambda own, view_set, paths: read_files(own, self._store, address, paths, view_set),
             )
-            publisher = StepPublisher(self._catalog, self._publisher, plan.tick)
+            publisher = StepPublisher(self._catalog, self._publisher, self._names, plan.tick)
             runner = Runner(self._catalog, session, address, names, publisher, active, sql)
             stack.callback(lambda: names.close(runner.given_out, retried=runner.retried))
             before = len(report.outcomes)

@@ -91,9 +91,10 @@ class TaskNames:
 class StepPublisher:
     """Publishes the results of steps, one transaction each."""
 
-    def __init__(self, catalog: Catalog, publisher: Publisher, tick: int) -> None:
+    def __init__(self, catalog: Catalog, publisher: Publisher, names: NamePool, tick: int) -> None:
         self._catalog = catalog
         self._publisher = publisher
+        self._names = names
         self._tick = tick
 
     def publish(
@@ -114,6 +115,7 @@ class StepPublisher:
         except OutcomeUnknown:
             raise
         except LeaseLost as error:
+            self._names.forget()  # this process was taken for dead: the next names get a new lease
             return Outcome(step, problem=str(error))
         except Conflict as error:
             return Outcome(step, problem=f"overtaken: {error}")
