@@ -112,7 +112,7 @@ class SegmentWriter:
                     sink.write(block.payload)
             done = self._record(requests, known, plan, path, lease)
         except LeaseLost:
-            self._names.forget()
+            self._names.forget(lease)
             raise
         except BaseException:
             # A put that seemed to fail may still arrive: sweeps watch the name for a while. If

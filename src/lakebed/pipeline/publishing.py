@@ -44,11 +44,13 @@ class TaskNames:
     _spare: dict[str, list[str]] = field(default_factory=dict)
 
     def take(self, view_set: str) -> tuple[str, ...]:
-        """A name for a step's first attempt, and more for others."""
-        if not self._own[view_set]:
-            self._reserve(view_set, 1)
-        if view_set not in self._spare:
-            self._spare[view_set] = self._take(view_set, _SPARE)
+        """A name for a step's first attempt, and more for others, all of one lease."""
+        while not self._own[view_set] or view_set not in self._spare:
+            # Each taking may find that the lease was lost: then what was there before is gone.
+            if view_set not in self._spare:
+                self._spare[view_set] = self._take(view_set, _SPARE)
+            if not self._own[view_set]:
+                self._reserve(view_set, 1)
         return (self._own[view_set].pop(), *self._spare[view_set])
 
     def prepare(self, view_set: str, count: int) -> None:
@@ -58,7 +60,8 @@ class TaskNames:
             self._reserve(view_set, missing)
 
     def _reserve(self, view_set: str, count: int) -> None:
-        self._own[view_set] += self._take(view_set, count)
+        names = self._take(view_set, count)  # first: it may throw away what is there
+        self._own[view_set] += names
 
     def _take(self, view_set: str, count: int) -> list[str]:
         lease, names = self.pool.take(view_set, GLOBAL, count)
@@ -115,7 +118,7 @@ class StepPublisher:
         except OutcomeUnknown:
             raise
         except LeaseLost as error:
-            self._names.forget()  # this process was taken for dead: the next names get a new lease
+            self._names.forget(lease)  # taken for dead: the next names get a new lease
             return Outcome(step, problem=str(error))
         except Conflict as error:
             return Outcome(step, problem=f"overtaken: {error}")

@@ -1,0 +1,70 @@
+"""Reserved names: of one lease, and lost with it and with no other."""
+
+from __future__ import annotations
+
+import itertools
+
+from lakebed.catalog import files
+from lakebed.lake import Lake
+from lakebed.lifecycle.sweep import LeaseObserver, Sweeper
+from lakebed.model.partition import FileState
+from lakebed.pipeline.publishing import TaskNames
+
+
+def take_for_dead(lake: Lake) -> None:
+    """What somebody does who saw no heartbeat of this process for too long."""
+    seconds = itertools.count(step=1_000_000.0)
+    observer = LeaseObserver(lambda: next(seconds))
+    sweeper = Sweeper(lake.catalog, lake.store, observer=observer)
+    sweeper.plan()
+    sweeper.run()
+
+
+def staged(lake: Lake) -> set[str]:
+    with lake.catalog.read() as connection:
+        return {each.file_path for each in files.list_files(connection, [FileState.STAGED])}
+
+
+def test_names_after_a_lost_lease_belong_to_a_new_one(lake: Lake) -> None:
+    names = lake._names
+    lost, before = names.take("readings", "global", 3)
+    names.take("readings", "global", 1)  # more are reserved ahead now
+    take_for_dead(lake)
+    names.forget(lost)
+    lease, after = names.take("readings", "global", 3)
+    assert lease != lost
+    assert not set(before) & set(after)
+    assert set(after) <= staged(lake)
+
+
+def test_losing_a_lease_takes_nothing_from_a_newer_one(lake: Lake) -> None:
+    """Two threads lose the same lease; the second says so after the first has taken a new one."""
+    names = lake._names
+    lost, _ = names.take("readings", "global", 1)
+    take_for_dead(lake)
+    names.forget(lost)
+    newer, first = names.take("readings", "global", 1)  # and one more was reserved ahead
+    reserved = staged(lake)
+    names.forget(lost)
+    again, second = names.take("readings", "global", 1)
+    assert again == newer
+    assert staged(lake) == reserved, "what was reserved ahead is used"
+    assert not set(first) & set(second)
+
+
+def test_all_names_of_a_task_are_of_one_lease(lake: Lake) -> None:
+    """A step may get its names just after the lease of those that were prepared was lost."""
+    names = TaskNames(lake._names)
+    names.prepare("readings", 2)
+    lost = names.lease
+    take_for_dead(lake)
+    lake._names.forget(lost)
+    given = names.take("readings")
+    assert names.lease != lost
+    assert len(set(given)) > 2
+    assert set(given) <= staged(lake)
+    names.prepare("readings", 2)
+    take_for_dead(lake)
+    lake._names.forget(names.lease)
+    names.prepare("readings", 3)
+    assert {*names.take("readings"), *names.take("readings")} <= staged(lake)
