@@ -136,7 +136,7 @@ class Lake:
         All of it or nothing: `BadDefinition` says everything that is wrong. Spark is asked about
         the SQL (the caller's session, or one of our own) unless it is active already."""
         from lakebed.pipeline.declare import SparkAnalyser
-        from lakebed.query import embedded
+        from lakebed.query.embedded import small
         from lakebed.views.analysis import Engines
         from lakebed.views.builtin import built_in
         from lakebed.views.definitions import plan_definitions
@@ -144,7 +144,7 @@ class Lake:
         active = self.views.list_view_sets()
         known = {each.view_set.name: each.view_set for each in active}
         with SparkAnalyser(spark, master, remote) as analyser:
-            engines = Engines(analyser.columns_of, embedded.columns_of, embedded.run)
+            engines = Engines(analyser.columns_of, small.columns_of, small.run)
             own = {each.name: each for each in built_in()}
             plan = plan_definitions(views, known, own, engines)
         changes = [(each.view_set, each.change) for each in plan]

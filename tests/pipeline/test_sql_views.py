@@ -21,7 +21,7 @@ from lakebed.lifecycle.check import Level
 from lakebed.model.source import SqlSource
 from lakebed.pipeline.declare import SparkAnalyser, arrow_schema
 from lakebed.pipeline.types import spark_schema
-from lakebed.query import embedded
+from lakebed.query.embedded import small
 from lakebed.samples.generator import Generator
 from lakebed.views.builtin import built_in
 from lakebed.views.declaration import SqlView, read_toml, write_toml
@@ -68,7 +68,7 @@ def merged(lake: Lake, name: str) -> pa.Table:
     """A SQL view set as queries read it: through its merge SQL."""
     source = lake.views.get(name).view_set.source
     assert isinstance(source, SqlSource)
-    return embedded.run(source.merge_sql, {name: read(lake, name)})
+    return small.run(source.merge_sql, {name: read(lake, name)})
 
 
 def counted(lake: Lake) -> Counter[tuple[Any, ...]]:

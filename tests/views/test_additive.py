@@ -7,7 +7,7 @@ import pytest
 
 from lakebed.model.source import SqlSource
 from lakebed.model.view_set import ViewSet
-from lakebed.query import embedded
+from lakebed.query.embedded import small
 from lakebed.views import sql
 from lakebed.views.additive import find_merge_problem, find_sql_problem
 from lakebed.views.builtin import built_in
@@ -27,13 +27,13 @@ def make(sql_text: str, merge_sql: str, **columns: pa.DataType) -> ViewSet:
 
 def merge_problem(view_set: ViewSet) -> str | None:
     assert isinstance(view_set.source, SqlSource)
-    return find_merge_problem(view_set, sql.parse(view_set.source.merge_sql), embedded.run)
+    return find_merge_problem(view_set, sql.parse(view_set.source.merge_sql), small.run)
 
 
 def sql_problem(view_set: ViewSet, source: ViewSet) -> str | None:
     assert isinstance(view_set.source, SqlSource)
     made, merged = sql.parse(view_set.source.sql), sql.parse(view_set.source.merge_sql)
-    return find_sql_problem(view_set, source, made, merged, embedded.run)
+    return find_sql_problem(view_set, source, made, merged, small.run)
 
 
 @pytest.mark.parametrize("view_set", BY_SQL, ids=lambda each: each.name)

@@ -14,7 +14,7 @@ from lakebed.errors import BadDefinition, BadInput, Refused, StalePlan
 from lakebed.lake import Lake
 from lakebed.model.source import SqlSource
 from lakebed.model.view_set import ViewSet
-from lakebed.query import embedded
+from lakebed.query.embedded import small
 from lakebed.views.analysis import Engines
 from lakebed.views.builtin import built_in
 from lakebed.views.declaration import SqlView
@@ -47,14 +47,14 @@ BUILT_IN = {each.name: each for each in built_in()}
 
 
 def columns_of(text: str, tables: Mapping[str, ViewSet]) -> pa.Schema:
-    return embedded.columns_of(text, {name: each.schema for name, each in tables.items()})
+    return small.columns_of(text, {name: each.schema for name, each in tables.items()})
 
 
 def unasked(*_: object) -> pa.Schema:
     raise AssertionError("no engine needs to be asked")
 
 
-ENGINES = Engines(columns_of, embedded.columns_of, embedded.run)
+ENGINES = Engines(columns_of, small.columns_of, small.run)
 UNASKED = Engines(unasked, unasked, unasked)
 
 
@@ -311,7 +311,7 @@ def test_sql_that_spark_refuses_says_so(lake: Lake) -> None:
             raise BadInput("no such thing")
         return columns_of(text, tables)
 
-    engines = Engines(refuse, embedded.columns_of, embedded.run)
+    engines = Engines(refuse, small.columns_of, small.run)
     assert problems(lake, ERRORS, HOURLY, engines=engines) == [
         "errors: spark refuses merge_sql: no such thing"
     ]
@@ -321,7 +321,7 @@ def test_columns_that_differ_in_case_are_the_same_column(lake: Lake) -> None:
     def twice(text: str, tables: Mapping[str, ViewSet]) -> pa.Schema:
         return pa.schema([*columns_of(text, tables), ("Minute", pa.int64())])
 
-    engines = Engines(twice, embedded.columns_of, embedded.run)
+    engines = Engines(twice, small.columns_of, small.run)
     assert problems(lake, ERRORS, engines=engines) == ["errors: sql gives the column minute twice"]
 
 

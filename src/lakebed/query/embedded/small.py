@@ -1,5 +1,5 @@
-"""The embedded engine: DataFusion, in this process, without a JVM. The only module that imports it.
-SQL that is given here may read the tables it is given, and nothing else.
+"""SQL over a few small tables in memory, as declarations of SQL view sets are checked. It may read
+the tables that it is given, and nothing else.
 """
 
 from __future__ import annotations
