@@ -129,6 +129,7 @@ def _show_report(report: BuildReport, *, as_json: bool) -> None:
                 "rows": report.rows,
                 "bytes": report.bytes,
                 "fallbacks": report.fallbacks,
+                "overtaken": len(report.overtaken),
                 "problems": [
                     _step_row(each.step) | {"problem": each.problem} for each in report.problems
                 ],

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from lakebed.catalog import blocks, clock, failures, view_sets
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _MOST_ROUNDS = 50
+_MOST_VAIN_ROUNDS = 3
+"""In a row, with steps overtaken and none published: whoever overtakes them will go on."""
 
 
 @dataclass(slots=True)
@@ -49,6 +51,19 @@ class BuildReport:
     @property
     def problems(self) -> list[Outcome]:
         return [each for each in self.outcomes if each.problem is not None]
+
+    @property
+    def overtaken(self) -> list[Outcome]:
+        """Steps that came too late; later rounds did what was left of them, or are problems."""
+        return [each for each in self.outcomes if each.overtaken is not None]
+
+    def give_up(self, count: int) -> None:
+        """The last outcomes are final: who was overtaken among them will not be planned again."""
+        for place in range(len(self.outcomes) - count, len(self.outcomes)):
+            outcome = self.outcomes[place]
+            if outcome.overtaken is not None:
+                said = f"overtaken in round {self.rounds}, and given up: {outcome.overtaken}"
+                self.outcomes[place] = replace(outcome, problem=said)
 
     @property
     def rows(self) -> int:
@@ -124,7 +139,8 @@ class Pipeline:
 
         The caller's session is used as it is; otherwise one is started (local, or at a master or a
         Spark Connect server) and stopped at the end. Where somebody else builds, ``notice`` is
-        told; `Conflict` if they are alive.
+        told; `Conflict` if they are alive. A step that is overtaken is planned again; it is a
+        problem only if that happens again and again.
         """
         report = BuildReport()
         plan = self.plan(*names, begin=begin, end=end)
@@ -136,12 +152,20 @@ class Pipeline:
             pin = self._keeper.pin()
             stack.callback(self._keeper.unpin, pin)
             address = StoreAddress.of(self._store, pass_credentials=pass_credentials)
-            while plan.steps and report.rounds < _MOST_ROUNDS:
+            vain = 0
+            while plan.steps:
                 report.rounds += 1
-                if not self._run_round(session, address, plan, report, progress, notice):
+                outcomes = self._run_round(session, address, plan, report, progress, notice)
+                has_changed = any(each.partition or each.failed_blocks for each in outcomes)
+                if not has_changed and not any(each.overtaken for each in outcomes):
                     break
+                vain = 0 if has_changed else vain + 1
                 plan = self.plan(*names, begin=begin, end=end)
                 report.skipped = plan.skipped
+                if vain == _MOST_VAIN_ROUNDS or report.rounds == _MOST_ROUNDS:
+                    if plan.steps:
+                        report.give_up(len(outcomes))
+                    break
         return report
 
     def _run_round(
@@ -152,8 +176,8 @@ class Pipeline:
         report: BuildReport,
         progress: Callable[[Progress], None],
         notice: Callable[[Lease], None],
-    ) -> bool:
-        """Run one plan; whether it changed anything, so that another one may find more."""
+    ) -> list[Outcome]:
+        """Run one plan; what became of each step."""
         from lakebed.pipeline.reading import read_files
         from lakebed.pipeline.runner import Runner
         from lakebed.pipeline.sql import SqlSteps
@@ -184,8 +208,7 @@ class Pipeline:
                 progress(Progress(report.rounds, done, len(plan.steps), report.rows, report.bytes))
 
             progress(Progress(report.rounds, 0, len(plan.steps), report.rows, report.bytes))
-            outcomes = runner.run(plan, tell)
-        return any(each.partition is not None or each.failed_blocks for each in outcomes)
+            return runner.run(plan, tell)
 
     def list_failures(self, view_set: str | None = None) -> list[BuildFailure]:
         """Blocks that could not be decoded, with the reason."""

@@ -32,6 +32,8 @@ class Outcome:
     failed_blocks: int = 0
     fallbacks: int = 0
     problem: str | None = None
+    overtaken: str | None = None
+    """Why nothing of it was published although nothing is wrong: it is planned again."""
 
 
 @dataclass(slots=True)
@@ -119,9 +121,9 @@ class StepPublisher:
             raise
         except LeaseLost as error:
             self._names.forget(lease)  # taken for dead: the next names get a new lease
-            return Outcome(step, problem=str(error))
+            return Outcome(step, overtaken=str(error))
         except Conflict as error:
-            return Outcome(step, problem=f"overtaken: {error}")
+            return Outcome(step, overtaken=str(error))
         except LakebedError as error:
             return Outcome(step, problem=str(error))
         return Outcome(step, partition)

@@ -5,6 +5,7 @@ run one after the other. The driver publishes as answers come in.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -144,9 +145,7 @@ class Runner:
         if outcome.partition is not None and file is not None:
             self.given_out = [name for name in self.given_out if name != file.path]
             self._names.forget(file.path)
-        return Outcome(
-            step, outcome.partition, fallbacks=answer["fallbacks"] or 0, problem=outcome.problem
-        )
+        return replace(outcome, fallbacks=answer["fallbacks"] or 0)
 
     def _run_sql(self, step: Step) -> Outcome:
         from pyspark.errors import PySparkException
