@@ -4,6 +4,7 @@
     ├── BadInput            fix the call                                       exit 2
     │   ├── BadPayload      the bytes are not what they should be
     │   ├── BadDefinition   a view set cannot be defined like this; every problem is named
+    │   ├── BadSql          with the line and column, where they are known
     │   └── PayloadTooLarge
     ├── NotFound            name something that exists                         exit 3
     │   ├── LakeNotFound
@@ -19,6 +20,12 @@
     │   ├── AlreadyThere    an object of this name exists in the store
     │   └── Outdated        a newer program owns this view set or catalog
     ├── Refused             allowed only when asked for by name                exit 4
+    │   └── Denied          allowed only to those who have the right
+    ├── QueryLimit          the statement needs more than it may have          exit 1
+    │   ├── TailTooLarge    too much has landed that is not built
+    │   ├── OutOfMemory
+    │   └── TimedOut
+    ├── Cancelled           somebody stopped the statement                     exit 130
     ├── SnapshotExpired     take a new snapshot and read again                 exit 4
     ├── Damage              stored bytes are not what the catalog says         exit 1
     │   ├── DamagedFile
@@ -61,6 +68,22 @@ class BadDefinition(BadInput):
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__("\n".join(problems))
         self.problems = tuple(problems)
+
+
+class BadSql(BadInput):
+    """The statement cannot be run; ``line`` and ``column`` count from 1, where they are known."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        line: int | None = None,
+        column: int | None = None,
+        hint: str | None = None,
+    ) -> None:
+        where = f" (line {line}, column {column})" if line is not None else ""
+        super().__init__(message + where, hint=hint)
+        self.line, self.column = line, column
 
 
 class PayloadTooLarge(BadInput):
@@ -127,6 +150,32 @@ class Refused(LakebedError):
     """Too dangerous to do without being told so by name."""
 
     exit_code = 4
+
+
+class Denied(Refused):
+    """The caller does not have the right to do this."""
+
+
+class QueryLimit(LakebedError):
+    """The statement needs more than it may have; nothing of its result is to be trusted."""
+
+
+class TailTooLarge(QueryLimit):
+    """More has landed without being built than a query decodes by itself."""
+
+
+class OutOfMemory(QueryLimit):
+    """The statement needs more memory than it may have, also after spilling."""
+
+
+class TimedOut(QueryLimit):
+    """The statement took longer than it may."""
+
+
+class Cancelled(LakebedError):
+    """The statement was stopped on request."""
+
+    exit_code = 130
 
 
 class SnapshotExpired(LakebedError):

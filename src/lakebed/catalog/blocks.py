@@ -136,6 +136,19 @@ def list_blocks(
     return [_read(row) for row in connection.execute(query.order_by(blocks.c.insert_time))]
 
 
+def list_blocks_in(connection: sa.Connection, ranges: Sequence[TimeRange]) -> list[Block]:
+    """Blocks of any kind that landed in one of a few ranges, in the order of insert times."""
+    inside = sa.or_(
+        sa.false(),
+        *(
+            sa.and_(blocks.c.insert_time >= each.begin, blocks.c.insert_time < each.end)
+            for each in ranges
+        ),
+    )
+    query = sa.select(blocks).where(inside).order_by(blocks.c.insert_time)
+    return [_read(row) for row in connection.execute(query)]
+
+
 def list_senders(
     connection: sa.Connection, within: TimeRange
 ) -> tuple[dict[str, tuple[int, str]], dict[str, tuple[int, str]]]:

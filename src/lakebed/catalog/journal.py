@@ -13,6 +13,9 @@ from lakebed.catalog.catalog import Transaction
 from lakebed.catalog.schema import journal
 from lakebed.model.partition import Partition
 
+LANDED = "land"
+"""The operation that adds blocks and changes no partition."""
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:

@@ -157,7 +157,9 @@ class SegmentWriter:
             blocks.insert_segment(connection, Segment(path, size, tick), landed)
             records = sum(block.nb_objects for block in landed)
             detail = {"blocks": len(landed)}
-            entry = journal.Entry("land", file_path=path, rows=records, bytes=size, detail=detail)
+            entry = journal.Entry(
+                journal.LANDED, file_path=path, rows=records, bytes=size, detail=detail
+            )
             journal.append(transaction, [entry])
             return really
 

@@ -274,7 +274,7 @@ def _create_partitions(connection: sa.Connection) -> None:
         _LIVE,
         unique=True,
     )
-    index("partitions_neighbours", ["series_id", "begin_insert_time"], _LIVE)
+    index("partitions_neighbours", ["series_id", "begin_insert_time", "end_insert_time"], _LIVE)
     index(
         "partitions_events",
         ["view_set_name", "file_schema_hash", "event_span", "min_event_time"],

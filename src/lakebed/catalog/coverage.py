@@ -1,0 +1,104 @@
+"""Which insert times are built: runs of partitions that touch each other, found in the index alone.
+What no run covers is what queries decode themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+
+from lakebed.catalog.journal import LANDED
+from lakebed.catalog.schema import journal, series
+from lakebed.catalog.schema import partitions as table
+from lakebed.model.time import TimeRange
+from lakebed.model.view_set import GLOBAL
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Partitions of one series that leave no gap between them. Held ones are out of sight, but
+    nothing else takes their place."""
+
+    view_set: str
+    schema_hash: bytes
+    covered: TimeRange
+    held: bool = False
+
+
+def has_changed(connection: sa.Connection, since: int) -> tuple[bool, int]:
+    """Whether anything but landing was journaled after an entry, and the last entry there is: what
+    was built at that entry is built no longer, or more is."""
+    first, last = connection.execute(
+        sa.select(sa.func.min(journal.c.entry_id), sa.func.max(journal.c.entry_id))
+    ).one()
+    if since == 0 or first is None or first > since:
+        return True, last or 0
+    other = sa.select(journal.c.entry_id).where(
+        journal.c.entry_id > since, journal.c.operation != LANDED
+    )
+    return connection.scalar(other.limit(1)) is not None, last
+
+
+def list_runs(
+    connection: sa.Connection, view_sets: Sequence[str], as_of: int | None = None
+) -> list[Run]:
+    """The runs of these view sets, of any schema, now or at a past tick."""
+    mine = sa.and_(series.c.view_set_name.in_(list(view_sets)), series.c.view_instance_id == GLOBAL)
+    live: sa.ColumnElement[bool] = table.c.retired_at.is_(None)
+    if as_of is not None:
+        live = sa.and_(table.c.published_at <= as_of, sa.or_(live, table.c.retired_at > as_of))
+    before = sa.func.lag(table.c.end_insert_time).over(
+        partition_by=table.c.series_id, order_by=table.c.begin_insert_time
+    )
+    behind = sa.func.lead(table.c.begin_insert_time).over(
+        partition_by=table.c.series_id, order_by=table.c.begin_insert_time
+    )
+    each = (
+        sa.select(
+            table.c.series_id,
+            table.c.begin_insert_time.label("begin"),
+            table.c.end_insert_time.label("end"),
+            before.label("before"),
+            behind.label("behind"),
+        )
+        .where(live, table.c.series_id.in_(sa.select(series.c.series_id).where(mine)))
+        .subquery()
+    )
+    begins = each.c.before.is_(None) | (each.c.before != each.c.begin)
+    ends = each.c.behind.is_(None) | (each.c.behind != each.c.end)
+    edges = (
+        sa.select(
+            series.c.view_set_name,
+            series.c.file_schema_hash,
+            each.c.series_id,
+            each.c.begin,
+            each.c.end,
+            begins.label("begins"),
+            ends.label("ends"),
+        )
+        .join(series, series.c.series_id == each.c.series_id)
+        .where(begins | ends)
+        .order_by(each.c.series_id, each.c.begin)
+    )
+    runs = []
+    begin = 0
+    for row in connection.execute(edges):
+        if row.begins:
+            begin = row.begin
+        if row.ends:
+            runs.append(
+                Run(row.view_set_name, bytes(row.file_schema_hash), TimeRange(begin, row.end))
+            )
+    held = sa.select(
+        table.c.view_set_name,
+        table.c.file_schema_hash,
+        table.c.begin_insert_time,
+        table.c.end_insert_time,
+    ).where(
+        table.c.held, table.c.view_set_name.in_(list(view_sets)), table.c.view_instance_id == GLOBAL
+    )
+    for name, schema_hash, low, high in connection.execute(held):
+        runs.append(Run(name, bytes(schema_hash), TimeRange(low, high), held=True))
+    return runs

@@ -1,0 +1,123 @@
+"""What a statement asks of a table, as far as partitions can be told apart by it: for some columns,
+the values that a row must have. Pure; how an engine spells its predicates is its own affair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from lakebed.model.partition import Partition
+from lakebed.model.time import TimeRange
+
+Value = int | str
+Interval = tuple[Value | None, Value | None]
+"""From a value up to another, both included; None is open."""
+
+EVER = TimeRange(-(1 << 61), 1 << 61)
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """One use of a table in a statement. ``columns`` has the intervals that a row's value must be
+    in, for each column that the statement restricts; a row must satisfy them all."""
+
+    table: str
+    columns: Mapping[str, Sequence[Interval]] = field(default_factory=dict)
+
+
+def intersect(ours: Sequence[Interval], theirs: Sequence[Interval]) -> list[Interval]:
+    """The values that are in both sets of intervals."""
+    both = []
+    for low, high in ours:
+        for other_low, other_high in theirs:
+            begin = _pick(max, low, other_low)
+            end = _pick(min, high, other_high)
+            if begin is None or end is None or begin <= end:
+                both.append((begin, end))
+    return both
+
+
+def _pick(choose: Callable[[Any, Any], Any], one: Value | None, other: Value | None) -> Any:
+    if one is None or other is None:
+        return other if one is None else one
+    return choose(one, other)
+
+
+def combine(
+    ours: Mapping[str, Sequence[Interval]], theirs: Mapping[str, Sequence[Interval]]
+) -> dict[str, Sequence[Interval]]:
+    """What rows must satisfy that must satisfy both."""
+    combined = dict(ours)
+    for column, intervals in theirs.items():
+        known = combined.get(column)
+        combined[column] = intervals if known is None else intersect(known, intervals)
+    return combined
+
+
+def choose_either(
+    ours: Mapping[str, Sequence[Interval]], theirs: Mapping[str, Sequence[Interval]]
+) -> dict[str, Sequence[Interval]]:
+    """What is known of rows that satisfy one or the other."""
+    return {
+        column: [*intervals, *theirs[column]]
+        for column, intervals in ours.items()
+        if column in theirs
+    }
+
+
+def time_range(scan: Scan, time_column: str) -> TimeRange | None:
+    """The smallest range that holds the times which a scan asks for; None if there are none."""
+    intervals = scan.columns.get(time_column)
+    if intervals is None:
+        return EVER
+    lows = [EVER.begin if low is None else max(int(low), EVER.begin) for low, _ in intervals]
+    highs = [EVER.end if high is None else min(int(high) + 1, EVER.end) for _, high in intervals]
+    if not intervals or min(lows) >= max(highs):
+        return None
+    return TimeRange(min(lows), max(highs))
+
+
+def may_match(scan: Scan, partition: Partition, time_column: str) -> bool:
+    """Whether a partition with a file may hold rows for a scan, by what the catalog knows of it."""
+    for column, intervals in scan.columns.items():
+        if column == time_column:
+            events = partition.events
+            bounds = None if events is None else (events.earliest, events.latest)
+        else:
+            known = partition.statistics.get(column)
+            bounds = None if known is None else (known[0], known[1])
+        if bounds is not None and not _touches(intervals, *bounds):
+            return False
+    return True
+
+
+def find_blocking_column(
+    scans: Iterable[Scan], partition: Partition, time_column: str
+) -> str | None:
+    """A column by which a partition needs not be read, for explanations; None if it must be."""
+    blocking = None
+    for scan in scans:
+        only = next(
+            (
+                column
+                for column, intervals in scan.columns.items()
+                if not may_match(Scan(scan.table, {column: intervals}), partition, time_column)
+            ),
+            None,
+        )
+        if only is None:
+            return None
+        blocking = only
+    return blocking
+
+
+def _touches(intervals: Sequence[Interval], smallest: Any, largest: Any) -> bool:
+    for low, high in intervals:
+        known = [each for each in (low, high) if each is not None]
+        if any(type(each) is not type(smallest) for each in known):
+            return True  # no comparison of ours
+        if (low is None or low <= largest) and (high is None or high >= smallest):
+            return True
+    return False

@@ -1,0 +1,118 @@
+"""Reading the engine's own optimized plan: which tables it scans, and what rows must satisfy there.
+The engine has resolved names, folded constants and moved predicates to where they apply, so nothing
+is guessed from SQL text. What is not understood restricts nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from datafusion import LogicalPlan
+from datafusion import expr as expressions
+
+from lakebed.query.conditions import Interval, Scan, Value, choose_either, combine
+
+Known = dict[str, Sequence[Interval]]
+
+_FLIPPED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+
+
+def find_scans(plan: LogicalPlan) -> list[Scan]:
+    """Every scan of a table in an optimized plan."""
+    return list(_walk(plan, {}))
+
+
+def _walk(plan: LogicalPlan, above: Known) -> Iterator[Scan]:
+    """Scans below a node; ``above`` is what the filters just over it demand of their rows."""
+    node = plan.to_variant()
+    if isinstance(node, expressions.TableScan):
+        own = _all_of(node.filters())
+        yield Scan(str(node.table_name()), combine(above, own))
+        return
+    below: Known = {}
+    if isinstance(node, expressions.Filter):
+        below = combine(above, _understand(node.predicate()))
+    elif isinstance(node, expressions.Projection) and _only_picks(node):
+        below = above
+    for each in plan.inputs():
+        yield from _walk(each, below)
+
+
+def _only_picks(node: Any) -> bool:
+    """Whether a projection gives columns as they are: then their names mean the same below it."""
+    return all(
+        isinstance(each.to_variant(), expressions.Column) for each in node.projections()
+    )
+
+
+def _all_of(predicates: Sequence[Any]) -> Known:
+    known: Known = {}
+    for each in predicates:
+        known = combine(known, _understand(each))
+    return known
+
+
+def _understand(predicate: Any) -> Known:
+    """What a predicate says about single columns; nothing where it says something else."""
+    node = predicate.to_variant()
+    if isinstance(node, expressions.BinaryExpr):
+        operator = node.op()
+        if operator == "AND":
+            return combine(_understand(node.left()), _understand(node.right()))
+        if operator == "OR":
+            return choose_either(_understand(node.left()), _understand(node.right()))
+        return _compare(node.left(), operator, node.right())
+    if isinstance(node, expressions.InList) and not node.negated():
+        either: Known | None = None
+        for each in node.list():
+            one = _compare(node.expr(), "=", each)
+            either = one if either is None else choose_either(either, one)
+        return either or {}
+    return {}
+
+
+def _compare(left: Any, operator: str, right: Any) -> Known:
+    if operator not in _FLIPPED:
+        return {}
+    one, other = left.to_variant(), right.to_variant()
+    if isinstance(one, expressions.Literal) and isinstance(other, expressions.Column):
+        left, right, operator = right, left, _FLIPPED[operator]
+        one, other = other, one
+    if not isinstance(one, expressions.Column) or not isinstance(other, expressions.Literal):
+        return {}
+    scalar = right.python_value()
+    bounds = _read_value(scalar)
+    if bounds is None:
+        return {}
+    low, high = bounds
+    ranges: Mapping[str, Interval] = {
+        "=": (low, high),
+        "<": (None, high),
+        "<=": (None, high),
+        ">": (low, None),
+        ">=": (low, None),
+    }
+    return {one.name(): [ranges[operator]]}
+
+
+def _read_value(scalar: Any) -> tuple[Value, Value] | None:
+    """The value of a literal as statistics have it, rounded down and up; None if they do not."""
+    if not isinstance(scalar, pa.Scalar) or not scalar.is_valid:
+        return None
+    kind = scalar.type
+    if pa.types.is_dictionary(kind):
+        return _read_value(pa.scalar(scalar.as_py(), kind.value_type))
+    if pa.types.is_timestamp(kind):
+        count = int(scalar.value)
+        if kind.unit == "ns":
+            return count // 1000, -(-count // 1000)
+        scaled = count * {"s": 1_000_000, "ms": 1_000, "us": 1}[kind.unit]
+        return scaled, scaled
+    if pa.types.is_integer(kind) or (
+        pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+    ):
+        value = scalar.as_py()
+        return value, value
+    return None

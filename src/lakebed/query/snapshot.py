@@ -1,0 +1,321 @@
+"""One snapshot for all tables of a statement: which files to read, which blocks are not built yet,
+and what cannot be seen. Found in a constant number of catalog queries.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from lakebed.catalog import blocks, clock, coverage, failures, search, view_sets
+from lakebed.catalog.catalog import Catalog, Connection
+from lakebed.catalog.coverage import Run
+from lakebed.catalog.search import Wanted
+from lakebed.catalog.view_sets import ActiveViewSet
+from lakebed.errors import SnapshotExpired
+from lakebed.model.block import Block, encodings_of
+from lakebed.model.partition import Partition
+from lakebed.model.signal import Signal
+from lakebed.model.source import BlockSource, SqlSource
+from lakebed.model.time import TimeRange, find_gaps, format_instant
+from lakebed.model.view_set import ViewSet
+from lakebed.partitions.leases import LeaseKeeper, Pin
+from lakebed.query import conditions
+from lakebed.query.conditions import EVER, Scan
+from lakebed.query.tail import Tail
+
+_FEW_RANGES = 16
+
+
+@dataclass(slots=True)
+class TableView:
+    """What one table of a statement is made of."""
+
+    view_set: ViewSet
+    files: Sequence[Partition] = ()
+    tail: Tail | None = None
+    hidden: Sequence[TimeRange] = ()
+    """Insert times of which only partitions of another schema exist: their rows are not seen."""
+    built_until: int | None = None
+    """Of SQL view sets, which have no tail: the insert time up to which they are built."""
+    failed_blocks: int = 0
+    pruned: Mapping[str, int] = field(default_factory=dict)
+    considered: int | None = None
+    """How many partitions there are, in explained statements; else nobody counted them."""
+
+
+class StatementSnapshot:
+    """The tables of one statement at one tick. Its files stay until it is closed."""
+
+    def __init__(self, tick: int, tables: Mapping[str, TableView], pin: Pin, keeper: LeaseKeeper):
+        self.tick = tick
+        self.tables = tables
+        self._pin = pin
+        self._keeper = keeper
+
+    def require_held(self) -> None:
+        """Raise if somebody may have swept what this snapshot reads."""
+        if self._pin.leased and self._keeper.is_lost(self._pin):
+            raise SnapshotExpired(
+                f"the snapshot of {format_instant(self.tick)} outlived its lease, "
+                "its files may be gone",
+                hint="run the statement again",
+            )
+
+    def close(self) -> None:
+        """Let go of the snapshot's files."""
+        self._keeper.unpin(self._pin)
+
+
+class SnapshotTaker:
+    """Takes snapshots for statements; remembers what is built for as long as nothing changes."""
+
+    def __init__(self, catalog: Catalog, keeper: LeaseKeeper) -> None:
+        self._catalog = catalog
+        self._keeper = keeper
+        self._known: dict[str, list[Run]] = {}
+        self._known_at = 0
+        self._lock = threading.Lock()
+
+    def list_view_sets(self) -> dict[str, ActiveViewSet]:
+        """The view sets that statements can name."""
+        with self._catalog.read() as connection:
+            return {each.view_set.name: each for each in view_sets.list_active(connection)}
+
+    def take(
+        self,
+        scans: Sequence[Scan],
+        *,
+        as_of: int | None = None,
+        with_tail: bool = True,
+        explained: bool = False,
+    ) -> StatementSnapshot:
+        """What the tables that these scans name hold, as far as the scans may need it."""
+        pin = self._keeper.pin(as_of)
+        try:
+            with self._catalog.read() as connection:
+                tick = clock.now(connection) if as_of is None else as_of
+                if as_of is not None:  # a sweep may have come between the pin and this look
+                    clock.require_readable(connection, as_of)
+                active = {each.view_set.name: each for each in view_sets.list_active(connection)}
+                by_table: dict[str, list[Scan]] = {}
+                for scan in scans:
+                    if scan.table not in active:
+                        view_sets.get(connection, scan.table)
+                    by_table.setdefault(scan.table, []).append(scan)
+                chosen = {name: active[name] for name in by_table}
+                tables = self._find(connection, chosen, by_table, as_of, explained=explained)
+                runs = self._list_runs(connection, list(chosen), as_of)
+                _add_tails(connection, tables, chosen, by_table, runs, tick, with_tail=with_tail)
+        except BaseException:
+            self._keeper.unpin(pin)
+            raise
+        if as_of is None:
+            self._keeper.raise_pin(pin, tick)
+        return StatementSnapshot(tick, tables, pin, self._keeper)
+
+    def _find(
+        self,
+        connection: Connection,
+        chosen: Mapping[str, ActiveViewSet],
+        by_table: Mapping[str, Sequence[Scan]],
+        as_of: int | None,
+        *,
+        explained: bool,
+    ) -> dict[str, TableView]:
+        wanted = [
+            Wanted(name, each.schema_hash, _event_ranges(by_table[name], each.view_set.time_column))
+            for name, each in chosen.items()
+        ]
+        found = search.find_files(connection, wanted, as_of)
+        counts = search.count_partitions(connection, wanted, as_of) if explained else {}
+        tables = {}
+        for name, each in chosen.items():
+            table = TableView(each.view_set)
+            table.files, table.pruned = _prune(found.get(name, []), by_table[name], each.view_set)
+            if explained:
+                everything, empty = counts.get(name, (0, 0))
+                table.considered = everything
+                by_time = everything - empty - len(found.get(name, []))
+                table.pruned = {
+                    reason: count
+                    for reason, count in {"empty": empty, "time": by_time, **table.pruned}.items()
+                    if count
+                }
+            tables[name] = table
+        return tables
+
+    def _list_runs(
+        self, connection: Connection, names: Sequence[str], as_of: int | None
+    ) -> dict[str, list[Run]]:
+        """What is built; read again only after something was published, retired or restored."""
+        if as_of is not None:
+            return _by_view_set(names, coverage.list_runs(connection, names, as_of))
+        with self._lock:
+            changed, last = coverage.has_changed(connection, self._known_at)
+            if last < self._known_at:  # an older snapshot than somebody else's: leave theirs
+                return _by_view_set(names, coverage.list_runs(connection, names))
+            if changed:
+                self._known.clear()
+            self._known_at = last
+            missing = [name for name in names if name not in self._known]
+            if missing:
+                self._known |= _by_view_set(missing, coverage.list_runs(connection, missing))
+            return {name: self._known[name] for name in names}
+
+
+def _by_view_set(names: Sequence[str], runs: Sequence[Run]) -> dict[str, list[Run]]:
+    found: dict[str, list[Run]] = {name: [] for name in names}
+    for run in runs:
+        found[run.view_set].append(run)
+    return found
+
+
+def _event_ranges(scans: Sequence[Scan], time_column: str) -> list[TimeRange] | None:
+    """The event times that a table is asked for; None for all."""
+    ranges = [conditions.time_range(scan, time_column) for scan in scans]
+    known = sorted({each for each in ranges if each is not None})
+    return None if EVER in known else known
+
+
+def _prune(
+    found: Sequence[Partition], scans: Sequence[Scan], view_set: ViewSet
+) -> tuple[list[Partition], dict[str, int]]:
+    """The partitions that some scan may need, and how many others each column ruled out."""
+    kept = []
+    pruned: dict[str, int] = {}
+    for partition in found:
+        if any(conditions.may_match(scan, partition, view_set.time_column) for scan in scans):
+            kept.append(partition)
+        else:
+            column = conditions.find_blocking_column(scans, partition, view_set.time_column)
+            reason = "time" if column in (view_set.time_column, None) else f"statistics: {column}"
+            pruned[reason] = pruned.get(reason, 0) + 1
+    return kept, pruned
+
+
+def _add_tails(
+    connection: Connection,
+    tables: Mapping[str, TableView],
+    chosen: Mapping[str, ActiveViewSet],
+    by_table: Mapping[str, Sequence[Scan]],
+    runs: Mapping[str, Sequence[Run]],
+    tick: int,
+    *,
+    with_tail: bool,
+) -> None:
+    """For each table what is not built: blocks to decode, or up to when there is something."""
+    gaps: dict[str, list[TimeRange]] = {}
+    failed = failures.list_failures(connection)
+    for name, table in tables.items():
+        each = chosen[name]
+        visible = [run.covered for run in runs[name] if _is_visible(run, each)]
+        others = [run.covered for run in runs[name] if not _is_visible(run, each) and not run.held]
+        held = [run.covered for run in runs[name] if run.held]
+        if each.view_set.source is None:
+            continue
+        floor = max(each.retained_from, 0)
+        within = TimeRange(floor, tick + 1)
+        table.hidden = _subtract(others, [*visible, *held], within)
+        if isinstance(each.view_set.source, SqlSource):
+            table.built_until = max((run.end for run in visible), default=None)
+            continue
+        mine = [
+            row for row in failed if (row.view_set, row.schema_hash) == (name, each.schema_hash)
+        ]
+        table.failed_blocks = len(mine)
+        skipped = [TimeRange(row.insert_time, row.insert_time + 1) for row in mine]
+        gaps[name] = find_gaps(within, [*visible, *others, *held, *skipped])
+    if with_tail and any(gaps.values()):
+        _fill_tails(connection, tables, gaps, by_table)
+
+
+def _is_visible(run: Run, active: ActiveViewSet) -> bool:
+    return run.schema_hash == active.schema_hash and not run.held
+
+
+def _subtract(
+    ranges: Sequence[TimeRange], others: Sequence[TimeRange], within: TimeRange
+) -> list[TimeRange]:
+    """What of the ranges the others leave."""
+    return [
+        gap
+        for each in ranges
+        if each.overlaps(within)
+        for gap in find_gaps(each.intersect(within), others)
+    ]
+
+
+def _fill_tails(
+    connection: Connection,
+    tables: Mapping[str, TableView],
+    gaps: Mapping[str, Sequence[TimeRange]],
+    by_table: Mapping[str, Sequence[Scan]],
+) -> None:
+    needed = _join(sorted(gap for some in gaps.values() for gap in some))
+    landed = blocks.list_blocks_in(connection, needed)
+    for name, some in gaps.items():
+        view_set = tables[name].view_set
+        chosen = _choose(landed, view_set, some, by_table[name])
+        tail = Tail(view_set, chosen)
+        if chosen and _decoder(view_set) == "blocks":
+            within = TimeRange(chosen[0].insert_time, chosen[-1].insert_time + 1)
+            processes, streams = blocks.list_senders(connection, within)
+            tail = replace(tail, processes=processes, streams=streams)
+        tables[name].tail = tail
+
+
+def _join(ranges: Sequence[TimeRange]) -> list[TimeRange]:
+    """The same instants in fewer ranges; when there are very many, in one that has more."""
+    joined: list[TimeRange] = []
+    for each in ranges:
+        if joined and each.begin <= joined[-1].end:
+            joined[-1] = TimeRange(joined[-1].begin, max(joined[-1].end, each.end))
+        else:
+            joined.append(each)
+    if len(joined) > _FEW_RANGES:
+        return [TimeRange(joined[0].begin, joined[-1].end)]
+    return joined
+
+
+def _choose(
+    landed: Sequence[Block],
+    view_set: ViewSet,
+    gaps: Sequence[TimeRange],
+    scans: Sequence[Scan],
+) -> list[Block]:
+    """The blocks in a view set's gaps that may hold what the scans ask for."""
+    decoder = _decoder(view_set)
+    encodings = None if decoder == "blocks" else set(encodings_of(Signal(decoder)))
+    ranges = _event_ranges(scans, view_set.time_column)
+    chosen = []
+    at = 0
+    for block in landed:
+        while at < len(gaps) and gaps[at].end <= block.insert_time:
+            at += 1
+        if at == len(gaps):
+            break
+        if block.insert_time < gaps[at].begin:
+            continue
+        if encodings is not None and block.encoding not in encodings:
+            continue
+        if ranges is None or any(_has_events(block, decoder, each) for each in ranges):
+            chosen.append(block)
+    return chosen
+
+
+def _has_events(block: Block, decoder: str, wanted: TimeRange) -> bool:
+    """Whether a block may hold events in a range; records without a time happened on landing."""
+    if wanted.begin <= block.insert_time < wanted.end:
+        return True
+    if decoder == "blocks":
+        return False
+    if block.begin_time is None or block.end_time is None:
+        return True
+    return block.begin_time < wanted.end and block.end_time >= wanted.begin
+
+
+def _decoder(view_set: ViewSet) -> str:
+    assert isinstance(view_set.source, BlockSource)  # noqa: S101
+    return view_set.source.decoder
