@@ -187,7 +187,7 @@ def test_a_changed_schema_is_built_beside_the_old_one(lake: Lake, spark: SparkSe
     assert messages(lake) == before
 
 
-def _change_a_byte(lake: Lake, block: Any) -> bytes:
+def change_a_byte(lake: Lake, block: Any) -> bytes:
     """Damage one block's bytes in its segment; what they were."""
     assert isinstance(lake.store, LocalStore)
     path = Path(lake.store.locate(block.segment_path))
@@ -208,7 +208,7 @@ def test_a_block_that_cannot_be_decoded_stops_no_other(lake: Lake, spark: SparkS
     with lake.catalog.read() as connection:
         landed = blocks.list_blocks(connection, TimeRange(0, 1 << 60), encodings_of(Signal.LOGS))
     bad = landed[len(landed) // 2]
-    before = _change_a_byte(lake, bad)
+    before = change_a_byte(lake, bad)
     report = lake.pipeline.build("log_entries", spark=spark)
     assert len(report.problems) == 1
     assert "have changed" in (report.problems[0].problem or "")

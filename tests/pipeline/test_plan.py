@@ -29,6 +29,7 @@ from lakebed.pipeline.plan import (
     plan_merges,
     plan_queries,
     plan_skips,
+    plan_waiting,
 )
 from lakebed.pipeline.steps import Build, Merge, Query
 
@@ -190,6 +191,23 @@ def test_otherwise_it_grows_to_whole_partitions_and_replaces_its_own() -> None:
     assert step.replaces == tuple(own.live)
 
 
+def test_it_never_grows_over_what_its_sources_lack() -> None:
+    """A range that is covered is not looked at again: what is missing in it would stay away."""
+    stats = [partition(0, 50, view_set=STATS), partition(60, 100, view_set=STATS)]
+    sources = {"stats": State(STATS, stats)}
+    daily = [partition(0, 40, view_set=DAILY), partition(45, 100, view_set=DAILY)]
+    own = State(DAILY, daily)
+    within = TimeRange(0, 1000)
+    assert plan_queries(own, within, sources, LIMITS) == []
+    (skip,) = plan_waiting(own, within, sources, LIMITS)
+    assert skip.insert_range == TimeRange(0, 100)
+    assert skip.reason == f"waits for stats of {TimeRange(50, 60)}"
+    stats.insert(1, partition(50, 60, view_set=STATS))
+    (step,) = plan_queries(own, within, sources, LIMITS)
+    assert (step.insert_range, step.replaces) == (TimeRange(0, 100), tuple(daily))
+    assert plan_waiting(own, within, sources, LIMITS) == []
+
+
 def test_a_join_waits_for_both_sides() -> None:
     other = replace(LOGS, name="other")
     both = replace(STATS, source=SqlSource("", "", (("logs", b""), ("other", b""))), name="both")
@@ -207,7 +225,9 @@ class Lake:
 
     tick: int = 1
     blocks: list[Block] = field(default_factory=list)
-    live: dict[str, list[Partition]] = field(default_factory=lambda: {"logs": [], "stats": []})
+    live: dict[str, list[Partition]] = field(
+        default_factory=lambda: {"logs": [], "stats": [], "daily": []}
+    )
     rewritten: dict[str, int] = field(default_factory=dict)
 
     def state(self, view_set: ViewSet) -> State:
@@ -217,16 +237,18 @@ class Lake:
     def step(self) -> bool:
         """One round; whether anything was due."""
         within = TimeRange(0, self.tick)
-        logs, stats = self.state(LOGS), self.state(STATS)
+        logs, stats, daily = self.state(LOGS), self.state(STATS), self.state(DAILY)
         steps = [
             *plan_builds(logs, within, self.blocks, LIMITS),
             *plan_merges(logs, within, LIMITS),
             *plan_queries(stats, within, {"logs": logs}, LIMITS),
+            *plan_queries(daily, within, {"stats": stats}, LIMITS),
         ]
         taken = {each.partition_id for step in steps for each in step.replaces}
         steps += [
             step
-            for step in plan_merges(stats, within, LIMITS)
+            for own in (stats, daily)
+            for step in plan_merges(own, within, LIMITS)
             if not any(each.partition_id in taken for each in step.replaces)
         ]
         for step in steps:
@@ -242,6 +264,9 @@ class Lake:
             for each in self.inside(step.insert_range):
                 key = f"{step.view_set.name} {each.block_id}"
                 self.rewritten[key] = self.rewritten.get(key, 0) + 1
+        if isinstance(step, Query):
+            for inputs in step.inputs.values():
+                assert find_gaps(step.insert_range, [p.insert_range for p in inputs]) == []
         sizes = [each.payload_size for each in self.inside(step.insert_range)]
         source = hash_sources(each.block_id for each in self.inside(step.insert_range))
         if isinstance(step, Build):
@@ -266,6 +291,7 @@ OPERATIONS = st.one_of(
     st.tuples(st.just("round"), st.just(0), st.just(0)),
     st.tuples(st.just("retire logs"), st.integers(0, 50), st.just(0)),
     st.tuples(st.just("retire stats"), st.integers(0, 50), st.just(0)),
+    st.tuples(st.just("retire daily"), st.integers(0, 50), st.just(0)),
     st.tuples(st.just("wait"), st.integers(1, 100), st.just(0)),
 )
 

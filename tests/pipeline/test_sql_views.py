@@ -14,18 +14,22 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
+from lakebed.catalog import blocks
 from lakebed.cli import main
 from lakebed.errors import BadDefinition, BadInput
 from lakebed.lake import Lake
 from lakebed.lifecycle.check import Level
+from lakebed.model.partition import add_source_hashes, hash_sources
 from lakebed.model.source import SqlSource
+from lakebed.model.time import TimeRange
 from lakebed.pipeline.declare import SparkAnalyser, arrow_schema
 from lakebed.pipeline.types import spark_schema
 from lakebed.query.embedded import small
 from lakebed.samples.generator import Generator
+from lakebed.storage.local import LocalStore
 from lakebed.views.builtin import built_in
 from lakebed.views.declaration import SqlView, read_toml, write_toml
-from tests.pipeline.test_build import land, read
+from tests.pipeline.test_build import change_a_byte, land, read
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -225,6 +229,63 @@ def test_joins_lists_maps_and_decimals_are_stored(lake: Lake, spark: SparkSessio
     assert by_words == Counter(read(lake, "log_entries")["msg"].to_pylist())
     assert table.schema.field("price").type == pa.decimal128(10, 2)
     assert "the.computer" in table.column_names
+
+
+def test_a_block_that_could_not_be_decoded_is_in_no_hash_until_it_can_be(
+    lake: Lake, spark: SparkSession
+) -> None:
+    lake.define_views(PER_MINUTE, PER_EXE, spark=spark)
+    for seed in range(4):
+        land_logs(lake, 70 + seed)
+    with lake.catalog.read() as connection:
+        landed = blocks.list_blocks(connection, TimeRange(0, 1 << 60))
+    bad = landed[len(landed) // 2]
+    before = change_a_byte(lake, bad)
+    lake.pipeline.build(spark=spark)
+    assert [each.block_id for each in lake.pipeline.list_failures()] == [bad.block_id]
+
+    def require_hashes(ids: set[str]) -> None:
+        """Of the decoded rows, of SQL over them, and of SQL over that: a sum over blocks."""
+        assert set(read(lake, "log_entries")["block_id"].to_pylist()) == ids
+        for name in ("log_entries", "log_stats", "per_minute", "per_exe"):
+            hashes = [each.source_hash for each in lake.partitions.list_partitions(name)]
+            assert add_source_hashes(hashes) == hash_sources(ids), name
+        assert sum(merged(lake, "per_exe")["records"].to_pylist()) == sum(
+            each.nb_objects for each in landed if each.block_id in ids
+        )
+
+    everything = {each.block_id for each in landed}
+    require_hashes(everything - {bad.block_id})
+    assert isinstance(lake.store, LocalStore)
+    Path(lake.store.locate(bad.segment_path)).write_bytes(before)
+    assert lake.pipeline.retry_failures("measures") == 0
+    assert lake.pipeline.retry_failures("per_exe") == 1, "of what it reads, too"
+    assert lake.pipeline.build("per_exe", "log_stats", spark=spark).problems == []
+    require_hashes(everything)
+    assert counted(lake) == expected(lake)
+
+
+def test_a_part_that_is_built_by_itself_loses_nothing_before_it(
+    lake: Lake, spark: SparkSession
+) -> None:
+    """Partitions across the beginning are replaced; what they held from before is read again."""
+    lake.define_views(PER_MINUTE, PER_EXE, spark=spark)
+    lake.pipeline.limits = replace(lake.pipeline.limits, merge_rows=46)
+    land_logs(lake, 80, 400)
+    lake.pipeline.build("per_exe", spark=spark)
+    land_logs(lake, 81, 20)
+    lake.pipeline.build("per_exe", spark=spark)
+    for seed in (82, 83):
+        land_logs(lake, seed, 20)
+        lake.pipeline.build("per_minute", spark=spark)
+    large, small = lake.partitions.list_partitions("per_minute")
+    (own,) = lake.partitions.list_partitions("per_exe")
+    assert own.insert_range.begin == large.insert_range.begin
+    assert small.insert_range.begin < own.insert_range.end < small.insert_range.end
+    lake.pipeline.build("per_exe", begin=own.insert_range.end - 1, spark=spark)
+    assert sum(merged(lake, "per_exe")["records"].to_pylist()) == 460
+    (own,) = lake.partitions.list_partitions("per_exe")
+    assert own.insert_range == TimeRange(large.insert_range.begin, small.insert_range.end)
 
 
 # ---- what Spark says ----------------------------------------------------------------------------

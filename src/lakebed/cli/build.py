@@ -62,8 +62,7 @@ def build(
     with opened(lake) as open_lake:
         names = views or []
         if retry and not plan:
-            wanted: list[str | None] = [*names] or [None]
-            count = sum(open_lake.pipeline.retry_failures(each) for each in wanted)
+            count = open_lake.pipeline.retry_failures(*names)
             output.say(f"{output.plural(count, 'failed block')} will be tried again")
         if plan:
             _show_plan(open_lake.pipeline.plan(*names, begin=begin, end=end), as_json=as_json)

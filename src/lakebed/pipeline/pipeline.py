@@ -23,7 +23,7 @@ from lakebed.partitions.publish import Publisher
 from lakebed.pipeline.executors import StoreAddress
 from lakebed.pipeline.plan import Limits
 from lakebed.pipeline.publishing import Outcome, StepPublisher, TaskNames
-from lakebed.pipeline.state import make_plan
+from lakebed.pipeline.state import choose, make_plan
 from lakebed.pipeline.steps import Plan, Skip
 from lakebed.storage.objects import Store
 from lakebed.views.registry import Registry
@@ -215,13 +215,19 @@ class Pipeline:
         with self._catalog.read() as connection:
             return failures.list_failures(connection, view_set)
 
-    def retry_failures(self, view_set: str | None = None) -> int:
-        """Let the next build try blocks again that could not be decoded; how many."""
+    def retry_failures(self, *names: str) -> int:
+        """Let the next build try blocks again that could not be decoded, for these view sets and
+        what they read, or for all; how many. What SQL made of their neighbours stays: the ranges
+        of such blocks are in no partition, so they are built and queried like new ones."""
         with self._catalog.write() as transaction:
-            found = failures.list_failures(transaction.connection, view_set)
+            connection = transaction.connection
+            found = failures.list_failures(connection)
+            if names:
+                active = {each.view_set.name: each for each in view_sets.list_active(connection)}
+                wanted = {each.name for each in choose(names, active)}
+                found = [each for each in found if each.view_set in wanted]
             return sum(
-                failures.forget(transaction.connection, each.view_set, [each.block_id])
-                for each in found
+                failures.forget(connection, each.view_set, [each.block_id]) for each in found
             )
 
     def _register_built_in(self) -> None:

@@ -159,16 +159,49 @@ def _worthwhile(group: Sequence[Partition]) -> Iterator[Sequence[Partition]]:
 def plan_queries(
     state: State, within: TimeRange, sources: Mapping[str, State], limits: Limits
 ) -> list[Query]:
-    """Steps for what all sources of a SQL view set cover and it does not cover itself."""
+    """Steps for what all sources of a SQL view set cover and it does not cover itself.
+
+    No step covers a range of which a source lacks a part, because a block could not be decoded or
+    something was retired: what is covered is not looked at again, so that part would stay away.
+    """
+    wanted = _list_queries(state, within, sources, limits)
+    return _without_overlaps(step for step in wanted if not _find_lacking(step))
+
+
+def plan_waiting(
+    state: State, within: TimeRange, sources: Mapping[str, State], limits: Limits
+) -> list[Skip]:
+    """What would be replaced by rows of which a source lacks some; it stays as it is."""
+    skips = {}
+    for step in _list_queries(state, within, sources, limits):
+        for name, gap in _find_lacking(step)[:1]:
+            skips[step.insert_range] = Skip(
+                state.view_set, step.insert_range, f"waits for {name} of {gap}"
+            )
+    return list(skips.values())
+
+
+def _list_queries(
+    state: State, within: TimeRange, sources: Mapping[str, State], limits: Limits
+) -> list[Query]:
     if not isinstance(state.view_set.source, SqlSource):
         return []
     covered = [[each.insert_range for each in source.live] for source in sources.values()]
-    steps = []
-    for gap in state.find_gaps(within):
-        for ready in _intersect([_clip(ranges, gap) for ranges in covered]):
-            for piece in _cut_inputs(ready, sources, limits):
-                steps.append(_query(state, piece, sources))
-    return _without_overlaps(steps)
+    return [
+        _query(state, piece, sources)
+        for gap in state.find_gaps(within)
+        for ready in _intersect([_clip(ranges, gap) for ranges in covered])
+        for piece in _cut_inputs(ready, sources, limits)
+    ]
+
+
+def _find_lacking(step: Query) -> list[tuple[str, TimeRange]]:
+    """What a step's sources do not have of its range."""
+    return [
+        (name, gap)
+        for name, found in step.inputs.items()
+        for gap in find_gaps(step.insert_range, [each.insert_range for each in found])
+    ]
 
 
 def _query(state: State, piece: TimeRange, sources: Mapping[str, State]) -> Query:

@@ -38,23 +38,46 @@ def make_plan(
         within = _range(connection, tick, begin, end)
         if within is None:
             return Plan(tick, (), ())
-        states = {each.name: _read_state(connection, active[each.name], within) for each in wanted}
-        steps: list[Step] = []
-        skipped: list[Skip] = []
-        for view_set in wanted:
-            state = states[view_set.name]
-            skipped += plan.plan_skips(state, within)
-            if isinstance(view_set.source, BlockSource):
-                landed = _list_blocks(connection, state, within)
-                steps += plan.plan_builds(state, within, landed, limits)
-            elif isinstance(view_set.source, SqlSource):
-                sources = {
-                    name: states.get(name) or _read_state(connection, active[name], within)
-                    for name in view_set.source.names
-                }
-                steps += plan.plan_queries(state, within, sources, limits)
-            steps += _merges_beside(steps, plan.plan_merges(state, within, limits), view_set)
-        return Plan(tick, tuple(steps), tuple(skipped))
+        known = within
+        while True:
+            steps, skipped = _plan(connection, wanted, active, within, known, limits)
+            reached = [each.insert_range for each in (*steps, *skipped)]
+            needed = TimeRange(
+                min([known.begin, *(each.begin for each in reached)]),
+                max([known.end, *(each.end for each in reached)]),
+            )
+            if needed == known:
+                return Plan(tick, tuple(steps), tuple(skipped))
+            known = needed  # a step grew over the end of what was read: there may be more of it
+
+
+def _plan(
+    connection: Connection,
+    wanted: Sequence[ViewSet],
+    active: Mapping[str, ActiveViewSet],
+    within: TimeRange,
+    known: TimeRange,
+    limits: Limits,
+) -> tuple[list[Step], list[Skip]]:
+    """What is due within a range, knowing the partitions of a range that contains it."""
+    states = {each.name: _read_state(connection, active[each.name], known) for each in wanted}
+    steps: list[Step] = []
+    skipped: list[Skip] = []
+    for view_set in wanted:
+        state = states[view_set.name]
+        skipped += plan.plan_skips(state, within)
+        if isinstance(view_set.source, BlockSource):
+            landed = _list_blocks(connection, state, within)
+            steps += plan.plan_builds(state, within, landed, limits)
+        elif isinstance(view_set.source, SqlSource):
+            sources = {
+                name: states.get(name) or _read_state(connection, active[name], known)
+                for name in view_set.source.names
+            }
+            steps += plan.plan_queries(state, within, sources, limits)
+            skipped += plan.plan_waiting(state, within, sources, limits)
+        steps += _merges_beside(steps, plan.plan_merges(state, within, limits), view_set)
+    return steps, skipped
 
 
 def _merges_beside(steps: Sequence[Step], merges: Sequence[Step], view_set: ViewSet) -> list[Step]:
