@@ -25,13 +25,15 @@ from lakebed.lifecycle.backup import CopyProgress
 from lakebed.lifecycle.check import Checker
 from lakebed.lifecycle.retire import Breaker, Retirement
 from lakebed.lifecycle.sweep import LeaseObserver, Sweeper
-from lakebed.model.time import SECOND, parse_duration
+from lakebed.model.time import SECOND, Instant, parse_duration
 from lakebed.partitions.catalogue import Partitions
 from lakebed.partitions.leases import LeaseKeeper
 from lakebed.partitions.names import NamePool
 from lakebed.partitions.publish import Publisher
 from lakebed.partitions.snapshot import SnapshotReader
 from lakebed.pipeline.pipeline import Pipeline
+from lakebed.query.queries import Queries, QuerySettings
+from lakebed.query.result import Result
 from lakebed.settings import Settings
 from lakebed.storage import layout, marks
 from lakebed.storage.local import LocalStore
@@ -124,6 +126,38 @@ class Lake:
         self.telemetry = Telemetry(self._lander)
         self.pipeline = Pipeline(catalog, store, self._names, publisher, self.leases, self.views)
         self.checker = Checker(catalog, store, self.leases)
+        self.queries = Queries(
+            catalog,
+            store,
+            self.leases,
+            QuerySettings(
+                memory_bytes=settings.query_memory_mib << 20,
+                tail_bytes=settings.tail_mib << 20,
+                tail_cache_bytes=settings.tail_cache_mib << 20,
+                timeout=settings.query_seconds,
+            ),
+        )
+
+    def query(
+        self,
+        sql: str,
+        begin: Instant | None = None,
+        end: Instant | None = None,
+        *,
+        as_of: Instant | None = None,
+        stale: bool = False,
+        limit: int | None = None,
+        timeout: float | None = None,
+    ) -> Result:
+        """The rows of a statement over the lake's view sets, from one snapshot.
+
+        ``begin`` and ``end`` keep rows whose time is in that range: datetimes, ISO 8601, or how
+        long ago, as ``1h`` or ``7d``. ``as_of`` reads the lake as it was. ``stale`` leaves out what
+        has landed and is not built.
+        """
+        return self.queries.query(
+            sql, begin=begin, end=end, as_of=as_of, stale=stale, limit=limit, timeout=timeout
+        )
 
     def define_views(
         self,

@@ -43,6 +43,22 @@ class Settings(BaseSettings):
     journal_days: float = Field(
         default=90.0, gt=0, description="Journal entries older than this are dropped by a sweep."
     )
+    query_memory_mib: int = Field(
+        default=2048,
+        ge=16,
+        description="How much memory the queries of a process may use before they spill to disk.",
+    )
+    query_seconds: float | None = Field(
+        default=None, gt=0, description="How long a query may take; without end if not set."
+    )
+    tail_mib: int = Field(
+        default=256,
+        ge=1,
+        description="How much that has landed and is not built one query decodes by itself.",
+    )
+    tail_cache_mib: int = Field(
+        default=256, ge=0, description="How much of what queries decoded is kept for the next one."
+    )
 
 
 def s3_endpoint() -> str | None:

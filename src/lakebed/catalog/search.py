@@ -10,6 +10,7 @@ import sqlalchemy as sa
 
 from lakebed.catalog.partitions import read_partition
 from lakebed.catalog.schema import partitions as table
+from lakebed.catalog.schema import series
 from lakebed.model.partition import Partition
 from lakebed.model.time import TimeRange
 
@@ -125,20 +126,35 @@ def _list_spans(connection: sa.Connection, wanted: Sequence[Wanted]) -> dict[str
     if not wanted:
         return found
     live = table.c.retired_at.is_(None)
-    smallest = sa.union_all(
+    smallest = (
+        sa.select(sa.func.min(table.c.event_span))
+        .where(
+            live,
+            table.c.view_set_name == series.c.view_set_name,
+            table.c.file_schema_hash == series.c.file_schema_hash,
+        )
+        .correlate(series)
+        .scalar_subquery()
+    )
+    asked = sa.or_(
         *(
-            sa.select(
-                sa.literal(each.view_set, sa.Text).label("name"),
-                sa.literal(each.schema_hash, sa.LargeBinary).label("hash"),
-                sa.select(sa.func.min(table.c.event_span))
-                .where(live, *_of(each))
-                .scalar_subquery()
-                .label("span"),
+            sa.and_(
+                series.c.view_set_name == each.view_set,
+                series.c.file_schema_hash == each.schema_hash,
             )
             for each in wanted
         )
     )
-    spans = smallest.cte("spans", recursive=True)
+    spans = (
+        sa.select(
+            series.c.view_set_name.label("name"),
+            series.c.file_schema_hash.label("hash"),
+            smallest.label("span"),
+        )
+        .where(asked)
+        .group_by(series.c.view_set_name, series.c.file_schema_hash)
+        .cte("spans", recursive=True)
+    )
     following = (
         sa.select(sa.func.min(table.c.event_span))
         .where(

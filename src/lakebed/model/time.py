@@ -81,6 +81,13 @@ def parse_duration(text: str) -> int:
     return duration
 
 
+def parse_moment(value: Instant, now: int) -> int:
+    """An instant in any accepted spelling, or as a duration before now: ``1h``, ``7d``."""
+    if isinstance(value, str) and _DURATION.fullmatch(value.strip()):
+        return now - parse_duration(value)
+    return to_instant(value)
+
+
 def format_duration(micros: int) -> str:
     """The shortest exact spelling that `parse_duration` reads back."""
     for unit in ("w", "d", "h", "m", "s", "ms"):

@@ -24,6 +24,7 @@ from lakebed.partitions.leases import LeaseKeeper, Pin
 from lakebed.query import conditions
 from lakebed.query.conditions import EVER, Scan
 from lakebed.query.tail import Tail
+from lakebed.views.builtin import built_in
 
 _FEW_RANGES = 16
 
@@ -81,7 +82,7 @@ class SnapshotTaker:
     def list_view_sets(self) -> dict[str, ActiveViewSet]:
         """The view sets that statements can name."""
         with self._catalog.read() as connection:
-            return {each.view_set.name: each for each in view_sets.list_active(connection)}
+            return _list_active(connection)
 
     def take(
         self,
@@ -98,12 +99,13 @@ class SnapshotTaker:
                 tick = clock.now(connection) if as_of is None else as_of
                 if as_of is not None:  # a sweep may have come between the pin and this look
                     clock.require_readable(connection, as_of)
-                active = {each.view_set.name: each for each in view_sets.list_active(connection)}
+                active = _list_active(connection)
                 by_table: dict[str, list[Scan]] = {}
                 for scan in scans:
                     if scan.table not in active:
                         view_sets.get(connection, scan.table)
-                    by_table.setdefault(scan.table, []).append(scan)
+                    usable = _usable(scan, active[scan.table].view_set)
+                    by_table.setdefault(scan.table, []).append(usable)
                 chosen = {name: active[name] for name in by_table}
                 tables = self._find(connection, chosen, by_table, as_of, explained=explained)
                 runs = self._list_runs(connection, list(chosen), as_of)
@@ -165,11 +167,40 @@ class SnapshotTaker:
             return {name: self._known[name] for name in names}
 
 
+def _list_active(connection: Connection) -> dict[str, ActiveViewSet]:
+    """What is registered, and the built-in view sets, which the first build will register."""
+    unbuilt = [ActiveViewSet(each, each.schema_hash, 0, 0) for each in built_in()]
+    return {each.view_set.name: each for each in [*unbuilt, *view_sets.list_active(connection)]}
+
+
 def _by_view_set(names: Sequence[str], runs: Sequence[Run]) -> dict[str, list[Run]]:
     found: dict[str, list[Run]] = {name: [] for name in names}
     for run in runs:
         found[run.view_set].append(run)
     return found
+
+
+def _usable(scan: Scan, view_set: ViewSet) -> Scan:
+    """The scan without conditions on columns whose statistics are in another unit."""
+    import pyarrow as pa
+
+    def is_usable(name: str) -> bool:
+        if name == view_set.time_column:
+            return True
+        kind = view_set.schema.field(name).type
+        kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+        plain = pa.types.is_integer(kind) or pa.types.is_string(kind)
+        return bool(plain or (pa.types.is_timestamp(kind) and kind.unit == "us"))
+
+    names = set(view_set.schema.names)
+    return Scan(
+        scan.table,
+        {
+            name: intervals
+            for name, intervals in scan.columns.items()
+            if name in names and is_usable(name)
+        },
+    )
 
 
 def _event_ranges(scans: Sequence[Scan], time_column: str) -> list[TimeRange] | None:

@@ -42,9 +42,7 @@ def _walk(plan: LogicalPlan, above: Known) -> Iterator[Scan]:
 
 def _only_picks(node: Any) -> bool:
     """Whether a projection gives columns as they are: then their names mean the same below it."""
-    return all(
-        isinstance(each.to_variant(), expressions.Column) for each in node.projections()
-    )
+    return all(isinstance(each.to_variant(), expressions.Column) for each in node.projections())
 
 
 def _all_of(predicates: Sequence[Any]) -> Known:

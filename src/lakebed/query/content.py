@@ -1,0 +1,62 @@
+"""What the tables of one statement hold, as both engines take it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING
+
+from lakebed.model.source import SqlSource
+from lakebed.model.time import TimeRange
+from lakebed.model.view_set import ViewSet
+from lakebed.query.conditions import EVER
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True, slots=True)
+class TableContent:
+    """One table: files, and rows that are in no file yet. SQL view sets are read through their
+    merge SQL, so that partial results add up."""
+
+    view_set: ViewSet
+    paths: Sequence[str] = ()
+    tail: Sequence[pa.Table] = ()
+
+    @property
+    def merge_sql(self) -> str | None:
+        """What adds partial results up; it reads the view set under its own name."""
+        source = self.view_set.source
+        return source.merge_sql if isinstance(source, SqlSource) else None
+
+
+def choose_bounds(view_set: ViewSet, within: TimeRange | None) -> tuple[int | None, int | None]:
+    """Which bounds of the range that a caller gave apply to a view set's times: from the first up
+    to, not including, the second.
+
+    Rows that tell when something happened must be inside. Rows that sum up, such as a process with
+    its last update, must only have been updated since the range began.
+    """
+    if within is None:
+        return None, None
+    begin = None if within.begin <= EVER.begin else within.begin
+    end = None if within.end >= EVER.end else within.end
+    source = view_set.source
+    if isinstance(source, SqlSource) and not _is_key(source.merge_sql, view_set.time_column):
+        return begin, None
+    return begin, end
+
+
+@cache
+def _is_key(merge_sql: str, column: str) -> bool:
+    """Whether merging keeps rows of different times apart."""
+    import sqlglot
+    from sqlglot import expressions
+
+    select = sqlglot.parse_one(merge_sql, dialect="spark").find(expressions.Select)
+    group = select.args.get("group") if select is not None else None
+    if group is None:
+        return True
+    return any(each.name == column for each in group.expressions)

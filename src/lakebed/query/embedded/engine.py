@@ -1,0 +1,227 @@
+"""DataFusion over a lake's files: plans a statement twice, first against empty tables to learn what
+it needs, then against exactly the files and rows of its snapshot.
+
+One context serves all statements of a lake, because it keeps what it has read of files' footers.
+Planning is done one statement at a time, a few milliseconds each; running is not.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from datafusion import (
+    DataFrame,
+    RuntimeEnvBuilder,
+    SessionConfig,
+    SessionContext,
+    SQLOptions,
+)
+from datafusion import expr as expressions
+
+from lakebed.errors import BadSql
+from lakebed.model.time import TimeRange
+from lakebed.model.view_set import ViewSet
+from lakebed.query.conditions import Scan
+from lakebed.query.content import TableContent, choose_bounds
+
+from lakebed.query.embedded.failing import translate
+from lakebed.query.embedded.scans import find_scans
+from lakebed.query.embedded.stores import Locator
+from lakebed.query.embedded.streams import BatchStream
+from lakebed.query.embedded.tables import CATALOG, SCHEMA, LakeCatalog, StatementTables
+from lakebed.query.embedded.types import with_views
+from lakebed.storage.objects import Store
+
+_KEPT_TABLES = 64
+_ONLY_READ = SQLOptions().with_allow_ddl(False).with_allow_dml(False).with_allow_statements(False)
+
+
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """What a statement needs."""
+
+    scans: Sequence[Scan]
+    schema: pa.Schema
+    is_explain: bool
+    """It shows a plan; nothing is run but for EXPLAIN ANALYZE."""
+    is_analyze: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one process may use for queries."""
+
+    memory_bytes: int
+    spill_folder: Path | None = None
+    threads: int | None = None
+
+
+class Engine:
+    """The embedded engine of one lake. Safe to use from several threads."""
+
+    def __init__(self, store: Store, limits: Limits, functions: Sequence[Any] = ()) -> None:
+        self._tables = StatementTables()
+        self._locator = Locator(store)
+        self._context = _make_context(limits, self._tables)
+        self._locator.register(self._context)
+        for each in [*functions]:
+            _register(self._context, each)
+        self._lock = threading.Lock()
+        self._files: OrderedDict[tuple[str, ...], Any] = OrderedDict()
+        self._empty: dict[tuple[str, bytes], Any] = {}
+
+    def analyse(
+        self, sql: str, view_sets: Mapping[str, ViewSet], within: TimeRange | None = None
+    ) -> Analysis:
+        """What a statement over these view sets needs. Nothing is run."""
+        with self._lock, translate(sql):
+            self._show({name: TableContent(each) for name, each in view_sets.items()}, within)
+            frame = self._context.sql_with_options(sql, _ONLY_READ)
+            plan = frame.optimized_logical_plan()
+            top = plan.to_variant()
+            is_analyze = isinstance(top, expressions.Analyze)
+            return Analysis(
+                [scan for scan in find_scans(plan) if scan.table in view_sets],
+                frame.schema(),
+                is_explain=is_analyze or isinstance(top, expressions.Explain),
+                is_analyze=is_analyze,
+            )
+
+    def run(
+        self,
+        sql: str,
+        tables: Mapping[str, TableContent],
+        within: TimeRange | None = None,
+        *,
+        limit: int | None = None,
+        timeout: float | None = None,
+    ) -> BatchStream:
+        """Start a statement over exactly this content; of rows that have a time, over those in a
+        range."""
+        with self._lock, translate(sql):
+            self._show(tables, within)
+            frame = self._context.sql_with_options(sql, _ONLY_READ)
+        if limit is not None:
+            frame = frame.limit(limit)
+        return BatchStream(frame, sql, timeout)
+
+    def _show(self, tables: Mapping[str, TableContent], within: TimeRange | None) -> None:
+        """Make these the tables that SQL can name."""
+        shown = {name: self._make(each) for name, each in tables.items()}
+        self._tables.visible = shown
+        for name, each in tables.items():
+            bounds = choose_bounds(each.view_set, within)
+            if each.merge_sql is None and bounds == (None, None):
+                continue
+            if each.merge_sql is None:
+                frame = self._context.table(name)
+            else:
+                merged = self._context.sql_with_options(each.merge_sql, _ONLY_READ)
+                frame = _as_declared(merged, each.view_set)
+            shown[name] = _between(frame, each.view_set, *bounds).into_view()
+
+    def _make(self, content: TableContent) -> Any:
+        parts = []
+        if content.paths:
+            parts.append(self._table_of_files(tuple(content.paths)))
+        if content.tail:
+            rows = pa.concat_tables(content.tail).to_batches()
+            parts.append(self._table_of_batches(rows))
+        if not parts:
+            return self._empty_table(content.view_set)
+        if len(parts) == 1:
+            return parts[0]
+        first, second = (self._context.read_table(each) for each in parts)
+        return first.union(second).into_view()
+
+    def _empty_table(self, view_set: ViewSet) -> Any:
+        key = (view_set.name, view_set.schema_hash)
+        if key not in self._empty:
+            schema = with_views(view_set.schema)
+            batch = pa.RecordBatch.from_pylist([], schema)
+            self._context.register_record_batches("made", [[batch]])
+            self._empty[key] = self._tables.take_made()
+        return self._empty[key]
+
+    def _table_of_batches(self, batches: Sequence[pa.RecordBatch]) -> Any:
+        self._context.register_record_batches("made", [list(batches)])
+        return self._tables.take_made()
+
+    def _table_of_files(self, paths: tuple[str, ...]) -> Any:
+        """A table over exactly these files; the last ones used are kept."""
+        if paths in self._files:
+            self._files.move_to_end(paths)
+            return self._files[paths]
+        places = ", ".join(_quote(self._locator.locate(path)) for path in paths)
+        self._context.sql(f"CREATE EXTERNAL TABLE made STORED AS PARQUET LOCATION ({places})")
+        made = self._tables.take_made()
+        self._files[paths] = made
+        if len(self._files) > _KEPT_TABLES:
+            self._files.popitem(last=False)
+        return made
+
+
+def _make_context(limits: Limits, tables: StatementTables) -> SessionContext:
+    config = (
+        SessionConfig()
+        .with_default_catalog_and_schema(CATALOG, SCHEMA)
+        .with_create_default_catalog_and_schema(False)
+        .with_information_schema(True)
+        .set("datafusion.execution.time_zone", "UTC")
+        .set("datafusion.sql_parser.map_string_types_to_utf8view", "true")
+    )
+    if limits.threads is not None:
+        config = config.with_target_partitions(limits.threads)
+    runtime = RuntimeEnvBuilder().with_fair_spill_pool(limits.memory_bytes)
+    if limits.spill_folder is not None:
+        runtime = runtime.with_temp_file_path(limits.spill_folder)
+    else:
+        runtime = runtime.with_disk_manager_os()
+    context = SessionContext(config, runtime)
+    context.register_catalog_provider(CATALOG, LakeCatalog(tables))
+    return context
+
+
+def _register(context: SessionContext, function: Any) -> None:
+    kind = type(function).__name__
+    if kind == "ScalarUDF":
+        context.register_udf(function)
+    elif kind == "AggregateUDF":
+        context.register_udaf(function)
+    elif kind == "TableFunction":
+        context.register_udtf(function)
+    else:
+        raise BadSql(f"{function!r} is no SQL function")
+
+
+def _as_declared(frame: DataFrame, view_set: ViewSet) -> DataFrame:
+    """What merge SQL gives in the view set's own types and order."""
+    from datafusion import col
+
+    schema = with_views(view_set.schema)
+    return frame.select(
+        *(col(f'"{field.name}"').cast(field.type).alias(field.name) for field in schema)
+    )
+
+
+def _between(frame: DataFrame, view_set: ViewSet, begin: int | None, end: int | None) -> DataFrame:
+    """The rows whose time is in a range that may be open."""
+    from datafusion import col, lit
+
+    kind = view_set.schema.field(view_set.time_column).type
+    time = col(f'"{view_set.time_column}"')
+    if begin is not None:
+        frame = frame.filter(time >= lit(pa.scalar(begin, pa.timestamp("us", "UTC")).cast(kind)))
+    if end is not None:
+        frame = frame.filter(time < lit(pa.scalar(end, pa.timestamp("us", "UTC")).cast(kind)))
+    return frame
+
+
+def _quote(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

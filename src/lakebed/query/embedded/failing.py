@@ -1,0 +1,90 @@
+"""The engine's errors as Lakebed's: one line, with the position where the engine or the statement
+tells it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from lakebed.errors import BadSql, Damage, DamagedFile, LakebedError, OutOfMemory, Unavailable
+
+_POSITION = re.compile(r" at Line: (\d+), Column: (\d+)")
+_NAMED = re.compile(
+    r"(?:No field named |table '|Invalid function '|[Ff]unction '|column ')\"?([\w.\"]+)", re.ASCII
+)
+_PREFIXES = re.compile(
+    r"^(?:DataFusion error: |Error during planning: |Schema error: |SQL error: |Arrow error: "
+    r"|External error: |Execution error: |This feature is not implemented: |Optimizer rule '\w+' "
+    r"failed caused by |ParserError\(\"|TokenizerError\(\"|type_coercion caused by "
+    r"|Context: |Diagnostic.*?: )+"
+)
+
+
+@contextmanager
+def translate(sql: str) -> Iterator[None]:
+    """Run the engine; its errors come out as ours."""
+    try:
+        yield
+    except LakebedError:
+        raise
+    except Exception as error:
+        raise explain(error, sql) from error
+
+
+def explain(error: Exception, sql: str) -> LakebedError:
+    """The engine's error as one of ours."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    found = _find_own(error)
+    if found is not None:
+        return found
+    if "Resources exhausted" in text:
+        return OutOfMemory(
+            f"the statement needs more memory than it may have: {_shorten(text)}",
+            hint="ask for less, or raise LAKEBED_QUERY_MEMORY_MIB",
+        )
+    if "Object Store error" in text or "ObjectStore" in text:
+        if "not found" in text.lower() or "No such file" in text:
+            return DamagedFile(
+                f"a file of the lake is missing: {_shorten(text)}",
+                hint="see the damage with: lakebed check",
+            )
+        return Unavailable(f"cannot read the store: {_shorten(text)}")
+    if "Parquet error" in text or "ParquetError" in text:
+        return Damage(
+            f"a file of the lake cannot be read: {_shorten(text)}",
+            hint="see the damage with: lakebed check --level pages",
+        )
+    line, column = _find_position(text, sql)
+    return BadSql(_shorten(_POSITION.sub("", text)), line=line, column=column)
+
+
+def _find_own(error: BaseException | None) -> LakebedError | None:
+    while error is not None:
+        if isinstance(error, LakebedError):
+            return error
+        error = error.__cause__ or error.__context__
+    return None
+
+
+def _shorten(text: str) -> str:
+    short = _PREFIXES.sub("", text).rstrip('")').rstrip(".")
+    short = short[:1].lower() + short[1:] if short[1:2].islower() else short
+    return short if len(short) <= 400 else short[:400] + " …"
+
+
+def _find_position(text: str, sql: str) -> tuple[int | None, int | None]:
+    """Where the engine says it is; else where the name stands that it does not know."""
+    told = _POSITION.search(text)
+    if told is not None:
+        return int(told[1]), int(told[2])
+    named = _NAMED.search(text)
+    if named is None:
+        return None, None
+    name = named[1].replace('"', "").rstrip(".").split(".")[-1]
+    at = re.search(rf"(?<![\w]){re.escape(name)}(?![\w])", sql, re.IGNORECASE)
+    if at is None:
+        return None, None
+    before = sql[: at.start()]
+    return before.count("\n") + 1, at.start() - before.rfind("\n")

@@ -1,0 +1,38 @@
+"""Where the engine finds a lake's files: paths on disk, or objects in a bucket."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlsplit
+
+from datafusion import SessionContext
+
+from lakebed.settings import s3_endpoint
+from lakebed.storage.local import LocalStore
+from lakebed.storage.objects import Store
+
+
+class Locator:
+    """Spells stored paths as the engine opens them."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def register(self, context: SessionContext) -> None:
+        """Let the engine reach the store, if it is no folder."""
+        if isinstance(self._store, LocalStore):
+            return
+        from datafusion.object_store import AmazonS3
+
+        bucket = urlsplit(self._store.url).netloc
+        endpoint = s3_endpoint()
+        options: dict[str, Any] = {"endpoint": endpoint} if endpoint else {}
+        if endpoint and endpoint.startswith("http://"):
+            options["allow_http"] = True
+        context.register_object_store("s3://", AmazonS3(bucket_name=bucket, **options), bucket)
+
+    def locate(self, path: str) -> str:
+        """The place of a stored file."""
+        if isinstance(self._store, LocalStore):
+            return str(self._store.locate(path))
+        return f"{self._store.url}/{path}"

@@ -1,0 +1,99 @@
+"""Results as they are computed, which can be stopped: by their reader, by a time limit, or from
+another thread. The engine stops at its next pause; its reader is told at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import CancelledError, Future
+from functools import cache
+from typing import Any
+
+import pyarrow as pa
+from datafusion import DataFrame
+
+from lakebed.errors import Cancelled, TimedOut
+from lakebed.query.embedded.failing import translate
+from lakebed.query.embedded.types import without_views
+
+
+@cache
+def _loop() -> asyncio.AbstractEventLoop:
+    """One event loop for the whole process: batches are awaited there, so that they can be
+    cancelled."""
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, name="lakebed-queries", daemon=True).start()
+    return loop
+
+
+class BatchStream:
+    """The batches of one running statement, in plain types. To be read by one thread; `cancel` may
+    come from any."""
+
+    def __init__(self, frame: DataFrame, sql: str, timeout: float | None) -> None:
+        self.schema = without_views(frame.schema())
+        self._frame: DataFrame | None = frame
+        self._sql = sql
+        self._timeout = timeout
+        self._deadline = None if timeout is None else time.monotonic() + timeout
+        self._running: Any = None
+        self._waiting: Future[Any] | None = None
+        self._cancelled = False
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        try:
+            while (batch := self._next()) is not None:
+                if batch.num_rows:
+                    yield _in_plain_types(batch, self.schema)
+        finally:
+            self.close()
+
+    def _next(self) -> pa.RecordBatch | None:
+        if self._cancelled:
+            raise Cancelled("the statement was cancelled")
+        with translate(self._sql):
+            if self._running is None:
+                if self._frame is None:
+                    return None
+                self._running = self._frame.execute_stream()
+                self._frame = None
+            self._waiting = asyncio.run_coroutine_threadsafe(_advance(self._running), _loop())
+            left = None if self._deadline is None else max(0, self._deadline - time.monotonic())
+            try:
+                return self._waiting.result(left)
+            except CancelledError:
+                raise Cancelled("the statement was cancelled") from None
+            except TimeoutError:
+                self.close()
+                raise TimedOut(
+                    f"the statement took longer than {self._timeout:g} s",
+                    hint="ask for less, or allow more time",
+                ) from None
+
+    def cancel(self) -> None:
+        """Stop the statement; its reader gets `Cancelled`."""
+        self._cancelled = True
+        if self._waiting is not None:
+            self._waiting.cancel()
+
+    def close(self) -> None:
+        """Stop the statement if it still runs, and let go of what it holds."""
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.cancel()
+        self._running = self._frame = self._waiting = None
+
+
+async def _advance(stream: Any) -> pa.RecordBatch | None:
+    try:
+        return (await stream.__anext__()).to_pyarrow()
+    except StopAsyncIteration:
+        return None
+
+
+def _in_plain_types(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    if batch.schema.equals(schema):
+        return batch
+    return batch.cast(schema)

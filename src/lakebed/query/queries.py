@@ -1,0 +1,158 @@
+"""Statements from their text to their result: what does it need, what of that is there, run it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lakebed.catalog.catalog import Catalog
+from lakebed.errors import BadInput
+from lakebed.model.time import Instant, TimeRange, format_instant, parse_moment, to_instant
+from lakebed.partitions.leases import LeaseKeeper
+from lakebed.query.conditions import EVER
+from lakebed.query.content import TableContent
+from lakebed.query.explanation import Explanation, TableExplanation
+from lakebed.query.result import Result
+from lakebed.query.snapshot import SnapshotTaker, StatementSnapshot, TableView
+from lakebed.query.tail import TailReader, TailRows
+from lakebed.storage.objects import Store
+
+if TYPE_CHECKING:
+    from lakebed.query.embedded.engine import Engine
+
+EMBEDDED, SPARK = "embedded", "spark"
+
+
+@dataclass(frozen=True, slots=True)
+class QuerySettings:
+    """What queries of this process may use."""
+
+    memory_bytes: int = 2 << 30
+    tail_bytes: int = 256 << 20
+    tail_cache_bytes: int = 256 << 20
+    timeout: float | None = None
+
+
+def _now() -> int:
+    return time.time_ns() // 1000
+
+
+class Queries:
+    """SQL over one lake."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        store: Store,
+        keeper: LeaseKeeper,
+        settings: QuerySettings,
+        now: Callable[[], int] = _now,
+    ) -> None:
+        self._store = store
+        self._settings = settings
+        self._now = now
+        self._taker = SnapshotTaker(catalog, keeper)
+        self._tails = TailReader(
+            store, most_bytes=settings.tail_bytes, cache_bytes=settings.tail_cache_bytes
+        )
+        self._engine: Engine | None = None
+
+    def query(
+        self,
+        sql: str,
+        *,
+        begin: Instant | None = None,
+        end: Instant | None = None,
+        as_of: Instant | None = None,
+        stale: bool = False,
+        limit: int | None = None,
+        timeout: float | None = None,
+        explained: bool = False,
+    ) -> Result:
+        """Run one statement on one snapshot."""
+        within = self._read_range(begin, end)
+        past = None if as_of is None else to_instant(as_of)
+        if limit is not None and limit < 0:
+            raise BadInput(f"a limit of {limit} rows makes no sense")
+        engine = self._embedded()
+        view_sets = {name: each.view_set for name, each in self._taker.list_view_sets().items()}
+        analysis = engine.analyse(sql, view_sets, within)
+        snapshot = self._taker.take(
+            analysis.scans, as_of=past, with_tail=not stale, explained=explained
+        )
+        try:
+            tails = self._read_tails(snapshot)
+            content = {name: TableContent(each) for name, each in view_sets.items()}
+            for name, table in snapshot.tables.items():
+                paths = [each.file_path for each in table.files if each.file_path is not None]
+                content[name] = TableContent(table.view_set, paths, tails[name].tables)
+            longest = self._settings.timeout if timeout is None else timeout
+            stream = engine.run(sql, content, within, limit=limit, timeout=longest)
+        except BaseException:
+            snapshot.close()
+            raise
+        return Result(stream, _explain(EMBEDDED, snapshot, tails), snapshot.close)
+
+    def _embedded(self) -> Engine:
+        if self._engine is None:
+            from lakebed.query.embedded.engine import Engine, Limits
+
+            self._engine = Engine(self._store, Limits(self._settings.memory_bytes))
+        return self._engine
+
+    def _read_range(self, begin: Instant | None, end: Instant | None) -> TimeRange | None:
+        if begin is None and end is None:
+            return None
+        now = self._now()
+        return TimeRange(
+            EVER.begin if begin is None else parse_moment(begin, now),
+            EVER.end if end is None else parse_moment(end, now),
+        )
+
+    def _read_tails(self, snapshot: StatementSnapshot) -> dict[str, TailRows]:
+        tails = [each.tail for each in snapshot.tables.values() if each.tail is not None]
+        self._tails.require_bounded(tails)
+        return {
+            name: TailRows() if each.tail is None else self._tails.read(each.tail)
+            for name, each in snapshot.tables.items()
+        }
+
+
+def _explain(
+    engine: str, snapshot: StatementSnapshot, tails: Mapping[str, TailRows]
+) -> Explanation:
+    return Explanation(
+        engine,
+        snapshot.tick,
+        [_explain_table(name, each, tails[name]) for name, each in snapshot.tables.items()],
+        tuple(_find_warnings(snapshot.tables)),
+    )
+
+
+def _explain_table(name: str, table: TableView, tail: TailRows) -> TableExplanation:
+    return TableExplanation(
+        name,
+        table.considered,
+        table.pruned,
+        len(table.files),
+        sum(each.num_rows for each in table.files),
+        sum(each.file_size for each in table.files),
+        len(table.tail.blocks) if table.tail else 0,
+        tail.num_rows,
+        table.failed_blocks + tail.failed_blocks,
+        None if table.built_until is None else format_instant(table.built_until),
+    )
+
+
+def _find_warnings(tables: Mapping[str, TableView]) -> list[str]:
+    said = []
+    for name, table in tables.items():
+        if table.hidden:
+            said.append(
+                f"{name}: rows that landed in {table.hidden[0]}"
+                + (f" and {len(table.hidden) - 1} more ranges" if len(table.hidden) > 1 else "")
+                + f" exist only in another schema and are not seen; run: lakebed build {name}"
+            )
+    return said
