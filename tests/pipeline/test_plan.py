@@ -31,7 +31,7 @@ from lakebed.pipeline.plan import (
     plan_skips,
     plan_waiting,
 )
-from lakebed.pipeline.steps import Build, Merge, Query
+from lakebed.pipeline.steps import Build, Merge, Plan, Query
 
 TIME = pa.timestamp("us", "UTC")
 LOGS = ViewSet(
@@ -217,6 +217,23 @@ def test_a_join_waits_for_both_sides() -> None:
     }
     (step,) = plan_queries(State(both, []), TimeRange(0, 1000), sources, LIMITS)
     assert step.insert_range == TimeRange(20, 50)
+
+
+def test_a_plan_is_small_by_what_it_reads() -> None:
+    """However few steps: one may take long in SQL. However many: they may be next to nothing."""
+    within = TimeRange(0, 1000)
+    many = builds(State(LOGS, []), [block(at, size=600) for at in range(40)])
+    assert len(many) == 40
+    assert Plan(1000, tuple(many), ()).is_small
+    for large in (block(0, records=100_000), block(0, size=64 << 20)):
+        assert not Plan(1000, tuple(builds(State(LOGS, []), [large])), ()).is_small
+    sources = {"logs": State(LOGS, [partition(0, 30, 64 << 20)])}
+    queries = plan_queries(State(STATS, []), within, sources, LIMITS)
+    assert not Plan(1000, tuple(queries), ()).is_small
+    merges = plan_merges(State(LOGS, [partition(0, 10), partition(10, 20)]), within, LIMITS)
+    assert len(merges) == 1
+    assert Plan(1000, tuple(merges), ()).is_small
+    assert Plan(1000, (), ()).is_small
 
 
 @dataclass

@@ -15,7 +15,6 @@ from rich.progress import Progress as Bar
 from lakebed.catalog.leases import Lease
 from lakebed.cli import output
 from lakebed.cli.options import HERE, JsonOption, LakeOption, opened
-from lakebed.lake import Lake
 from lakebed.pipeline.pipeline import BuildReport, Progress
 from lakebed.pipeline.steps import Plan, Skip, Step
 
@@ -75,19 +74,12 @@ def build(
                 master=master,
                 remote=remote,
                 pass_credentials=pass_credentials,
-                quick=_is_small(open_lake, names),
                 progress=progress,
                 notice=_tell_builder,
             )
     _show_report(report, as_json=as_json)
     if report.problems:
         raise typer.Exit(PARTLY if report.published else FAILED)
-
-
-def _is_small(lake: Lake, names: list[str]) -> bool:
-    """Whether starting Spark will take longer than what it is to do."""
-    steps = lake.pipeline.plan(*names).steps
-    return len(steps) <= 16
 
 
 def _tell_builder(lease: Lease) -> None:

@@ -130,7 +130,7 @@ class Pipeline:
         spark: SparkSession | None = None,
         master: str | None = None,
         remote: str | None = None,
-        quick: bool = False,
+        quick: bool | None = None,
         pass_credentials: bool = False,
         progress: Callable[[Progress], None] = lambda _progress: None,
         notice: Callable[[Lease], None] = lambda _lease: None,
@@ -138,15 +138,18 @@ class Pipeline:
         """Build and merge until nothing is due. Without a step no Spark is started.
 
         The caller's session is used as it is; otherwise one is started (local, or at a master or a
-        Spark Connect server) and stopped at the end. Where somebody else builds, ``notice`` is
-        told; `Conflict` if they are alive. A step that is overtaken is planned again; it is a
-        problem only if that happens again and again.
+        Spark Connect server) and stopped at the end; ``quick``, by default if there is little to
+        do, is for a JVM that compiles less and starts sooner. Where somebody else builds,
+        ``notice`` is told; `Conflict` if they are alive. A step that is overtaken is planned
+        again; it is a problem only if that happens again and again.
         """
         report = BuildReport()
         plan = self.plan(*names, begin=begin, end=end)
         report.skipped = plan.skipped
         if not plan.steps:
             return report
+        if quick is None:
+            quick = plan.is_small
         with ExitStack() as stack:
             session = stack.enter_context(_use_session(spark, master, remote, quick=quick))
             pin = self._keeper.pin()

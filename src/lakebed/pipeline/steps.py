@@ -10,6 +10,9 @@ from lakebed.model.partition import Partition
 from lakebed.model.time import TimeRange
 from lakebed.model.view_set import ViewSet
 
+_SMALL_ROWS = 20_000
+_SMALL_BYTES = 8 << 20
+
 
 @dataclass(frozen=True, slots=True)
 class Build:
@@ -24,9 +27,16 @@ class Build:
     def replaces(self) -> tuple[Partition, ...]:
         return ()
 
+    @property
+    def reads_rows(self) -> int:
+        return sum(block.nb_objects for block in self.blocks)
+
+    @property
+    def reads_bytes(self) -> int:
+        return sum(block.payload_size for block in self.blocks)
+
     def describe(self) -> str:
-        records = sum(block.nb_objects for block in self.blocks)
-        return f"build {len(self.blocks):,} blocks with {records:,} records"
+        return f"build {len(self.blocks):,} blocks with {self.reads_rows:,} records"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +48,14 @@ class Query:
     inputs: Mapping[str, tuple[Partition, ...]]
     replaces: tuple[Partition, ...]
     reason: str
+
+    @property
+    def reads_rows(self) -> int:
+        return sum(each.num_rows for found in self.inputs.values() for each in found)
+
+    @property
+    def reads_bytes(self) -> int:
+        return sum(each.file_size for found in self.inputs.values() for each in found)
 
     def describe(self) -> str:
         count = sum(len(each) for each in self.inputs.values())
@@ -53,9 +71,16 @@ class Merge:
     replaces: tuple[Partition, ...]
     reason: str
 
+    @property
+    def reads_rows(self) -> int:
+        return sum(each.num_rows for each in self.replaces)
+
+    @property
+    def reads_bytes(self) -> int:
+        return sum(each.file_size for each in self.replaces)
+
     def describe(self) -> str:
-        rows = sum(each.num_rows for each in self.replaces)
-        return f"merge {len(self.replaces):,} partitions with {rows:,} rows"
+        return f"merge {len(self.replaces):,} partitions with {self.reads_rows:,} rows"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,3 +106,12 @@ class Plan:
     tick: int
     steps: tuple[Step, ...]
     skipped: tuple[Skip, ...]
+
+    @property
+    def is_small(self) -> bool:
+        """Whether starting Spark takes longer than what it is to do: then its JVM may compile less.
+        By what is read, not by steps, for one step may read hundreds of megabytes, and SQL over
+        many rows runs several times slower in such a JVM, which costs far more than it saves at the
+        start. What several steps read counts as often: each of them takes its time."""
+        rows = sum(step.reads_rows for step in self.steps)
+        return rows <= _SMALL_ROWS and sum(step.reads_bytes for step in self.steps) <= _SMALL_BYTES
