@@ -7,7 +7,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,7 @@ from lakebed.catalog import rules
 from lakebed.catalog.schema import (
     blocks,
     build_failures,
+    partitions,
     processes,
     segments,
     streams,
@@ -26,6 +27,10 @@ from lakebed.errors import Conflict, Refused
 from lakebed.lake import Lake, copy_lake, open_lake
 from lakebed.lifecycle.check import Level, Severity
 from lakebed.lifecycle.sweep import LeaseObserver, Sweeper
+from lakebed.model.block import Block
+from lakebed.model.partition import Partition, hash_sources
+from lakebed.partitions.publish import NewPartition
+from lakebed.samples.generator import Generator
 from lakebed.storage.local import LocalStore
 from lakebed.storage.objects import put, read_all
 from tests.conftest import NewLake
@@ -175,6 +180,60 @@ def test_a_flipped_bit_names_its_block_at_the_level_of_pages(lake: Lake) -> None
     (found,) = lake.checker.run(Level.PAGES).findings
     assert (found.severity, found.kind) == (Severity.DAMAGE, "block content")
     assert found.subject == second.block_id != first.block_id
+
+
+def _cover(lake: Lake, name: str, covered: Sequence[Block]) -> Partition:
+    """A partition, of no rows for simplicity, that says it is made of these blocks."""
+    begin, end = covered[0].insert_time, covered[-1].insert_time + 1
+    source = hash_sources(each.block_id for each in covered)
+    new = NewPartition.completed_empty(
+        lake.views.get(name).view_set, begin, end, source_hash=source
+    )
+    return lake.partitions.publish_many([new])[0]
+
+
+def _cover_everything(lake: Lake) -> list[Partition]:
+    """Decoded, of each block of any kind, in SQL over the one and over both; and one without a
+    word about blocks."""
+    lake.telemetry.land("traces", Generator(1).serialized("traces", 1))
+    lake.pipeline.plan()  # registers the built-in view sets
+    logs, every = landed(lake)[:3], landed(lake)
+    made = [_cover(lake, "log_entries", logs[:1]), _cover(lake, "log_entries", logs[1:])]
+    made += [_cover(lake, "log_stats", logs), _cover(lake, "blocks", every)]
+    made.append(_cover(lake, "processes", every))
+    lake.partitions.publish_completed_empty("spans", every[0].insert_time, every[-1].insert_time)
+    return made
+
+
+def _forge_hash(lake: Lake, made: list[Partition]) -> set[str]:
+    wrong = sa.update(partitions).where(partitions.c.partition_id == made[0].partition_id)
+    _change(lake, wrong.values(source_data_hash=b"\1" * 32))
+    return {str(made[0].identity)}
+
+
+def _lose_a_block(lake: Lake, made: list[Partition]) -> set[str]:
+    _change(lake, sa.delete(blocks).where(blocks.c.block_id == landed(lake)[1].block_id))
+    return {str(each.identity) for each in made[1:]}
+
+
+def _call_a_block_something_else(lake: Lake, made: list[Partition]) -> set[str]:
+    last, first = landed(lake)[-1], landed(lake)[0]
+    changed = sa.update(blocks).where(blocks.c.block_id == first.block_id)
+    _change(lake, changed.values(encoding=last.encoding))
+    return {str(made[0].identity), str(made[2].identity)}
+
+
+@pytest.mark.parametrize("harm", [_forge_hash, _lose_a_block, _call_a_block_something_else])
+def test_partitions_are_compared_with_their_blocks(
+    lake: Lake, harm: Callable[[Lake, list[Partition]], set[str]]
+) -> None:
+    made = _cover_everything(lake)
+    assert lake.checker.run(Level.PAGES).findings == []
+    expected = harm(lake, made)
+    assert lake.checker.run(Level.FILES).findings == []
+    found = lake.checker.run(Level.FOOTERS).findings
+    assert {each.severity for each in found} == {Severity.DAMAGE}
+    assert {each.subject for each in found if each.kind == "source hash"} == expected
 
 
 def test_strays_beside_segments_are_told_apart(lake: Lake) -> None:

@@ -204,6 +204,17 @@ def list_pages(connection: sa.Connection) -> Iterator[list[Block]]:
         yield [_read(row) for row in page]
 
 
+def list_ids(connection: sa.Connection) -> Iterator[list[tuple[int, str, str]]]:
+    """Insert time, encoding and id of every block, in the order in which they landed, in pages."""
+    result = connection.execution_options(yield_per=_PAGE_ROWS).execute(
+        sa.select(blocks.c.insert_time, blocks.c.encoding, blocks.c.block_id).order_by(
+            blocks.c.insert_time
+        )
+    )
+    for page in result.partitions(_PAGE_ROWS):
+        yield [(row.insert_time, row.encoding, row.block_id) for row in page]
+
+
 def _read(row: sa.Row[tuple[object, ...]]) -> Block:
     return Block(
         block_id=row.block_id,

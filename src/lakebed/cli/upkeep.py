@@ -190,7 +190,8 @@ def check(
     """Check that the lake is what its catalog says. Exit code 1 if anything is damaged.
 
     Levels: catalog (its rules), files (present and of their size, strays), footers (row counts,
-    schema hashes), pages (every page read, every block's digest).
+    schema hashes, the blocks that partitions are made of), pages (every page read, every block's
+    digest).
 
     Example: lakebed check --level pages --json
     """

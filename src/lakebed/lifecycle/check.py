@@ -14,6 +14,7 @@ from lakebed.catalog.catalog import Catalog, Connection
 from lakebed.catalog.files import TemporaryFile
 from lakebed.errors import BadInput, Conflict, Damage, DamagedFile, LakebedError, UnknownObject
 from lakebed.lifecycle import segments
+from lakebed.lifecycle.sources import SourceCheck
 from lakebed.lifecycle.strays import StrayKind, classify
 from lakebed.model.partition import FileState, Partition
 from lakebed.model.time import format_instant
@@ -34,7 +35,7 @@ class Level(enum.IntEnum):
 
     CATALOG = 1  # the catalog's rules
     FILES = 2  # every file present and of its size; strays
-    FOOTERS = 3  # stored footer = the file's own; row counts; schema hashes
+    FOOTERS = 3  # stored footer = the file's own; row counts; schema hashes; source hashes
     PAGES = 4  # every page read, with its checksum; every block's bytes
 
 
@@ -111,8 +112,10 @@ class Checker:
                     Finding(Severity.NOTE, "quarantined file", path, "was set aside")
                     for path in sorted(aside)
                 ]
+                sources = SourceCheck(connection)
                 for page in partitions.list_pages(connection):
                     for partition in page:
+                        sources.add(partition)
                         report.partitions += 1
                         report.rows += partition.num_rows if partition.is_live else 0
                         path = partition.file_path
@@ -121,6 +124,9 @@ class Checker:
                             self._check_file(connection, partition, report)
                     progress(report)
                 known |= looked_at
+                if level >= Level.FOOTERS:
+                    for trouble in sources.run():
+                        report.damage(trouble.kind, trouble.subject, trouble.message)
                 known |= self._check_segments(connection, report, progress)
                 self._check_strays(connection, listed, known, report)
         finally:

@@ -14,9 +14,9 @@ from lakebed.model.partition import Partition, add_source_hashes, hash_sources
 from lakebed.model.view_set import GLOBAL, ViewSet
 from lakebed.partitions.names import NamePool
 from lakebed.partitions.publish import Publisher, WrittenPartition
-from lakebed.pipeline.state import Sources
 from lakebed.pipeline.steps import Build, Merge, Query, Step
 from lakebed.storage.parquet import WrittenFile
+from lakebed.views.dependencies import Sources
 
 _SPARE = 7
 """Names beyond the first, for attempts after the first; tasks of a wave share them, because

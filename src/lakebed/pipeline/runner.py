@@ -17,10 +17,10 @@ from lakebed.model.view_set import ViewSet
 from lakebed.pipeline.executors import StoreAddress
 from lakebed.pipeline.publishing import Outcome, StepPublisher, TaskNames
 from lakebed.pipeline.sql import SqlSteps
-from lakebed.pipeline.state import find_sources
 from lakebed.pipeline.steps import Build, Merge, Plan, Query, Step
 from lakebed.pipeline.tasks import BuildOrder, build_task
 from lakebed.pipeline.writing import DESCRIPTOR, read_descriptor
+from lakebed.views.dependencies import find_sources
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

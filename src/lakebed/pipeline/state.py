@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from lakebed.catalog import blocks, clock, failures, partitions, view_sets
 from lakebed.catalog.catalog import Catalog, Connection
 from lakebed.catalog.partitions import Search
 from lakebed.catalog.view_sets import ActiveViewSet
 from lakebed.errors import UnknownViewSet
-from lakebed.model.block import Block, encodings_of
-from lakebed.model.signal import Signal
+from lakebed.model.block import Block
 from lakebed.model.source import BlockSource, SqlSource
 from lakebed.model.time import TimeRange
 from lakebed.model.view_set import GLOBAL, ViewSet
 from lakebed.pipeline import plan
 from lakebed.pipeline.plan import Failed, Limits, State
 from lakebed.pipeline.steps import Plan, Skip, Step
-from lakebed.views.dependencies import in_dependency_order
+from lakebed.views.dependencies import in_dependency_order, list_encodings
 
 _FEW_GAPS = 8
 
@@ -145,32 +143,3 @@ def _list_blocks(connection: Connection, state: State, within: TimeRange) -> lis
         gaps = [TimeRange(gaps[0].begin, gaps[-1].end)]
     encodings = list_encodings(state.view_set)
     return [block for gap in gaps for block in blocks.list_blocks(connection, gap, encodings)]
-
-
-def list_encodings(view_set: ViewSet) -> tuple[str, ...] | None:
-    """Which blocks a block view set is made of; None for all."""
-    assert isinstance(view_set.source, BlockSource)  # noqa: S101
-    decoder = view_set.source.decoder
-    return None if decoder == "blocks" else encodings_of(Signal(decoder))
-
-
-@dataclass(frozen=True, slots=True)
-class Sources:
-    """The blocks behind a view set, however many view sets are between."""
-
-    every: bool
-    encodings: tuple[str, ...]
-
-
-def find_sources(view_set: ViewSet, active: Mapping[str, ViewSet]) -> Sources:
-    """Which blocks a view set's rows come from in the end."""
-    if isinstance(view_set.source, BlockSource):
-        encodings = list_encodings(view_set)
-        return Sources(encodings is None, encodings or ())
-    every, found = False, set[str]()
-    if isinstance(view_set.source, SqlSource):
-        for name in view_set.source.names:
-            below = find_sources(active[name], active)
-            every |= below.every
-            found |= set(below.encodings)
-    return Sources(every, tuple(sorted(found)))

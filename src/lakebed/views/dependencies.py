@@ -1,13 +1,15 @@
-"""Which view sets are made of which others."""
+"""Which view sets are made of which others, and in the end of which blocks."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
 
 from lakebed.errors import BadInput
-from lakebed.model.source import SqlSource
+from lakebed.model.block import encodings_of
+from lakebed.model.signal import Signal
+from lakebed.model.source import BlockSource, SqlSource
 from lakebed.model.view_set import ViewSet
 
 
@@ -50,3 +52,32 @@ def list_readers(name: str, view_sets: Iterable[ViewSet]) -> list[str]:
 
 def _reads(view_set: ViewSet) -> set[str]:
     return set(view_set.source.names) if isinstance(view_set.source, SqlSource) else set()
+
+
+def list_encodings(view_set: ViewSet) -> tuple[str, ...] | None:
+    """Which blocks a block view set is made of; None for all."""
+    assert isinstance(view_set.source, BlockSource)  # noqa: S101
+    decoder = view_set.source.decoder
+    return None if decoder == "blocks" else encodings_of(Signal(decoder))
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """The blocks behind a view set, however many view sets are between."""
+
+    every: bool
+    encodings: tuple[str, ...]
+
+
+def find_sources(view_set: ViewSet, active: Mapping[str, ViewSet]) -> Sources:
+    """Which blocks a view set's rows come from in the end."""
+    if isinstance(view_set.source, BlockSource):
+        encodings = list_encodings(view_set)
+        return Sources(encodings is None, encodings or ())
+    every, found = False, set[str]()
+    if isinstance(view_set.source, SqlSource):
+        for name in view_set.source.names:
+            below = find_sources(active[name], active)
+            every |= below.every
+            found |= set(below.encodings)
+    return Sources(every, tuple(sorted(found)))

@@ -1,0 +1,88 @@
+"""Checking partitions against the blocks that they are made of: each carries the sum of the SHA-256
+of their ids, also if SQL or merges are between.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from lakebed.catalog import blocks, view_sets
+from lakebed.catalog.catalog import Connection
+from lakebed.lifecycle.segments import Trouble
+from lakebed.model.partition import NO_SOURCE, SOURCE_HASH_BYTES, Partition
+from lakebed.model.time import TimeRange
+from lakebed.views.dependencies import Sources, find_sources
+
+_MODULUS = 1 << 8 * SOURCE_HASH_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class _Claim:
+    """What a partition says of its blocks."""
+
+    name: str
+    insert_range: TimeRange
+    source_hash: bytes
+    sources: Sources
+
+
+class SourceCheck:
+    """Collects what partitions claim, then goes over all blocks once."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        active = {each.view_set.name: each.view_set for each in view_sets.list_active(connection)}
+        self._sources = {
+            (name, view_set.schema_hash): find_sources(view_set, active)
+            for name, view_set in active.items()
+            if view_set.source is not None
+        }
+        self._claims: list[_Claim] = []
+
+    def add(self, partition: Partition) -> None:
+        """Look at a partition later, if it can be known which blocks it is made of: not if a
+        program published it without saying so, nor in a schema that is not active any more."""
+        sources = self._sources.get((partition.view_set, partition.schema_hash))
+        if sources is not None and partition.source_hash != NO_SOURCE:
+            self._claims.append(
+                _Claim(
+                    str(partition.identity), partition.insert_range, partition.source_hash, sources
+                )
+            )
+
+    def run(self) -> Iterator[Trouble]:
+        """Every partition that is not made of the blocks in its range. Blocks that could not be
+        decoded need no exception: plans go around them, so that they are in no range."""
+        ends = {end for each in self._claims for end in _ends(each)}
+        sums = _sum_up(self._connection, sorted(ends))
+        for each in self._claims:
+            before, after = (sums[end] for end in _ends(each))
+            wanted = after.keys() if each.sources.every else each.sources.encodings
+            total = sum(after[encoding] - before[encoding] for encoding in wanted) % _MODULUS
+            if total.to_bytes(SOURCE_HASH_BYTES, "big") != each.source_hash:
+                yield Trouble(
+                    "source hash", each.name, "is not made of the blocks that landed in its range"
+                )
+
+
+def _ends(claim: _Claim) -> tuple[int, int]:
+    return claim.insert_range.begin, claim.insert_range.end
+
+
+def _sum_up(connection: Connection, instants: Sequence[int]) -> dict[int, Counter[str]]:
+    """By instant, the sum over all blocks that landed before it, for each encoding."""
+    found: dict[int, Counter[str]] = {}
+    running: Counter[str] = Counter()
+    left = list(reversed(instants))
+    for page in blocks.list_ids(connection) if left else ():
+        for insert_time, encoding, block_id in page:
+            while left and left[-1] <= insert_time:
+                found[left.pop()] = Counter(running)
+            digest = hashlib.sha256(block_id.encode()).digest()
+            running[encoding] += int.from_bytes(digest, "big")
+    for instant in left:
+        found[instant] = running
+    return found
