@@ -25,7 +25,13 @@ from lakebed.lifecycle.backup import CopyProgress
 from lakebed.lifecycle.check import Checker
 from lakebed.lifecycle.retire import Breaker, Retirement
 from lakebed.lifecycle.sweep import LeaseObserver, Sweeper
-from lakebed.model.time import SECOND, Instant, parse_duration
+from lakebed.model.time import (
+    DEFAULT_GRACE,
+    DEFAULT_LONGEST_READ,
+    SECOND,
+    Instant,
+    parse_duration,
+)
 from lakebed.partitions.catalogue import Partitions
 from lakebed.partitions.leases import LeaseKeeper
 from lakebed.partitions.names import NamePool
@@ -49,8 +55,6 @@ if TYPE_CHECKING:
 RELATIVE_STORE = f"./{layout.STORE_FOLDER}"
 """How the catalog of an embedded lake names its store, so that the folder can be moved."""
 
-DEFAULT_GRACE = "24h"
-DEFAULT_LONGEST_READ = "24h"
 SHORTEST_READ_US = 60 * SECOND
 _DAY = 24 * 3600 * SECOND
 

@@ -5,18 +5,17 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as Bar
 
-from lakebed.catalog.leases import Lease
 from lakebed.cli import output
 from lakebed.cli.options import HERE, JsonOption, LakeOption, opened
-from lakebed.pipeline.pipeline import BuildReport, Progress
-from lakebed.pipeline.steps import Plan, Skip, Step
+
+if TYPE_CHECKING:
+    from lakebed.catalog.leases import Lease
+    from lakebed.pipeline.pipeline import BuildReport, Progress
+    from lakebed.pipeline.steps import Plan, Skip, Step
 
 PARTLY = 5
 FAILED = 1
@@ -148,6 +147,10 @@ def _shown() -> Iterator[Callable[[Progress], None]]:
     if not sys.stderr.isatty():
         yield lambda _progress: None
         return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
     with Bar(
         TextColumn("{task.description}"),
         BarColumn(),

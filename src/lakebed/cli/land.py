@@ -7,19 +7,22 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from lakebed.cli import output
 from lakebed.cli.options import HERE, JsonOption, LakeOption, opened
 from lakebed.errors import LakebedError, Unavailable
-from lakebed.ingest.telemetry import LandedFile
-from lakebed.lake import Lake
+
+if TYPE_CHECKING:
+    from lakebed.ingest.telemetry import LandedFile
+    from lakebed.lake import Lake
+
+    Progress = Callable[[LandedFile], None]
 
 PARTLY = 5
 STANDARD_INPUT = "-"
-Progress = Callable[[LandedFile], None]
 
 
 class SignalName(enum.StrEnum):
@@ -76,6 +79,8 @@ def _land_one(
 ) -> tuple[LandedFile, LakebedError | None]:
     """What of a file landed, and why the rest did not; if the lake cannot do it now, there is no
     point in trying the next."""
+    from lakebed.ingest.telemetry import LandedFile
+
     telemetry = lake.telemetry
     landed = LandedFile()
 
@@ -107,6 +112,8 @@ def _show(
     *,
     as_json: bool,
 ) -> None:
+    from lakebed.ingest.telemetry import LandedFile
+
     rows: list[dict[str, Any]] = [
         {"file": name, **asdict(landed), "error": None if error is None else str(error)}
         for name, (landed, error) in zip(names, results, strict=True)

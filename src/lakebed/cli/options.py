@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from lakebed.errors import ReadOnly
-from lakebed.lake import Lake, open_lake, read_settings
+
+if TYPE_CHECKING:
+    from lakebed.lake import Lake
 
 LakeOption = Annotated[
     str,
@@ -46,6 +48,8 @@ HERE = "."
 def opened(place: str, *, write: bool = True) -> Iterator[Lake]:
     """The lake, closed when the command ends. Commands that only look do so without a lease if
     the catalog cannot be written, and say so."""
+    from lakebed.lake import open_lake, read_settings  # the heavy part of a command's start
+
     lake = open_lake(place, settings=read_settings())
     if not write:
         try:

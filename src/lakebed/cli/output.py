@@ -5,19 +5,21 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
-from lakebed.model.partition import Partition
 from lakebed.model.time import format_instant
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from lakebed.model.partition import Partition
 
 _WIDTH_WHEN_PIPED = 240
 
 
 def _console(*, stderr: bool = False) -> Console:
+    from rich.console import Console
+
     stream = sys.stderr if stderr else sys.stdout
     width = None if stream.isatty() else _WIDTH_WHEN_PIPED
     return Console(stderr=stderr, width=width, highlight=False, soft_wrap=False)
@@ -25,11 +27,15 @@ def _console(*, stderr: bool = False) -> Console:
 
 def say(text: str) -> None:
     """A line of talk, on stderr."""
+    from rich.text import Text
+
     _console(stderr=True).print(Text(text), soft_wrap=True)
 
 
 def tell(text: str) -> None:
     """A line of data, on stdout."""
+    from rich.text import Text
+
     _console().print(Text(text), soft_wrap=True)
 
 
@@ -41,6 +47,9 @@ def show(rows: Sequence[dict[str, Any]], *, as_json: bool, empty: str) -> None:
     if not rows:
         say(empty)
         return
+    from rich.table import Table
+    from rich.text import Text
+
     table = Table(box=None, header_style="bold", pad_edge=False)
     for name, value in rows[0].items():
         number = isinstance(value, int) and not isinstance(value, bool)

@@ -20,12 +20,13 @@ from lakebed.cli.options import (
     opened,
 )
 from lakebed.errors import BadInput
-from lakebed.lake import Lake
-from lakebed.lifecycle.retire import IncompatiblePartition, RetirementPlan
 from lakebed.model.view_set import GLOBAL
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from lakebed.lake import Lake
+    from lakebed.lifecycle.retire import IncompatiblePartition, RetirementPlan
 
 app = typer.Typer(no_args_is_help=True, help="Partitions: list, publish, retire, restore.")
 PARTIAL = 5

@@ -8,19 +8,19 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lakebed import lake as lakes
-from lakebed.catalog import journal, leases
 from lakebed.cli import output
 from lakebed.cli.options import HERE, JsonOption, LakeOption, YesOption, opened
 from lakebed.errors import BadInput
-from lakebed.lifecycle.check import CheckReport, Finding, Level
-from lakebed.lifecycle.sweep import SweepPlan
-from lakebed.lifecycle.upgrade import upgrade_footers
+from lakebed.model.time import DEFAULT_GRACE, DEFAULT_LONGEST_READ
 from lakebed.storage import layout
+
+if TYPE_CHECKING:
+    from lakebed.lifecycle.check import CheckReport, Finding
+    from lakebed.lifecycle.sweep import SweepPlan
 
 DAMAGED = 1
 CatalogOption = Annotated[
@@ -51,19 +51,19 @@ def init(
     store: StoreOption = None,
     grace: Annotated[
         str, typer.Option(metavar="TIME", help="How long retired partitions can be restored.")
-    ] = lakes.DEFAULT_GRACE,
+    ] = DEFAULT_GRACE,
     longest_read: Annotated[
         str, typer.Option(metavar="TIME", help="How long a snapshot may be read.")
-    ] = lakes.DEFAULT_LONGEST_READ,
+    ] = DEFAULT_LONGEST_READ,
 ) -> None:
     """Make a new lake.
 
     Example: lakebed init weather
     Example: lakebed init --catalog postgresql://me@db/lake --store s3://bucket/lake
     """
-    made = lakes.init_lake(
-        path, catalog=catalog, store=store, grace=grace, longest_read=longest_read
-    )
+    from lakebed.lake import init_lake
+
+    made = init_lake(path, catalog=catalog, store=store, grace=grace, longest_read=longest_read)
     with made:
         place = "URL" if catalog else str(path)
         output.tell(f"made lake {made.lake_id}")
@@ -79,7 +79,10 @@ def migrate(lake: LakeOption = HERE) -> None:
 
     Example: lakebed migrate --lake weather
     """
-    catalog = lakes.connect(lake)
+    from lakebed.lake import connect
+    from lakebed.lifecycle.upgrade import upgrade_footers
+
+    catalog = connect(lake)
     try:
         ran = catalog.migrate(progress=output.say)
         result = upgrade_footers(catalog)
@@ -195,6 +198,8 @@ def check(
 
     Example: lakebed check --level pages --json
     """
+    from lakebed.lifecycle.check import Level
+
     if quarantine:
         if as_json:
             raise BadInput("--quarantine says what it does in words", hint="leave out --json")
@@ -287,6 +292,8 @@ def show_journal(
 
     Example: lakebed journal --operation retire --operation restore
     """
+    from lakebed.catalog import journal
+
     with opened(lake, write=False) as open_lake, open_lake.catalog.read() as connection:
         entries = journal.list_entries(
             connection, limit=limit, operations=operation or (), view_set=view_set
@@ -321,6 +328,8 @@ def show_leases(lake: LakeOption = HERE, as_json: JsonOption = False) -> None:
 
     Example: lakebed leases
     """
+    from lakebed.catalog import leases
+
     with opened(lake, write=False) as open_lake, open_lake.catalog.read() as connection:
         rows = [
             {
@@ -366,10 +375,12 @@ def restore_backup(
 
 
 def _copy(lake: str, target: Path, catalog: str | None, store: str | None) -> None:
+    from lakebed.lake import copy_lake
+
     if "://" in str(target) or ":/" in str(target):
         raise BadInput(f"{target} is not a folder", hint="use --catalog and --store for URLs")
     with opened(lake) as open_lake:
-        done = lakes.copy_lake(open_lake, target, catalog=catalog, store=store)
+        done = copy_lake(open_lake, target, catalog=catalog, store=store)
     output.tell(
         f"copied {output.plural(done.files, 'file')} ({output.size(done.bytes)}) as of "
         f"{output.instant(done.tick)}"

@@ -15,7 +15,6 @@ from lakebed.errors import BadDefinition, BadInput, LakebedError, Refused
 from lakebed.model.source import SqlSource, describe_source
 from lakebed.model.view_set import ViewSet
 from lakebed.views.declaration import SqlView, read_toml, write_toml
-from lakebed.views.registry import Change
 
 app = typer.Typer(no_args_is_help=True, help="View sets: list, show, define, register, remove.")
 
@@ -85,6 +84,8 @@ def define_views(
 
     Example: lakebed views define errors_per_minute.toml
     """
+    from lakebed.views.registry import Change
+
     try:
         views = _read_declarations(files)
         with opened(lake) as open_lake:

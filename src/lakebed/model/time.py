@@ -14,6 +14,10 @@ from lakebed.errors import BadInput
 Instant = int | datetime | str
 """What callers may pass: microseconds since 1970, an aware datetime, or ISO 8601 with a zone."""
 
+DEFAULT_GRACE = "24h"
+DEFAULT_LONGEST_READ = "24h"
+"""What a lake is made with; here, because the command line shows it without opening one."""
+
 SECOND = 1_000_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)

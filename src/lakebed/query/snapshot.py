@@ -21,8 +21,9 @@ from lakebed.model.source import BlockSource, SqlSource
 from lakebed.model.time import TimeRange, find_gaps, format_instant
 from lakebed.model.view_set import ViewSet
 from lakebed.partitions.leases import LeaseKeeper, Pin
-from lakebed.query import conditions
+from lakebed.query import conditions, listings
 from lakebed.query.conditions import EVER, Scan
+from lakebed.query.listings import Asked, Listed
 from lakebed.query.tail import Tail
 from lakebed.views.builtin import built_in
 
@@ -41,7 +42,7 @@ class TableView:
     built_until: int | None = None
     """Of SQL view sets, which have no tail: the insert time up to which they are built."""
     failed_blocks: int = 0
-    pruned: Mapping[str, int] = field(default_factory=dict)
+    pruned: dict[str, int] = field(default_factory=dict)
     considered: int | None = None
     """How many partitions there are, in explained statements; else nobody counted them."""
 
@@ -49,9 +50,17 @@ class TableView:
 class StatementSnapshot:
     """The tables of one statement at one tick. Its files stay until it is closed."""
 
-    def __init__(self, tick: int, tables: Mapping[str, TableView], pin: Pin, keeper: LeaseKeeper):
+    def __init__(
+        self,
+        tick: int,
+        tables: Mapping[str, TableView],
+        listed: Listed,
+        pin: Pin,
+        keeper: LeaseKeeper,
+    ) -> None:
         self.tick = tick
         self.tables = tables
+        self.listed = listed
         self._pin = pin
         self._keeper = keeper
 
@@ -91,8 +100,10 @@ class SnapshotTaker:
         as_of: int | None = None,
         with_tail: bool = True,
         explained: bool = False,
+        asked: Asked | None = None,
     ) -> StatementSnapshot:
-        """What the tables that these scans name hold, as far as the scans may need it."""
+        """What the tables that these scans name hold, as far as the scans may need it, and what
+        is asked of the catalog itself."""
         pin = self._keeper.pin(as_of)
         try:
             with self._catalog.read() as connection:
@@ -110,12 +121,15 @@ class SnapshotTaker:
                 tables = self._find(connection, chosen, by_table, as_of, explained=explained)
                 runs = self._list_runs(connection, list(chosen), as_of)
                 _add_tails(connection, tables, chosen, by_table, runs, tick, with_tail=with_tail)
+                listed = listings.look_up(
+                    connection, asked or Asked(), active, tick, as_of, with_tail=with_tail
+                )
         except BaseException:
             self._keeper.unpin(pin)
             raise
         if as_of is None:
             self._keeper.raise_pin(pin, tick)
-        return StatementSnapshot(tick, tables, pin, self._keeper)
+        return StatementSnapshot(tick, tables, listed, pin, self._keeper)
 
     def _find(
         self,
@@ -140,11 +154,9 @@ class SnapshotTaker:
                 everything, empty = counts.get(name, (0, 0))
                 table.considered = everything
                 by_time = everything - empty - len(found.get(name, []))
-                table.pruned = {
-                    reason: count
-                    for reason, count in {"empty": empty, "time": by_time, **table.pruned}.items()
-                    if count
-                }
+                by_time += table.pruned.pop("time", 0)
+                pruned = {"empty": empty, "time": by_time, **table.pruned}
+                table.pruned = {reason: count for reason, count in pruned.items() if count}
             tables[name] = table
         return tables
 
@@ -244,11 +256,10 @@ def _add_tails(
         visible = [run.covered for run in runs[name] if _is_visible(run, each)]
         others = [run.covered for run in runs[name] if not _is_visible(run, each) and not run.held]
         held = [run.covered for run in runs[name] if run.held]
+        within = TimeRange(max(each.retained_from, 0), tick + 1)
+        table.hidden = _subtract(others, [*visible, *held], within)
         if each.view_set.source is None:
             continue
-        floor = max(each.retained_from, 0)
-        within = TimeRange(floor, tick + 1)
-        table.hidden = _subtract(others, [*visible, *held], within)
         if isinstance(each.view_set.source, SqlSource):
             table.built_until = max((run.end for run in visible), default=None)
             continue

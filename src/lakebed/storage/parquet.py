@@ -131,6 +131,7 @@ def write(store: Store, path: str, rows: pa.Table, view_set: ViewSet) -> Written
             rows.schema.remove_metadata(),
             compression="zstd",
             store_schema=False,  # the declared one is in the metadata; rows may be more compact
+            write_statistics=_trustworthy(rows),
             write_page_index=True,
             write_page_checksum=True,
             sorting_columns=_sorting(view_set),
@@ -209,6 +210,26 @@ def _events(times: pa.ChunkedArray) -> EventRange:
     if earliest <= -_FARTHEST or latest >= _FARTHEST:
         raise BadInput("the rows have times more than 36,000 years from 1970")
     return EventRange(earliest, latest)
+
+
+def _trustworthy(rows: pa.Table) -> bool | list[str]:
+    """The columns whose bounds a reader may prune by. Parquet's leave NaN out, and an engine that
+    takes them for all values then skips rows: a column with NaN gets none."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    doubtful = {
+        field.name
+        for field in rows.schema
+        if pa.types.is_floating(field.type) and pc.any(pc.is_nan(rows[field.name])).as_py()
+    }
+    if not doubtful:
+        return True
+    return [
+        field.name
+        for field in rows.schema
+        if field.name not in doubtful and not pa.types.is_nested(field.type)
+    ]
 
 
 def _statistics(parsed: pq.FileMetaData) -> dict[str, Any]:

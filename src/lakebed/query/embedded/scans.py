@@ -87,10 +87,10 @@ def _compare(left: Any, operator: str, right: Any) -> Known:
     low, high = bounds
     ranges: Mapping[str, Interval] = {
         "=": (low, high),
-        "<": (None, high),
-        "<=": (None, high),
-        ">": (low, None),
-        ">=": (low, None),
+        "<": (None, high - 1 if isinstance(high, int) else high),
+        "<=": (None, low),
+        ">": (low + 1 if isinstance(low, int) else low, None),
+        ">=": (high, None),
     }
     return {one.name(): [ranges[operator]]}
 

@@ -1,0 +1,27 @@
+"""What a command loads before it does anything: nothing that its help does not need."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = ["alembic", "datafusion", "numpy", "obstore", "pandas", "pyarrow", "pyspark", "rich"]
+HEAVY += ["sqlalchemy", "sqlglot"]
+
+
+def _loaded_after(arguments: list[str]) -> set[str]:
+    code = (
+        "import sys; from lakebed.cli.main import run; "
+        f"code = run({arguments!r}); print(); "
+        f"print(*(name for name in {HEAVY!r} if name in sys.modules)); sys.exit(code)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return set(done.stdout.splitlines()[-1].split())
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["build", "--help"]])
+def test_help_loads_nothing_heavy(arguments: list[str]) -> None:
+    assert _loaded_after(arguments) == set()
