@@ -8,24 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
-from lakebed.catalog import blocks, clock, files, journal, lakes, partitions, view_sets
+from lakebed.catalog import blocks, clock, partitions, view_sets
 from lakebed.catalog.catalog import Catalog, Connection, Transaction
 from lakebed.catalog.partitions import Search
-from lakebed.errors import (
-    Ambiguous,
-    BadInput,
-    Conflict,
-    LakebedError,
-    Overlap,
-    Refused,
-    StalePlan,
-    UnknownPartition,
-)
-from lakebed.model.partition import FileState, Partition
+from lakebed.errors import BadInput, LakebedError, Refused, StalePlan
+from lakebed.lifecycle import selection
+from lakebed.lifecycle.changes import Changes, describe_success, restore_row
+from lakebed.model.partition import Partition
 from lakebed.model.time import Instant, TimeRange, format_instant
 from lakebed.model.view_set import GLOBAL
 from lakebed.partitions.publish import retire_rows
-from lakebed.storage.layout import check_path
 
 WHOLE_LAKE = "whole-lake"
 """What to confirm when several view sets together are most of the lake; no view set's name."""
@@ -118,38 +110,14 @@ class Retirement:
         range."""
         wanted = TimeRange.of(begin, end)
         with self._catalog.read() as connection:
-            matches = [
-                each
-                for each in _live(connection, view_set, instance, wanted)
-                if each.insert_range == wanted
-                and (schema_hash is None or each.schema_hash.startswith(schema_hash))
-            ]
-            if not matches:
-                raise UnknownPartition(
-                    f"no live partition of {view_set}/{instance} covers exactly {wanted}"
-                    + (f" with schema hash {schema_hash.hex()[:12]}" if schema_hash else ""),
-                    hint=f"see what there is with: lakebed partitions list {view_set}",
-                )
-            if len(matches) > 1:
-                raise Ambiguous(
-                    f"{len(matches)} live partitions of {view_set}/{instance} cover {wanted}: "
-                    + ", ".join(each.schema_hash.hex() for each in matches),
-                    hint="name the one you mean with its schema hash",
-                )
-            return self._plan(connection, matches, "retired by identity", hold=hold)
+            match = selection.get_by_identity(connection, view_set, instance, wanted, schema_hash)
+            return self._plan(connection, [match], selection.BY_IDENTITY, hold=hold)
 
     def plan_by_file(self, file_path: str, *, hold: bool = False) -> RetirementPlan:
         """The live partition of a file. Deprecated: empty partitions have none."""
-        check_path(file_path)
         with self._catalog.read() as connection:
-            rows = partitions.list_by_path(connection, file_path)
-            matches = [each for each in rows if each.is_live]
-            if not matches:
-                raise UnknownPartition(
-                    f"no live partition has the file {file_path}",
-                    hint="see what there is with: lakebed partitions list",
-                )
-            plan = self._plan(connection, matches, "retired by file", hold=hold)
+            match = selection.get_by_file(connection, file_path)
+            plan = self._plan(connection, [match], selection.BY_FILE, hold=hold)
         warning = "retiring by file is deprecated: it cannot name an empty partition; use metadata"
         return replace(plan, warnings=(warning,))
 
@@ -166,12 +134,9 @@ class Retirement:
         ends are listed and left alone."""
         wanted = TimeRange.of(begin, end)
         with self._catalog.read() as connection:
-            self._require_known(connection, view_set)
-            found = _live(connection, view_set, instance, wanted)
-            inside = [each for each in found if wanted.contains(each.insert_range)]
-            straddling = tuple(each for each in found if not wanted.contains(each.insert_range))
-            plan = self._plan(connection, inside, f"retired by range {wanted}", hold=hold)
-        return replace(plan, straddling=straddling)
+            found = selection.list_in_range(connection, view_set, instance, wanted)
+            plan = self._plan(connection, found.inside, selection.by_range(wanted), hold=hold)
+        return replace(plan, straddling=tuple(found.straddling))
 
     def plan_by_retention(self, view_set: str) -> RetirementPlan:
         """Every live partition older than its view set's retention; the floor rises with it, so
@@ -195,7 +160,7 @@ class Retirement:
         view sets that are no longer registered, too."""
         with self._catalog.read() as connection:
             if view_set is not None:
-                self._require_known(connection, view_set)
+                selection.require_known(connection, view_set)
             active = {each.view_set.name: each for each in view_sets.list_active(connection)}
             wanted = None if view_set is None else [(view_set, None)]
             found = [
@@ -248,12 +213,10 @@ class Retirement:
             confirm.append(WHOLE_LAKE)
         return RetirementPlan(tuple(chosen), reason, hold, confirm=tuple(confirm))
 
-    def _require_known(self, connection: Connection, view_set: str) -> None:
-        """A name that neither is registered nor has partitions is a typing error."""
-        if view_sets.find(connection, view_set) is None and view_set not in (
-            partitions.count_live(connection)
-        ):
-            view_sets.get(connection, view_set)
+    def find_unconfirmed(self, chosen: Sequence[Partition]) -> tuple[str, ...]:
+        """The view sets of which retiring all these would take implausibly much."""
+        with self._catalog.read() as connection:
+            return self._plan(connection, chosen, "").confirm
 
     # -- doing --------------------------------------------------------------------------------
 
@@ -282,7 +245,7 @@ class Retirement:
             return not any(each.is_live for each in partitions.list_by_id(connection, ids))
 
         self._catalog.commit(work, happened)
-        return [Outcome(each, True, _success(each)) for each in plan.partitions]
+        return [Outcome(each, True, describe_success(each)) for each in plan.partitions]
 
     def retire_partition_by_metadata(
         self,
@@ -346,6 +309,10 @@ class Retirement:
                 outcomes.append(Outcome(partition, False, f"ERROR: {error}"))
         return _summarize(outcomes)
 
+    def begin_changes(self) -> Changes:
+        """Changes that are asked for one by one and done together; see `Changes`."""
+        return Changes(self._catalog, self._new_id, self.find_unconfirmed)
+
     def restore(self, partition_id: str) -> Partition:
         """Bring a retired partition back as a new row with the same file."""
         return self.restore_many([partition_id])[0]
@@ -354,46 +321,13 @@ class Retirement:
         """Bring retired partitions back in one transaction: all of them or none."""
 
         def work(transaction: Transaction) -> list[Partition]:
-            return [_restore(transaction, each, self._new_id()) for each in partition_ids]
+            return [restore_row(transaction, each, self._new_id()) for each in partition_ids]
 
         def happened(connection: Connection, restored: list[Partition]) -> bool:
             ids = [each.partition_id for each in restored]
             return len(partitions.list_by_id(connection, ids)) == len(ids)
 
         return self._catalog.commit(work, happened)
-
-
-def _restore(transaction: Transaction, partition_id: str, new_id: str) -> Partition:
-    connection, tick = transaction.connection, transaction.tick
-    found = partitions.list_by_id(connection, [partition_id])
-    if not found:
-        raise UnknownPartition(
-            f"no partition has the id {partition_id}",
-            hint="see the retired ones with: lakebed partitions list --retired",
-        )
-    old = found[0]
-    if old.is_live:
-        raise Conflict(f"{old.describe()} is live; there is nothing to restore")
-    newer = partitions.find_newer_copy(connection, old)
-    if newer is not None:
-        raise Conflict(
-            f"{old.describe()} was restored already",
-            hint=f"its newest row is {newer.partition_id}",
-        )
-    for held in partitions.list_held(connection, old.view_set, old.instance, old.insert_range):
-        if held.partition_id != old.partition_id:
-            raise Overlap(f"{held.describe()} is held", hint=f"restore {held.partition_id} first")
-    if old.file_path is not None and not files.take(
-        connection, [old.file_path], [FileState.RETIRED, FileState.QUARANTINED]
-    ):
-        raise Conflict(f"{old.describe()} is being swept")
-    restored = replace(
-        old, partition_id=new_id, published_at=tick, retired_at=None, expiration=None, held=False
-    )
-    partitions.release(connection, partition_id, tick + lakes.get(connection).grace_us)
-    partitions.insert_many(connection, [restored])
-    journal.append(transaction, [journal.Entry.about("restore", restored, f"of {partition_id}")])
-    return restored
 
 
 def _require_confirmed(plan: RetirementPlan, confirmed: Collection[str]) -> None:
@@ -412,20 +346,6 @@ def _require_incompatible(connection: Connection, chosen: Sequence[Partition]) -
     for partition in chosen:
         if active.get(partition.view_set) == partition.schema_hash:
             raise StalePlan(f"{partition.describe()} is compatible again", hint="plan again")
-
-
-def _live(
-    connection: Connection, view_set: str, instance: str | None, inserted: TimeRange
-) -> list[Partition]:
-    return partitions.search(
-        connection, Search(view_sets=[(view_set, None)], instance=instance, inserted=inserted)
-    )
-
-
-def _success(partition: Partition) -> str:
-    kind = "empty partition" if partition.is_empty else "partition"
-    name = f"{partition.view_set}/{partition.instance} {partition.insert_range}"
-    return f"SUCCESS: Retired {kind} {name}"
 
 
 def _summarize(outcomes: Sequence[Outcome]) -> list[IncompatibleSummary]:

@@ -1,0 +1,131 @@
+"""Which partitions a verb of retirement means: by identity, by file, by range, or one to restore.
+Each function looks inside the caller's transaction and changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lakebed.catalog import partitions, view_sets
+from lakebed.catalog.catalog import Connection
+from lakebed.catalog.partitions import Search
+from lakebed.errors import Ambiguous, Conflict, Overlap, UnknownPartition
+from lakebed.model.partition import Partition
+from lakebed.model.time import TimeRange
+from lakebed.storage.layout import check_path
+
+BY_IDENTITY = "retired by identity"
+BY_FILE = "retired by file"
+
+
+def by_range(wanted: TimeRange) -> str:
+    """Why partitions in a range were retired, for the journal."""
+    return f"retired by range {wanted}"
+
+
+@dataclass(frozen=True, slots=True)
+class InRange:
+    """Live partitions that lie inside a range, and those that reach over one of its ends."""
+
+    inside: Sequence[Partition]
+    straddling: Sequence[Partition]
+
+
+def get_by_identity(
+    connection: Connection,
+    view_set: str,
+    instance: str,
+    wanted: TimeRange,
+    schema_hash: bytes | None = None,
+) -> Partition:
+    """The one live partition with this identity. Without the schema hash, or with only its first
+    bytes, the match must be unique."""
+    matches = [
+        each
+        for each in _live(connection, view_set, instance, wanted)
+        if each.insert_range == wanted
+        and (schema_hash is None or each.schema_hash.startswith(schema_hash))
+    ]
+    if not matches:
+        raise UnknownPartition(
+            f"no live partition of {view_set}/{instance} covers exactly {wanted}"
+            + (f" with schema hash {schema_hash.hex()[:12]}" if schema_hash else ""),
+            hint=f"see what there is with: lakebed partitions list {view_set}",
+        )
+    if len(matches) > 1:
+        raise Ambiguous(
+            f"{len(matches)} live partitions of {view_set}/{instance} cover {wanted}: "
+            + ", ".join(each.schema_hash.hex() for each in matches),
+            hint="name the one you mean with its schema hash",
+        )
+    return matches[0]
+
+
+def get_by_file(connection: Connection, file_path: str) -> Partition:
+    """The live partition of a file."""
+    check_path(file_path)
+    matches = [each for each in partitions.list_by_path(connection, file_path) if each.is_live]
+    if not matches:
+        raise UnknownPartition(
+            f"no live partition has the file {file_path}",
+            hint="see what there is with: lakebed partitions list",
+        )
+    return matches[0]
+
+
+def list_in_range(
+    connection: Connection, view_set: str, instance: str | None, wanted: TimeRange
+) -> InRange:
+    """Every live partition that touches an insert-time range, of one instance or of all."""
+    require_known(connection, view_set)
+    found = _live(connection, view_set, instance, wanted)
+    return InRange(
+        [each for each in found if wanted.contains(each.insert_range)],
+        [each for each in found if not wanted.contains(each.insert_range)],
+    )
+
+
+def get_restorable(connection: Connection, partition_id: str) -> Partition:
+    """The retired partition with this id, if nothing but a live neighbour can be in its way."""
+    found = partitions.list_by_id(connection, [partition_id])
+    if not found:
+        raise UnknownPartition(
+            f"no partition has the id {partition_id}",
+            hint="see the retired ones with: lakebed partitions list --retired",
+        )
+    old = found[0]
+    if old.is_live:
+        raise Conflict(f"{old.describe()} is live; there is nothing to restore")
+    newer = partitions.find_newer_copy(connection, old)
+    if newer is not None:
+        raise Conflict(
+            f"{old.describe()} was restored already",
+            hint=f"its newest row is {newer.partition_id}",
+        )
+    for held in partitions.list_held(connection, old.view_set, old.instance, old.insert_range):
+        if held.partition_id != old.partition_id:
+            raise Overlap(f"{held.describe()} is held", hint=f"restore {held.partition_id} first")
+    return old
+
+
+def list_in_the_way(connection: Connection, old: Partition) -> list[Partition]:
+    """Live partitions of the same series that overlap a retired one."""
+    found = _live(connection, old.view_set, old.instance, old.insert_range)
+    return [each for each in found if each.schema_hash == old.schema_hash]
+
+
+def require_known(connection: Connection, view_set: str) -> None:
+    """A name that neither is registered nor has partitions is a typing error."""
+    if view_sets.find(connection, view_set) is None and view_set not in (
+        partitions.count_live(connection)
+    ):
+        view_sets.get(connection, view_set)
+
+
+def _live(
+    connection: Connection, view_set: str, instance: str | None, inserted: TimeRange
+) -> list[Partition]:
+    return partitions.search(
+        connection, Search(view_sets=[(view_set, None)], instance=instance, inserted=inserted)
+    )
