@@ -38,6 +38,7 @@ from lakebed.partitions.names import NamePool
 from lakebed.partitions.publish import Publisher
 from lakebed.partitions.snapshot import SnapshotReader
 from lakebed.pipeline.pipeline import Pipeline
+from lakebed.query.changing import Administration
 from lakebed.query.queries import Queries, QuerySettings
 from lakebed.query.result import Result
 from lakebed.settings import Settings
@@ -140,7 +141,13 @@ class Lake:
                 tail_cache_bytes=settings.tail_cache_mib << 20,
                 timeout=settings.query_seconds,
             ),
+            Administration(self.retirement.begin_changes, self._build),
         )
+
+    def _build(self, view_set: str, begin: int, end: int) -> list[tuple[int, str]]:
+        from lakebed.pipeline.telling import build_and_tell
+
+        return build_and_tell(self.catalog, self.pipeline, view_set, begin, end)
 
     def query(
         self,
@@ -152,15 +159,26 @@ class Lake:
         stale: bool = False,
         limit: int | None = None,
         timeout: float | None = None,
+        admin: bool = True,
     ) -> Result:
         """The rows of a statement over the lake's view sets, from one snapshot.
 
         ``begin`` and ``end`` keep rows whose time is in that range: datetimes, ISO 8601, or how
         long ago, as ``1h`` or ``7d``. ``as_of`` reads the lake as it was. ``stale`` leaves out what
         has landed and is not built.
+
+        Functions that change the lake are there for administrators; a statement that calls one is
+        one transaction, which is committed when this returns.
         """
         return self.queries.query(
-            sql, begin=begin, end=end, as_of=as_of, stale=stale, limit=limit, timeout=timeout
+            sql,
+            begin=begin,
+            end=end,
+            as_of=as_of,
+            stale=stale,
+            limit=limit,
+            timeout=timeout,
+            admin=admin,
         )
 
     def define_views(

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakebed.catalog.catalog import Catalog
-from lakebed.errors import BadInput
+from lakebed.errors import BadInput, LakebedError
 from lakebed.model.time import Instant, TimeRange, format_instant, parse_moment, to_instant
 from lakebed.partitions.leases import LeaseKeeper
+from lakebed.query.changing import Acting, Administration, KeptRows
 from lakebed.query.conditions import EVER
 from lakebed.query.content import TableContent
 from lakebed.query.explanation import Explanation, TableExplanation
-from lakebed.query.result import Result
+from lakebed.query.listings import Asked, Listed
+from lakebed.query.result import Result, Stream
 from lakebed.query.snapshot import SnapshotTaker, StatementSnapshot, TableView
 from lakebed.query.tail import TailReader, TailRows
 from lakebed.storage.objects import Store
 
 if TYPE_CHECKING:
-    from lakebed.query.embedded.engine import Engine
+    import pyarrow as pa
+
+    from lakebed.query.embedded.engine import Analysis, Engine
 
 EMBEDDED, SPARK = "embedded", "spark"
 
@@ -48,11 +52,13 @@ class Queries:
         store: Store,
         keeper: LeaseKeeper,
         settings: QuerySettings,
+        administration: Administration | None = None,
         now: Callable[[], int] = _now,
     ) -> None:
         self._store = store
         self._settings = settings
         self._now = now
+        self._administration = administration
         self._taker = SnapshotTaker(catalog, keeper)
         self._tails = TailReader(
             store, most_bytes=settings.tail_bytes, cache_bytes=settings.tail_cache_bytes
@@ -70,17 +76,24 @@ class Queries:
         limit: int | None = None,
         timeout: float | None = None,
         explained: bool = False,
+        admin: bool = True,
     ) -> Result:
-        """Run one statement on one snapshot."""
+        """Run one statement on one snapshot. Only administrators see the functions that change the
+        lake; a statement that calls one has run and is committed when its result is there."""
         within = self._read_range(begin, end)
         past = None if as_of is None else to_instant(as_of)
         if limit is not None and limit < 0:
             raise BadInput(f"a limit of {limit} rows makes no sense")
         engine = self._embedded()
         view_sets = {name: each.view_set for name, each in self._taker.list_view_sets().items()}
-        analysis = engine.analyse(sql, view_sets, within)
+        analysis = engine.analyse(sql, view_sets, within, admin=admin)
+        acting = self._begin_changes(analysis, past) if admin else None
         snapshot = self._taker.take(
-            analysis.scans, as_of=past, with_tail=not stale, explained=explained
+            analysis.scans,
+            as_of=past,
+            with_tail=not stale,
+            explained=explained,
+            asked=analysis.asked,
         )
         try:
             tails = self._read_tails(snapshot)
@@ -89,11 +102,50 @@ class Queries:
                 paths = [each.file_path for each in table.files if each.file_path is not None]
                 content[name] = TableContent(table.view_set, paths, tails[name].tables)
             longest = self._settings.timeout if timeout is None else timeout
-            stream = engine.run(sql, content, within, limit=limit, timeout=longest)
+            stream: Stream = engine.run(
+                sql,
+                content,
+                within,
+                listed=snapshot.listed,
+                admin=admin,
+                acting=acting,
+                limit=None if acting else limit,
+                timeout=longest,
+            )
+            if acting is not None:
+                stream = _act(acting, stream, limit)
         except BaseException:
             snapshot.close()
             raise
-        return Result(stream, _explain(EMBEDDED, snapshot, tails), snapshot.close)
+        explanation = _explain(EMBEDDED, snapshot, tails)
+        if acting is None:
+            return Result(stream, explanation, snapshot.close)
+        snapshot.close()
+        return Result(stream, explanation, lambda: None)
+
+    def describe(self, sql: str, *, admin: bool = True) -> pa.Schema:
+        """The columns that a statement would give; nothing is run."""
+        view_sets = {name: each.view_set for name, each in self._taker.list_view_sets().items()}
+        return self._embedded().analyse(sql, view_sets, admin=admin).schema
+
+    def look_up(self, asked: Asked, *, as_of: Instant | None = None) -> Listed:
+        """What the catalog knows, without SQL."""
+        past = None if as_of is None else to_instant(as_of)
+        snapshot = self._taker.take([], as_of=past, asked=asked)
+        snapshot.close()
+        return snapshot.listed
+
+    def _begin_changes(self, analysis: Analysis, past: int | None) -> Acting | None:
+        """Somebody who acts, for a statement that calls functions which change the lake."""
+        if not analysis.may_change or self._administration is None:
+            return None
+        if analysis.is_analyze:
+            raise BadInput("EXPLAIN ANALYZE would run a function that changes the lake")
+        if analysis.is_explain:
+            return None
+        if past is not None:
+            raise BadInput("a statement about the past cannot change the lake")
+        return Acting(self._administration, self._administration.begin_changes())
 
     def _embedded(self) -> Engine:
         if self._engine is None:
@@ -118,6 +170,28 @@ class Queries:
             name: TailRows() if each.tail is None else self._tails.read(each.tail)
             for name, each in snapshot.tables.items()
         }
+
+
+def _act(acting: Acting, stream: Stream, limit: int | None) -> Stream:
+    """Run a statement to its end, then do what its functions planned, then let its rows be seen:
+    nobody reads of a success that did not come about."""
+    try:
+        batches = list(stream)
+    except LakebedError as error:
+        raise acting.error or error from error
+    acting.changes.carry_out()
+    return KeptRows(stream.schema, _take(batches, limit))
+
+
+def _take(batches: Sequence[pa.RecordBatch], limit: int | None) -> list[pa.RecordBatch]:
+    """The first rows of a result; a limit does not stop a statement that changes the lake."""
+    if limit is None:
+        return list(batches)
+    taken = []
+    for batch in batches:
+        taken.append(batch.slice(0, limit))
+        limit -= taken[-1].num_rows
+    return [each for each in taken if each.num_rows]
 
 
 def _explain(

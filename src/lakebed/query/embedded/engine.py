@@ -7,6 +7,7 @@ Planning is done one statement at a time, a few milliseconds each; running is no
 
 from __future__ import annotations
 
+import re
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -20,26 +21,30 @@ from datafusion import (
     RuntimeEnvBuilder,
     SessionConfig,
     SessionContext,
-    SQLOptions,
 )
 from datafusion import expr as expressions
 
 from lakebed.errors import BadSql
 from lakebed.model.time import TimeRange
 from lakebed.model.view_set import ViewSet
+from lakebed.query import listings
+from lakebed.query.changing import Acting
 from lakebed.query.conditions import Scan
 from lakebed.query.content import TableContent, choose_bounds
-
+from lakebed.query.embedded import compatibility
+from lakebed.query.embedded import functions as own_functions
+from lakebed.query.embedded.calls import ONLY_READ, LakeFunctions, Planning
 from lakebed.query.embedded.failing import translate
 from lakebed.query.embedded.scans import find_scans
 from lakebed.query.embedded.stores import Locator
 from lakebed.query.embedded.streams import BatchStream
 from lakebed.query.embedded.tables import CATALOG, SCHEMA, LakeCatalog, StatementTables
 from lakebed.query.embedded.types import with_views
+from lakebed.query.listings import Asked, Listed
 from lakebed.storage.objects import Store
 
 _KEPT_TABLES = 64
-_ONLY_READ = SQLOptions().with_allow_ddl(False).with_allow_dml(False).with_allow_statements(False)
+_INSTANCE = re.compile("view_instance", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +56,10 @@ class Analysis:
     is_explain: bool
     """It shows a plan; nothing is run but for EXPLAIN ANALYZE."""
     is_analyze: bool
+    asked: Asked
+    """What it wants of the catalog itself."""
+    may_change: bool
+    """It names a function that changes the lake."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,25 +81,47 @@ class Engine:
         self._locator.register(self._context)
         for each in [*functions]:
             _register(self._context, each)
+        self._functions = LakeFunctions(
+            self._context,
+            [*compatibility.TABLES, *own_functions.TABLES],
+            [*compatibility.CHANGES, *own_functions.CHANGES],
+        )
+        one = self._table_of_batches([pa.RecordBatch.from_pydict({"one": [1]})])
+        self._one = self._context.read_table(one)
         self._lock = threading.Lock()
         self._files: OrderedDict[tuple[str, ...], Any] = OrderedDict()
         self._empty: dict[tuple[str, bytes], Any] = {}
 
     def analyse(
-        self, sql: str, view_sets: Mapping[str, ViewSet], within: TimeRange | None = None
+        self,
+        sql: str,
+        view_sets: Mapping[str, ViewSet],
+        within: TimeRange | None = None,
+        *,
+        admin: bool = True,
     ) -> Analysis:
         """What a statement over these view sets needs. Nothing is run."""
         with self._lock, translate(sql):
             self._show({name: TableContent(each) for name, each in view_sets.items()}, within)
-            frame = self._context.sql_with_options(sql, _ONLY_READ)
+            planning = Planning(view_sets, self._one, admin=admin)
+            planning.tables = {name: self._table_of_listing(name) for name in listings.SCHEMAS}
+            planning.no_empty = self._table_of_listing(listings.EMPTY)
+            frame = self._plan(sql, planning)
             plan = frame.optimized_logical_plan()
+            scans = find_scans(plan)
             top = plan.to_variant()
             is_analyze = isinstance(top, expressions.Analyze)
             return Analysis(
-                [scan for scan in find_scans(plan) if scan.table in view_sets],
+                [scan for scan in scans if scan.table in view_sets],
                 frame.schema(),
                 is_explain=is_analyze or isinstance(top, expressions.Explain),
                 is_analyze=is_analyze,
+                asked=Asked(
+                    frozenset(planning.listings),
+                    _find_listed(scans),
+                    tuple(planning.empty),
+                ),
+                may_change=self._functions.may_change(sql),
             )
 
     def run(
@@ -99,17 +130,35 @@ class Engine:
         tables: Mapping[str, TableContent],
         within: TimeRange | None = None,
         *,
+        listed: Listed | None = None,
+        admin: bool = True,
+        acting: Acting | None = None,
         limit: int | None = None,
         timeout: float | None = None,
     ) -> BatchStream:
         """Start a statement over exactly this content; of rows that have a time, over those in a
-        range."""
+        range. Functions that change the lake need somebody who acts."""
         with self._lock, translate(sql):
             self._show(tables, within)
-            frame = self._context.sql_with_options(sql, _ONLY_READ)
+            view_sets = {name: each.view_set for name, each in tables.items()}
+            planning = Planning(view_sets, self._one, admin=admin, acting=acting)
+            if listed is not None:
+                planning.tables = {
+                    name: self._table_of_rows(each) for name, each in listed.tables.items()
+                }
+                planning.empty_tables = [self._table_of_rows(each) for each in listed.empty]
+            frame = self._plan(sql, planning)
         if limit is not None:
             frame = frame.limit(limit)
         return BatchStream(frame, sql, timeout)
+
+    def _plan(self, sql: str, planning: Planning) -> DataFrame:
+        """A table function cannot ask the context for a table, so those that it may need are there
+        before."""
+        if _INSTANCE.search(sql):
+            names = [name for name in planning.view_sets if name in sql]
+            planning.frames = {name: self._context.table(name) for name in names}
+        return self._functions.plan(sql, planning)
 
     def _show(self, tables: Mapping[str, TableContent], within: TimeRange | None) -> None:
         """Make these the tables that SQL can name."""
@@ -122,7 +171,7 @@ class Engine:
             if each.merge_sql is None:
                 frame = self._context.table(name)
             else:
-                merged = self._context.sql_with_options(each.merge_sql, _ONLY_READ)
+                merged = self._context.sql_with_options(each.merge_sql, ONLY_READ)
                 frame = _as_declared(merged, each.view_set)
             shown[name] = _between(frame, each.view_set, *bounds).into_view()
 
@@ -148,6 +197,18 @@ class Engine:
             self._context.register_record_batches("made", [[batch]])
             self._empty[key] = self._tables.take_made()
         return self._empty[key]
+
+    def _table_of_listing(self, name: str) -> Any:
+        """What stands for a listing while a statement is analysed."""
+        key = (name, b"")
+        if key not in self._empty:
+            schema = listings.EMPTY_SCHEMA if name == listings.EMPTY else listings.SCHEMAS[name]
+            self._empty[key] = self._table_of_rows(schema.empty_table())
+        return self._empty[key]
+
+    def _table_of_rows(self, table: pa.Table) -> Any:
+        batches = table.to_batches() or [pa.RecordBatch.from_pylist([], table.schema)]
+        return self._table_of_batches(batches)
 
     def _table_of_batches(self, batches: Sequence[pa.RecordBatch]) -> Any:
         self._context.register_record_batches("made", [list(batches)])
@@ -198,6 +259,18 @@ def _register(context: SessionContext, function: Any) -> None:
         context.register_udtf(function)
     else:
         raise BadSql(f"{function!r} is no SQL function")
+
+
+def _find_listed(scans: Sequence[Scan]) -> frozenset[str] | None:
+    """The view sets whose partitions a statement lists, if it names them in every place."""
+    table = f"{listings.PARTITIONS}()"
+    mine = [scan.columns.get("view_set_name") for scan in scans if scan.table == table]
+    names: set[str] = set()
+    for intervals in mine:
+        if intervals is None or any(low != high or low is None for low, high in intervals):
+            return None
+        names.update(str(low) for low, _ in intervals)
+    return frozenset(names)
 
 
 def _as_declared(frame: DataFrame, view_set: ViewSet) -> DataFrame:

@@ -1,0 +1,327 @@
+"""Functions of the lake that SQL can call, and what their calls mean to the statement that is being
+planned. The engine calls table functions while it plans, twice for every statement: so they only
+look up what the statement's snapshot has. What changes the lake is a volatile scalar function,
+which the engine calls when it runs a plan and at no other time; table functions of that kind are
+views over one.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+from datafusion import DataFrame, ScalarUDF, SessionContext, SQLOptions, col, udf, udtf
+
+from lakebed.errors import BadInput, BadSql, Denied, LakebedError
+from lakebed.model.time import TimeRange, to_instant
+from lakebed.model.view_set import ViewSet
+from lakebed.query.changing import Acting, Changes, Line
+
+ONLY_READ = SQLOptions().with_allow_ddl(False).with_allow_dml(False).with_allow_statements(False)
+
+TIME = pa.timestamp("us", "UTC")
+_LOG = pa.list_(pa.struct([("time", TIME), ("msg", pa.string())]))
+_MICROSECONDS = {"s": 1_000_000, "ms": 1_000, "us": 1}
+_WRONG_ARGUMENTS = re.compile(r"satisfy a call to '(\w+)'.*argument types '\w+\((.*?)\)'\.", re.S)
+_UNKNOWN = re.compile(r"(?:Invalid|table) function '(\w+)'")
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """The constants that a table function was called with."""
+
+    usage: str
+    values: Sequence[Any]
+
+    def text(self, place: int) -> str:
+        """An argument that is text."""
+        value = self._read(place)
+        if not isinstance(value.as_py(), str):
+            raise self._refuse(place, "text", value)
+        return str(value.as_py())
+
+    def instant(self, place: int) -> int:
+        """An argument that is a time, or text that spells one; without a zone it is in UTC."""
+        value = self._read(place)
+        if isinstance(value.as_py(), str):
+            text = str(value.as_py())
+            try:
+                return to_instant(text)
+            except BadInput:
+                return to_instant(text + "Z")
+        if pa.types.is_date(value.type):
+            value = value.cast(pa.timestamp("s"))
+        if not pa.types.is_timestamp(value.type):
+            raise self._refuse(place, "a time", value)
+        count, unit = int(value.value), value.type.unit
+        return count // 1000 if unit == "ns" else count * _MICROSECONDS[unit]
+
+    def whole(self, place: int) -> int:
+        """An argument that is a whole number."""
+        value = self._read(place)
+        if not pa.types.is_integer(value.type):
+            raise self._refuse(place, "a whole number", value)
+        return int(value.as_py())
+
+    def _read(self, place: int) -> pa.Scalar:
+        expression = self.values[place]
+        try:
+            value = expression.python_value()
+        except Exception:  # noqa: BLE001  (whatever it is, it is no constant)
+            raise BadSql(
+                f"{_parameters(self.usage)[place]} of {self.usage} must be a constant"
+            ) from None
+        value = value if isinstance(value, pa.Scalar) else pa.scalar(value)
+        if not value.is_valid:
+            raise BadSql(f"{_parameters(self.usage)[place]} of {self.usage} is NULL")
+        return value
+
+    def _refuse(self, place: int, wanted: str, value: pa.Scalar) -> BadSql:
+        name = _parameters(self.usage)[place]
+        return BadSql(f"{name} of {self.usage} must be {wanted}, not {value.type}")
+
+
+@dataclass(frozen=True, slots=True)
+class LakeTable:
+    """A table function. ``usage`` spells its name and arguments; ``make`` gives its table."""
+
+    usage: str
+    make: Callable[[Planning, Arguments], Any]
+    changes: bool = False
+
+    @property
+    def name(self) -> str:
+        return _name(self.usage)
+
+
+@dataclass(frozen=True, slots=True)
+class LakeChange:
+    """A scalar function that changes the lake: for rows of arguments, what became of each. An
+    argument in brackets can be left out."""
+
+    usage: str
+    types: Sequence[pa.DataType]
+    answer: Callable[[Changes, Sequence[Any]], list[str]]
+
+    @property
+    def name(self) -> str:
+        return _name(self.usage)
+
+    @property
+    def required(self) -> int:
+        return len(_parameters(self.usage.split("[")[0]))
+
+
+@dataclass(slots=True)
+class Planning:
+    """One statement while it is planned: what its functions may use, and which it called."""
+
+    view_sets: Mapping[str, ViewSet]
+    one: DataFrame
+    """One row, from which logs are made."""
+    admin: bool = True
+    acting: Acting | None = None
+    """Who acts when the plan is run; nobody while a statement is analysed or explained."""
+    frames: Mapping[str, DataFrame] = field(default_factory=dict)
+    tables: Mapping[str, Any] = field(default_factory=dict)
+    empty_tables: Sequence[Any] = ()
+    no_empty: Any = None
+    """What stands for the answers of `explain_empty` while a statement is analysed."""
+    listings: set[str] = field(default_factory=set)
+    empty: list[tuple[str, TimeRange]] = field(default_factory=list)
+    error: LakebedError | None = None
+
+    def forget(self) -> None:
+        """The planning begins again."""
+        self.listings.clear()
+        self.empty.clear()
+        self.error = None
+
+    def find_listing(self, name: str) -> Any:
+        """The table of a listing."""
+        self.listings.add(name)
+        return self.tables[name]
+
+    def explain_empty(self, view_set: str, within: TimeRange) -> Any:
+        """The answer to a call; the same calls come in the same order each time."""
+        place = len(self.empty)
+        self.empty.append((view_set, within))
+        return self.empty_tables[place] if self.empty_tables else self.no_empty
+
+    def act(self, name: str, action: Callable[[Acting], list[Line]]) -> Any:
+        """A table of the log of something that is done, once, when the plan is run."""
+        lock = threading.Lock()
+        said: list[list[Line]] = []
+
+        def run(marks: pa.Array) -> pa.Array:
+            if not len(marks):
+                return pa.array([], _LOG)
+            with lock:
+                if not said:
+                    said.append(self.guard(lambda: action(self.require_acting(name))))
+            lines = [{"time": time, "msg": message} for time, message in said[0]]
+            return pa.array([lines] * len(marks), _LOG)
+
+        log = udf(run, [pa.int64()], _LOG, "volatile", name)
+        rows = self.one.select(log(col("one")).alias("log")).unnest_columns("log")
+        return rows.select(
+            col("log")["time"].alias("time"), col("log")["msg"].alias("msg")
+        ).into_view()
+
+    def require_acting(self, name: str) -> Acting:
+        """Who acts. Only statements that name a function plainly are known to change the lake."""
+        if self.acting is None:
+            raise BadSql(f"{name} cannot be called here", hint="write its name plainly")
+        return self.acting
+
+    def guard(self, work: Callable[[], Any]) -> Any:
+        """Run what the engine called; it keeps no more than the text of an error."""
+        try:
+            return work()
+        except LakebedError as error:
+            if self.acting is not None:
+                self.acting.error = error
+            self.error = error
+            raise
+
+
+class LakeFunctions:
+    """The functions of one engine. Whoever plans holds the engine's lock."""
+
+    def __init__(
+        self,
+        context: SessionContext,
+        tables: Iterable[LakeTable],
+        changes: Iterable[LakeChange],
+    ) -> None:
+        self._context = context
+        self._changes = {each.name: each for each in changes}
+        self._tables = {each.name: udtf(self._table(each), each.name) for each in tables}
+        self._acts = {each.name for each in tables if each.changes}
+        self._mentions = re.compile("|".join([*self._changes, *self._acts]), re.IGNORECASE)
+        self._planning: Planning | None = None
+        self._offered: Planning | None = None
+        self._is_offering = False
+        for name in self._tables.keys() - self._acts:
+            context.register_udtf(self._tables[name])
+
+    def may_change(self, sql: str) -> bool:
+        """Whether a statement names a function that changes the lake, be it in a comment."""
+        return self._mentions.search(sql) is not None
+
+    def plan(self, sql: str, planning: Planning) -> DataFrame:
+        """The engine's plan of a statement. `Denied` if it calls what only administrators may."""
+        self._planning = planning
+        try:
+            self._offer(planning, sql)
+            try:
+                return self._context.sql_with_options(sql, ONLY_READ)
+            except Exception as error:
+                # A function has one list of types here: that of the call without options is next.
+                wrong = _WRONG_ARGUMENTS.search(str(error))
+                if planning.error is not None or wrong is None or wrong[1] not in self._changes:
+                    raise
+            planning.forget()
+            self._offer(planning, sql, short=True)
+            return self._context.sql_with_options(sql, ONLY_READ)
+        except Exception as error:
+            known = planning.error or self._clarify(error)
+            if known is None:
+                raise
+            raise known from error
+        finally:
+            self._planning = None
+
+    def _table(self, function: LakeTable) -> Callable[..., Any]:
+        def call(*values: Any) -> Any:
+            planning = self._planning
+            assert planning is not None  # noqa: S101  (table functions are called by planning)
+
+            def make() -> Any:
+                count = len(_parameters(function.usage))
+                if len(values) != count:
+                    some = f"{count} arguments" if count else "no arguments"
+                    raise BadSql(f"{function.usage} takes {some}, not {len(values)}")
+                return function.make(planning, Arguments(function.usage, values))
+
+            return planning.guard(make)
+
+        return call
+
+    def _offer(self, planning: Planning, sql: str, *, short: bool = False) -> None:
+        """Let SQL see the functions that change the lake, or not."""
+        if not planning.admin:
+            if self._is_offering:
+                for name in self._changes:
+                    self._context.deregister_udf(name)
+                for name in self._acts:
+                    self._context.deregister_udtf(name)
+            self._is_offering = False
+            return
+        if not self._is_offering:
+            for name in self._acts:
+                self._context.register_udtf(self._tables[name])
+        if self.may_change(sql):
+            self._offered = planning
+        elif self._is_offering and self._offered is None:
+            return
+        else:
+            self._offered = None
+        for each in self._changes.values():
+            count = each.required if short else len(each.types)
+            self._context.register_udf(_bind(each, count, self._offered))
+        self._is_offering = True
+
+    def _clarify(self, error: Exception) -> LakebedError | None:
+        text = str(error)
+        unknown = _UNKNOWN.search(text)
+        if unknown is not None and unknown[1] in {*self._changes, *self._acts}:
+            return Denied(f"function {unknown[1]} needs the admin role")
+        wrong = _WRONG_ARGUMENTS.search(text)
+        if wrong is not None and wrong[1] in self._changes:
+            usage = self._changes[wrong[1]].usage
+            return BadSql(f"{usage} cannot be called with ({wrong[2]})")
+        return None
+
+
+def _bind(function: LakeChange, count: int, planning: Planning | None) -> ScalarUDF:
+    """The function as the plan of one statement calls it."""
+    names = _parameters(function.usage)[: function.required]
+
+    def run(*columns: pa.Array) -> pa.Array:
+        if planning is None:
+            raise BadSql(f"{function.name} cannot be called here", hint="write its name plainly")
+        return planning.guard(lambda: answer(columns, planning))
+
+    def answer(columns: Sequence[pa.Array], planning: Planning) -> pa.Array:
+        changes = planning.require_acting(function.name).changes
+        rows = list(zip(*(_plain_values(each) for each in columns), strict=True))
+        said: list[str | None] = []
+        whole = []
+        for row in rows:
+            missing = [name for name, value in zip(names, row, strict=False) if value is None]
+            said.append(f"ERROR: {missing[0]} is NULL" if missing else None)
+            if not missing:
+                whole.append((*row, *[None] * (len(function.types) - len(row))))
+        answers = iter(function.answer(changes, whole) if whole else [])
+        return pa.array([next(answers) if each is None else each for each in said], pa.string())
+
+    return udf(run, list(function.types[:count]), pa.string(), "volatile", function.name)
+
+
+def _plain_values(column: pa.Array) -> list[Any]:
+    is_time = pa.types.is_timestamp(column.type)
+    return list((column.cast(pa.int64()) if is_time else column).to_pylist())
+
+
+def _name(usage: str) -> str:
+    return usage.split("(")[0]
+
+
+def _parameters(usage: str) -> list[str]:
+    inside = usage.split("(")[1].rstrip(")]").replace("[", "")
+    return [each.strip() for each in inside.split(",")] if inside else []

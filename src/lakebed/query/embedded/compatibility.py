@@ -1,0 +1,108 @@
+"""Functions under the names that micromegas gave them, with its arguments and columns.
+
+``list_partitions()``, ``list_view_sets()``
+    What the catalog has, as of the statement's snapshot.
+``view_instance(view_set, id)``
+    The rows of one process or one stream; ``global`` is all of them.
+``retire_partitions(view_set, instance, begin, end)``
+    Retires what lies inside a range of insert time; the log, as (time, msg).
+``materialize_partitions(view_set, begin, end, delta_seconds)``
+    Builds a view set and what it reads in a range of insert time; the log, as (time, msg). A build
+    is many transactions, each of which stays even if the statement fails afterwards. How large
+    partitions become is decided by the plan: ``delta_seconds`` must be positive and is not used.
+``retire_partition_by_metadata(view_set, instance, begin, end[, schema_hash])``
+    Retires one partition: ``SUCCESS: …`` or ``ERROR: …``. Without the hash, twins are refused.
+    In one statement all calls must have the same number of arguments; NULL is no hash.
+``retire_partition_by_file(file_path)``
+    The same by file, which cannot name an empty partition.
+
+The last four are for administrators.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from operator import or_
+from typing import Any
+
+import pyarrow as pa
+from datafusion import col, lit
+
+from lakebed.errors import BadSql
+from lakebed.model.time import TimeRange
+from lakebed.model.view_set import GLOBAL, check_instance
+from lakebed.query import listings
+from lakebed.query.embedded.calls import TIME, Arguments, LakeChange, LakeTable, Planning
+from lakebed.query.embedded.functions import get_view_set_name
+
+
+def _list_partitions(planning: Planning, _arguments: Arguments) -> Any:
+    return planning.find_listing(listings.PARTITIONS)
+
+
+def _list_view_sets(planning: Planning, _arguments: Arguments) -> Any:
+    return planning.find_listing(listings.VIEW_SETS)
+
+
+def _view_instance(planning: Planning, arguments: Arguments) -> Any:
+    name = get_view_set_name(planning, arguments)
+    wanted = arguments.text(1)
+    columns = listings.find_instance_columns(planning.view_sets[name])
+    if not columns:
+        raise BadSql(
+            f"view set {name} has no instances: it has no column process_id or stream_id",
+            hint=f"read all of it: SELECT * FROM {name}",
+        )
+    frame = planning.frames[name]
+    if wanted != GLOBAL:
+        frame = frame.filter(reduce(or_, (col(f'"{each}"') == lit(wanted) for each in columns)))
+    return frame.into_view()
+
+
+def _retire_partitions(planning: Planning, arguments: Arguments) -> Any:
+    view_set, instance = arguments.text(0), check_instance(arguments.text(1))
+    within = TimeRange(arguments.instant(2), arguments.instant(3))
+    return planning.act(
+        "retire_partitions",
+        lambda acting: acting.changes.retire_partitions(
+            view_set, instance, within.begin, within.end
+        ),
+    )
+
+
+def _materialize_partitions(planning: Planning, arguments: Arguments) -> Any:
+    view_set = get_view_set_name(planning, arguments)
+    within = TimeRange(arguments.instant(1), arguments.instant(2))
+    if arguments.whole(3) <= 0:
+        raise BadSql(f"delta_seconds of {arguments.usage} must be positive")
+    return planning.act(
+        "materialize_partitions",
+        lambda acting: acting.administration.build(view_set, within.begin, within.end),
+    )
+
+
+TABLES = [
+    LakeTable("list_partitions()", _list_partitions),
+    LakeTable("list_view_sets()", _list_view_sets),
+    LakeTable("view_instance(view_set, id)", _view_instance),
+    LakeTable(
+        "retire_partitions(view_set, instance, begin, end)", _retire_partitions, changes=True
+    ),
+    LakeTable(
+        "materialize_partitions(view_set, begin, end, delta_seconds)",
+        _materialize_partitions,
+        changes=True,
+    ),
+]
+CHANGES = [
+    LakeChange(
+        "retire_partition_by_metadata(view_set, instance, begin, end[, schema_hash])",
+        [pa.string(), pa.string(), TIME, TIME, pa.binary()],
+        lambda changes, rows: changes.retire_partitions_by_metadata(rows),
+    ),
+    LakeChange(
+        "retire_partition_by_file(file_path)",
+        [pa.string()],
+        lambda changes, rows: changes.retire_partitions_by_file([row[0] for row in rows]),
+    ),
+]

@@ -1,0 +1,223 @@
+"""Why there are no rows. Pure: what the catalog knows of a view set goes in, ranges of insert time
+without rows come out, each with its reason.
+
+Insert time is what the catalog knows exactly: which ranges were processed, what landed in them and
+what became of it. When the rows of a range happened is known only of those that exist.
+"""
+
+from __future__ import annotations
+
+import enum
+import heapq
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from lakebed.catalog.failures import BuildFailure
+from lakebed.catalog.view_sets import ActiveViewSet
+from lakebed.model.partition import Partition
+from lakebed.model.source import BlockSource, SqlSource
+from lakebed.model.time import TimeRange, find_gaps, format_instant
+
+
+class Reason(enum.StrEnum):
+    """Why a range has no rows."""
+
+    NO_DATA = "no data landed"
+    EMPTY = "processed and empty"
+    NOT_BUILT = "not built yet"
+    FAILED = "failed"
+    RETIRED = "retired"
+    EXPIRED = "expired"
+    INCOMPATIBLE = "incompatible"
+
+
+@dataclass(frozen=True, slots=True)
+class EmptyRange:
+    """Insert times of which there are no rows."""
+
+    within: TimeRange
+    reason: Reason
+    detail: str
+    hint: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What the catalog knows of one view set in a range, at one tick."""
+
+    active: ActiveViewSet
+    tick: int
+    live: Sequence[Partition]
+    retired: Sequence[Partition]
+    failures: Sequence[BuildFailure]
+    """Of the view set itself and of everything that its SQL reads."""
+    tail_is_read: bool
+    """Whether blocks that are not built are decoded for queries."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Claim:
+    """What one fact says about a range; without a reason it has rows."""
+
+    within: TimeRange
+    rank: int
+    reason: Reason | None = None
+    detail: str = ""
+    hint: str | None = None
+
+
+def find_open(known: Known, within: TimeRange) -> list[TimeRange]:
+    """What of a range only landed blocks can explain; where to look for them."""
+    past = TimeRange(min(within.begin, known.tick), known.tick + 1)
+    if known.active.view_set.source is None or not past.overlaps(within):
+        return []
+    claims = [each.within for each in (*_settled(known), *_expired(known, within))]
+    return find_gaps(past.intersect(within), claims)
+
+
+def explain(known: Known, within: TimeRange, landed: Sequence[int]) -> list[EmptyRange]:
+    """The parts of a range that have no rows, in order. ``landed`` has the insert times of the
+    blocks that the view set is made of, in the ranges that `find_open` gave."""
+    claims = [
+        *_settled(known),
+        *_expired(known, within),
+        *_retired(known),
+        *_unbuilt(known, find_open(known, within), landed),
+        *_nothing(known, within),
+    ]
+    return list(_join(_choose(claims, within)))
+
+
+def _settled(known: Known) -> Iterable[_Claim]:
+    """What partitions and failures say."""
+    name = known.active.view_set.name
+    for each in known.live:
+        if each.schema_hash == known.active.schema_hash:
+            if not each.is_empty:
+                yield _Claim(each.insert_range, 0)
+                continue
+            detail = "what landed was processed to its end and gave no rows"
+            yield _Claim(each.insert_range, 1, Reason.EMPTY, detail)
+        else:
+            what = "nothing" if each.is_empty else f"{each.num_rows} rows"
+            detail = (
+                f"{what} in schema {each.schema_hash.hex()[:12]}, "
+                f"the active one is {known.active.schema_hash.hex()[:12]}"
+            )
+            yield _Claim(each.insert_range, 5, Reason.INCOMPATIBLE, detail, _how_to_make(known))
+    for each in known.retired:
+        if each.held:
+            detail = f"partition {each.partition_id} of {each.num_rows} rows is held back"
+            hint = f"lakebed partitions restore {each.partition_id}"
+            yield _Claim(each.insert_range, 3, Reason.RETIRED, detail, hint)
+    for failure in known.failures:
+        detail = f"{failure.view_set} cannot read block {failure.block_id}: {failure.reason}"
+        instant = TimeRange(failure.insert_time, failure.insert_time + 1)
+        yield _Claim(instant, 4, Reason.FAILED, detail, f"lakebed build {name} --retry-failed")
+
+
+def _expired(known: Known, within: TimeRange) -> Iterable[_Claim]:
+    floor = known.active.retained_from
+    if within.begin < floor:
+        detail = f"kept from {format_instant(floor)} on"
+        yield _Claim(TimeRange(within.begin, floor), 2, Reason.EXPIRED, detail)
+
+
+def _retired(known: Known) -> Iterable[_Claim]:
+    for each in known.retired:
+        if each.retired_at is None or each.held:
+            continue
+        detail = (
+            f"partition {each.partition_id} of {each.num_rows} rows was retired at "
+            f"{format_instant(each.retired_at)}"
+        )
+        hint = f"lakebed partitions restore {each.partition_id}"
+        if known.active.view_set.source is not None:
+            hint = f"{_how_to_make(known)}, or {hint}"
+        yield _Claim(each.insert_range, 7, Reason.RETIRED, detail, hint)
+
+
+def _unbuilt(known: Known, gaps: Sequence[TimeRange], landed: Sequence[int]) -> Iterable[_Claim]:
+    """From the first to the last block in each gap there are rows in the tail, or will be."""
+    is_read = known.tail_is_read and isinstance(known.active.view_set.source, BlockSource)
+    times = sorted(landed)
+    at = 0
+    for gap in gaps:
+        while at < len(times) and times[at] < gap.begin:
+            at += 1
+        first = at
+        while at < len(times) and times[at] < gap.end:
+            at += 1
+        if at == first:
+            continue
+        within = TimeRange(times[first], times[at - 1] + 1)
+        if is_read:
+            yield _Claim(within, 6)
+            continue
+        detail = f"{at - first} blocks landed"
+        if isinstance(known.active.view_set.source, SqlSource):
+            detail += "; view sets made by SQL have no fresh tail"
+        else:
+            detail += "; the fresh tail was left out"
+        yield _Claim(within, 8, Reason.NOT_BUILT, detail, _how_to_make(known))
+
+
+def _nothing(known: Known, within: TimeRange) -> Iterable[_Claim]:
+    has_source = known.active.view_set.source is not None
+    detail = "no blocks that it is made of" if has_source else "nobody published anything"
+    yield _Claim(within, 9, Reason.NO_DATA, detail)
+    if within.end > known.tick + 1:
+        future = TimeRange(max(within.begin, known.tick + 1), within.end)
+        detail = f"the lake's clock stands at {format_instant(known.tick)}"
+        yield _Claim(future, 8, Reason.NO_DATA, detail)
+
+
+def _how_to_make(known: Known) -> str:
+    if known.active.view_set.source is None:
+        return "publish the rows again"
+    return f"lakebed build {known.active.view_set.name}"
+
+
+def _choose(claims: Iterable[_Claim], within: TimeRange) -> Iterable[_Claim]:
+    """For each stretch of a range the claim of the lowest rank, in order."""
+    clipped = [
+        _Claim(each.within.intersect(within), each.rank, each.reason, each.detail, each.hint)
+        for each in claims
+        if each.within.overlaps(within)
+    ]
+    clipped.sort(key=lambda each: each.within.begin)
+    edges = sorted({edge for each in clipped for edge in (each.within.begin, each.within.end)})
+    current: list[tuple[int, int]] = []
+    at = 0
+    for begin, end in pairwise(edges):
+        while at < len(clipped) and clipped[at].within.begin <= begin:
+            heapq.heappush(current, (clipped[at].rank, at))
+            at += 1
+        while current and clipped[current[0][1]].within.end <= begin:
+            heapq.heappop(current)
+        if current:
+            best = clipped[current[0][1]]
+            yield _Claim(TimeRange(begin, end), best.rank, best.reason, best.detail, best.hint)
+
+
+def _join(claims: Iterable[_Claim]) -> Iterable[EmptyRange]:
+    """Neighbours that say the same become one; what has rows is left out."""
+    last: EmptyRange | None = None
+    for each in claims:
+        if each.reason is None:
+            continue
+        if (
+            last is not None
+            and last.within.end == each.within.begin
+            and (last.reason, last.detail, last.hint) == (each.reason, each.detail, each.hint)
+        ):
+            last = EmptyRange(
+                TimeRange(last.within.begin, each.within.end), last.reason, last.detail, last.hint
+            )
+            continue
+        if last is not None:
+            yield last
+        last = EmptyRange(each.within, each.reason, each.detail, each.hint)
+    if last is not None:
+        yield last

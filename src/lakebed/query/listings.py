@@ -1,0 +1,271 @@
+"""What the catalog knows, as Arrow tables: the rows of `list_partitions()`, `list_view_sets()`,
+`list_columns()` and `explain_empty()`. Names and order of the first columns are micromegas', so
+that its programs find them; ours come after.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from lakebed.catalog import blocks, failures, partitions, view_sets
+from lakebed.catalog.catalog import Connection
+from lakebed.catalog.partitions import Search
+from lakebed.catalog.view_sets import ActiveViewSet
+from lakebed.model.partition import Partition
+from lakebed.model.source import SqlSource, describe_source
+from lakebed.model.time import SECOND, TimeRange
+from lakebed.model.view_set import GLOBAL, ViewSet
+from lakebed.query import emptiness
+from lakebed.query.emptiness import EmptyRange
+from lakebed.views.builtin import COLUMNS
+from lakebed.views.dependencies import find_sources
+
+PARTITIONS, VIEW_SETS, VIEW_COLUMNS = "list_partitions", "list_view_sets", "list_columns"
+EMPTY = "explain_empty"
+
+_TIME = pa.timestamp("us", "UTC")
+_TEXT = pa.string()
+
+PARTITIONS_SCHEMA = pa.schema(
+    [
+        ("view_set_name", _TEXT),
+        ("view_instance_id", _TEXT),
+        ("begin_insert_time", _TIME),
+        ("end_insert_time", _TIME),
+        ("min_event_time", _TIME),
+        ("max_event_time", _TIME),
+        ("updated", _TIME),
+        ("file_path", _TEXT),
+        ("file_size", pa.int64()),
+        ("file_schema_hash", pa.binary()),
+        ("source_data_hash", pa.binary()),
+        ("num_rows", pa.int64()),
+        ("partition_format_version", pa.int32()),
+        ("sort_order", pa.list_(_TEXT)),
+        ("partition_id", _TEXT),
+    ]
+)
+VIEW_SETS_SCHEMA = pa.schema(
+    [
+        ("view_set_name", _TEXT),
+        ("current_schema_hash", pa.binary()),
+        ("schema", _TEXT),
+        ("has_view_maker", pa.bool_()),
+        ("global_instance_available", pa.bool_()),
+        ("version", pa.int32()),
+        ("source", _TEXT),
+        ("description", _TEXT),
+        ("time_column", _TEXT),
+        ("sort_order", pa.list_(_TEXT)),
+        ("retention_seconds", pa.float64()),
+        ("retained_from", _TIME),
+        ("activated", _TIME),
+    ]
+)
+COLUMNS_SCHEMA = pa.schema(
+    [
+        ("view_set_name", _TEXT),
+        ("column_name", _TEXT),
+        ("data_type", _TEXT),
+        ("is_nullable", pa.bool_()),
+        ("comment", _TEXT),
+    ]
+)
+EMPTY_SCHEMA = pa.schema(
+    [("begin", _TIME), ("end", _TIME), ("reason", _TEXT), ("detail", _TEXT), ("hint", _TEXT)]
+)
+
+SCHEMAS = {
+    PARTITIONS: PARTITIONS_SCHEMA,
+    VIEW_SETS: VIEW_SETS_SCHEMA,
+    VIEW_COLUMNS: COLUMNS_SCHEMA,
+}
+
+INSTANCE_COLUMNS = ("process_id", "stream_id")
+"""What the id of an instance is looked for in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a statement wants of the catalog beside tables."""
+
+    listings: frozenset[str] = frozenset()
+    partitions_of: frozenset[str] | None = None
+    """The view sets whose partitions are listed; None for all."""
+    empty: Sequence[tuple[str, TimeRange]] = ()
+    """View sets and insert-time ranges of which to say why there are no rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """The answers, by listing and in the order of the questions."""
+
+    tables: Mapping[str, pa.Table] = field(default_factory=dict)
+    empty: Sequence[pa.Table] = ()
+
+
+def find_instance_columns(view_set: ViewSet) -> list[str]:
+    """The columns that tell which process or stream a row of a view set is of."""
+    return [name for name in INSTANCE_COLUMNS if name in view_set.schema.names]
+
+
+def look_up(
+    connection: Connection,
+    asked: Asked,
+    active: Mapping[str, ActiveViewSet],
+    tick: int,
+    as_of: int | None = None,
+    *,
+    with_tail: bool = True,
+) -> Listed:
+    """The answers, in the caller's snapshot: one query for partitions, three for each range of
+    which to say why it is empty."""
+    tables = {}
+    if PARTITIONS in asked.listings:
+        names = asked.partitions_of
+        wanted = None if names is None else [(name, None) for name in sorted(names)]
+        search = Search(view_sets=wanted, as_of=as_of)
+        tables[PARTITIONS] = make_partitions(partitions.search(connection, search))
+    if VIEW_SETS in asked.listings:
+        tables[VIEW_SETS] = make_view_sets(list(active.values()))
+    if VIEW_COLUMNS in asked.listings:
+        tables[VIEW_COLUMNS] = make_columns(list(active.values()))
+    empty = []
+    for name, within in asked.empty:
+        if name not in active:
+            view_sets.get(connection, name)
+        found = _explain_empty(connection, active, name, within, tick, with_tail=with_tail)
+        empty.append(make_empty(found))
+    return Listed(tables, empty)
+
+
+def _explain_empty(
+    connection: Connection,
+    active: Mapping[str, ActiveViewSet],
+    name: str,
+    within: TimeRange,
+    tick: int,
+    *,
+    with_tail: bool,
+) -> list[EmptyRange]:
+    search = Search([(name, None)], GLOBAL, within, include_retired=True)
+    there = [each for each in partitions.search(connection, search) if each.published_at <= tick]
+    gone = [each for each in there if each.retired_at is not None and each.retired_at <= tick]
+    definitions = {each.view_set.name: each.view_set for each in active.values()}
+    made_of = _with_sources(name, definitions)
+    known = emptiness.Known(
+        active[name],
+        tick,
+        [each for each in there if each.retired_at is None or each.retired_at > tick],
+        gone,
+        [
+            each
+            for each in failures.list_failures(connection)
+            if each.view_set in made_of and each.schema_hash == active[each.view_set].schema_hash
+        ],
+        with_tail,
+    )
+    gaps = emptiness.find_open(known, within)
+    landed: list[int] = []
+    if gaps:
+        sources = find_sources(definitions[name], definitions)
+        around = TimeRange(gaps[0].begin, gaps[-1].end)
+        encodings = None if sources.every else sources.encodings
+        landed = [each.insert_time for each in blocks.list_blocks(connection, around, encodings)]
+    return emptiness.explain(known, within, landed)
+
+
+def _with_sources(name: str, definitions: Mapping[str, ViewSet]) -> set[str]:
+    """A view set and everything that its SQL reads, directly or not."""
+    found = {name}
+    source = definitions[name].source if name in definitions else None
+    if isinstance(source, SqlSource):
+        for each in source.names:
+            found |= _with_sources(each, definitions)
+    return found
+
+
+def make_partitions(found: Sequence[Partition]) -> pa.Table:
+    """Partitions as rows."""
+    columns: dict[str, list[Any]] = {
+        "view_set_name": [each.view_set for each in found],
+        "view_instance_id": [each.instance for each in found],
+        "begin_insert_time": [each.insert_range.begin for each in found],
+        "end_insert_time": [each.insert_range.end for each in found],
+        "min_event_time": [each.events.earliest if each.events else None for each in found],
+        "max_event_time": [each.events.latest if each.events else None for each in found],
+        "updated": [each.published_at for each in found],
+        "file_path": [each.file_path for each in found],
+        "file_size": [each.file_size for each in found],
+        "file_schema_hash": [each.schema_hash for each in found],
+        "source_data_hash": [each.source_hash for each in found],
+        "num_rows": [each.num_rows for each in found],
+        "partition_format_version": [each.format_version for each in found],
+        "sort_order": [list(each.sort_order) for each in found],
+        "partition_id": [each.partition_id for each in found],
+    }
+    return pa.table(columns, PARTITIONS_SCHEMA)
+
+
+def make_view_sets(active: Sequence[ActiveViewSet]) -> pa.Table:
+    """View sets as rows; those that nobody has built yet have no time of activation."""
+    rows = [
+        {
+            "view_set_name": each.view_set.name,
+            "current_schema_hash": each.schema_hash,
+            "schema": _describe_schema(each.view_set.schema),
+            "has_view_maker": bool(find_instance_columns(each.view_set)),
+            "global_instance_available": True,
+            "version": each.view_set.version,
+            "source": describe_source(each.view_set.source),
+            "description": each.view_set.description or None,
+            "time_column": each.view_set.time_column,
+            "sort_order": list(each.view_set.sort_order),
+            "retention_seconds": None
+            if each.view_set.retention_us is None
+            else each.view_set.retention_us / SECOND,
+            "retained_from": each.retained_from or None,
+            "activated": each.activated_at or None,
+        }
+        for each in sorted(active, key=lambda each: each.view_set.name)
+    ]
+    return pa.Table.from_pylist(rows, VIEW_SETS_SCHEMA)
+
+
+def make_columns(active: Sequence[ActiveViewSet]) -> pa.Table:
+    """The columns of view sets as rows, in their order; comments where somebody wrote one."""
+    rows = [
+        {
+            "view_set_name": each.view_set.name,
+            "column_name": column.name,
+            "data_type": str(column.type),
+            "is_nullable": column.nullable,
+            "comment": COLUMNS.get(each.view_set.name, {}).get(column.name),
+        }
+        for each in sorted(active, key=lambda each: each.view_set.name)
+        for column in each.view_set.schema
+    ]
+    return pa.Table.from_pylist(rows, COLUMNS_SCHEMA)
+
+
+def make_empty(found: Sequence[EmptyRange]) -> pa.Table:
+    """Ranges without rows as rows."""
+    columns: dict[str, list[Any]] = {
+        "begin": [each.within.begin for each in found],
+        "end": [each.within.end for each in found],
+        "reason": [str(each.reason) for each in found],
+        "detail": [each.detail for each in found],
+        "hint": [each.hint for each in found],
+    }
+    return pa.table(columns, EMPTY_SCHEMA)
+
+
+def _describe_schema(schema: pa.Schema) -> str:
+    return ", ".join(
+        f"{column.name}: {column.type}" + ("" if column.nullable else " not null")
+        for column in schema
+    )
