@@ -1,14 +1,14 @@
 """Histograms in SQL: made from values by an aggregate, added by another, read by functions.
-A histogram is a struct that a query can give out, store in a view and add up again later:
-the parts of an hour, added, are the histogram of the hour.
+A histogram is a struct, so a query can give it out, a view can store it, and the histograms of
+many minutes, added, are the histogram of the hour.
 
 NULL, NaN and infinite values are in no histogram: they change neither ``count`` nor any other
 field. A value below ``start`` counts in the first bin, one at or above ``end`` in the last.
-``min`` and ``max`` are those of the values themselves, NULL while there are none. Over no rows at
-all nobody said how wide the histogram is, and the aggregates give NULL, as ``sum`` does.
+``min`` and ``max`` are those of the values as they were, NULL while there are none. Over no rows
+at all nobody has said what the bins are, and both aggregates give NULL, as ``sum`` does.
 
-A group takes 8 bytes for each bin, in every partition of the plan, outside the engine's memory
-pool. An error of an aggregate reaches the caller as its one sentence.
+Each group takes 8 bytes for each bin, in every partition of the plan, in memory that the engine
+does not count.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from array import array
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -37,32 +38,25 @@ HISTOGRAM = pa.struct(
 )
 MAX_BINS = 1_000_000
 
+_ENOUGH_VALUES = 8192
 _ALWAYS_SET = ("start", "end", "sum", "sum_sq", "count", "bins")
 
 
 def functions() -> list[ScalarUDF | AggregateUDF]:
-    """Every function of this module, to be registered with a session by its own name.
+    """Every function of this module, to be registered with a session.
 
-    ``make_histogram(start, end, bins, value)`` and ``sum_histograms(h)`` aggregate;
-    ``quantile_from_histogram(h, q)``, ``variance_from_histogram(h)``, ``count_from_histogram(h)``
-    and ``sum_from_histogram(h)`` read, and give NULL for NULL.
+    ``make_histogram(start, end, bins, value)`` and ``sum_histograms(h)`` aggregate.
+    ``quantile_from_histogram(h, q)``, ``variance_from_histogram(h)`` (of the population),
+    ``count_from_histogram(h)`` and ``sum_from_histogram(h)`` read, and give NULL for NULL.
     """
-    number, size = pa.float64(), pa.uint64()
+    number = pa.float64()
+    made_of = [number, number, pa.int64(), number]
     return [
-        udaf(
-            _MakeHistogram,
-            [number, number, pa.int64(), number],
-            HISTOGRAM,
-            [HISTOGRAM],
-            "immutable",
-            "make_histogram",
-        ),
-        udaf(
-            _SumHistograms, [HISTOGRAM], HISTOGRAM, [HISTOGRAM], "immutable", "sum_histograms"
-        ),
+        udaf(_Make, made_of, HISTOGRAM, [HISTOGRAM], "immutable", "make_histogram"),
+        udaf(_Sum, [HISTOGRAM], HISTOGRAM, [HISTOGRAM], "immutable", "sum_histograms"),
         udf(_quantiles, [HISTOGRAM, number], number, "immutable", "quantile_from_histogram"),
         udf(_variances, [HISTOGRAM], number, "immutable", "variance_from_histogram"),
-        udf(_counts, [HISTOGRAM], size, "immutable", "count_from_histogram"),
+        udf(_counts, [HISTOGRAM], pa.uint64(), "immutable", "count_from_histogram"),
         udf(_sums, [HISTOGRAM], number, "immutable", "sum_from_histogram"),
     ]
 
@@ -85,17 +79,24 @@ class _Shape:
     def check(self) -> None:
         """`BadInput` if no histogram can be like this."""
         if not (math.isfinite(self.start) and math.isfinite(self.end)):
-            raise BadInput(f"start and end must be finite numbers, not {self.start} and {self.end}")
+            raise BadInput(
+                f"a histogram needs a finite start and end, not {self.start} and {self.end}"
+            )
         if self.start >= self.end:
-            raise BadInput(f"start must be less than end, not {self.start} and {self.end}")
+            raise BadInput(
+                f"a histogram needs a start below its end, not {self.start} and {self.end}"
+            )
         if not 1 <= self.bins <= MAX_BINS:
-            raise BadInput(f"bins must be 1 to {MAX_BINS}, not {self.bins}")
-        if not (math.isfinite(self.bin_width) and self.start + self.bin_width > self.start):
-            raise BadInput(f"{self} are not bins that a double can tell apart")
+            raise BadInput(f"a histogram needs 1 to {MAX_BINS} bins, not {self.bins}")
+        if not 0 < self.bin_width < math.inf:
+            raise BadInput(f"the bins of {self} are too wide or too narrow for a double")
 
 
 class _Histogram(Accumulator):
-    """A histogram that grows. Without a shape until the first row, or the first histogram."""
+    """A histogram that grows; it has no shape until the first row gives it one.
+
+    Its state is the histogram itself, so merging partitions is adding histograms.
+    """
 
     def __init__(self) -> None:
         self._shape: _Shape | None = None
@@ -110,40 +111,30 @@ class _Histogram(Accumulator):
         return [self.evaluate()]
 
     def merge(self, states: list[pa.Array]) -> None:
-        self.add_histograms(states[0])
+        self._add_histograms(states[0])
 
     def evaluate(self) -> pa.Scalar:
         if self._shape is None:
             return pa.scalar(None, HISTOGRAM)
-        some = self._count > 0
-        numbers: list[float | None] = [
-            self._shape.start,
-            self._shape.end,
-            self._min if some else None,
-            self._max if some else None,
-            self._sum,
-            self._sum_sq,
-        ]
-        columns = [pa.array([number], pa.float64()) for number in numbers]
-        columns.append(pa.array([self._count], pa.uint64()))
-        columns.append(pa.ListArray.from_arrays([0, len(self._bins)], _as_arrow(self._bins)))
-        return pa.StructArray.from_arrays(columns, fields=list(HISTOGRAM))[0]
+        least, greatest = (self._min, self._max) if self._count else (None, None)
+        fields = {
+            "start": self._shape.start,
+            "end": self._shape.end,
+            "min": least,
+            "max": greatest,
+            "sum": self._sum,
+            "sum_sq": self._sum_sq,
+            "count": self._count,
+            "bins": self._bins,
+        }
+        return pa.scalar(fields, HISTOGRAM)
 
-    def be_shaped(self, shape: _Shape) -> None:
-        """Take this shape, or keep it. `BadInput` if there is another, or it is impossible."""
-        if self._shape is None:
-            shape.check()
-            self._shape = shape
-            self._bins = array("Q", bytes(8 * shape.bins))
-        elif self._shape != shape:
-            raise BadInput(f"a histogram of {shape} cannot be added to one of {self._shape}")
-
-    def add_values(self, shape: _Shape, values: pa.Array) -> None:
-        self.be_shaped(shape)
+    def _add_values(self, shape: _Shape, values: pa.Array) -> None:
         values = values.filter(pc.is_finite(values))
         if not len(values):
             return
-        self._widen(pc.min_max(values).as_py())
+        extremes = pc.min_max(values).as_py()
+        self._widen(extremes["min"], extremes["max"])
         self._sum += pc.sum(values).as_py()
         self._sum_sq += pc.sum(pc.multiply(values, values)).as_py()
         self._count += len(values)
@@ -154,40 +145,192 @@ class _Histogram(Accumulator):
         for number, count in zip(numbers.to_pylist(), counts.to_pylist(), strict=True):
             self._bins[number] += count
 
-    def add_histograms(self, histograms: pa.StructArray) -> None:
+    def _add_histograms(self, histograms: pa.StructArray) -> None:
         histograms = histograms.drop_null()
         if not len(histograms):
             return
-        columns = dict(zip(HISTOGRAM.names, histograms.flatten(), strict=True))
+        columns = _columns(histograms)
         counts = columns["bins"].flatten()
         if counts.null_count or any(columns[name].null_count for name in _ALWAYS_SET):
-            raise BadInput("a histogram must have all its fields; only min and max may be NULL")
-        for shape in _shapes(columns):
-            self.be_shaped(shape)
-        self._widen({"min": pc.min(columns["min"]).as_py(), "max": pc.max(columns["max"]).as_py()})
+            raise BadInput("a histogram needs all its fields: only min and max may be NULL")
+        lengths = pc.list_value_length(columns["bins"])
+        for shape in _shapes(columns["start"], columns["end"], lengths):
+            self._be(shape)
+        self._widen(pc.min(columns["min"]).as_py(), pc.max(columns["max"]).as_py())
         self._sum += pc.sum(columns["sum"]).as_py()
         self._sum_sq += pc.sum(columns["sum_sq"]).as_py()
         self._count += pc.sum(columns["count"]).as_py()
-        total = pc.add(_as_arrow(self._bins), _add_rows(counts, len(histograms)))
-        self._bins = array("Q", total.buffers()[1].to_pybytes()[: 8 * len(total)])
+        total = _add_rows(counts, len(histograms))
+        self._bins = array("Q", _bytes_of(pc.add(_as_arrow(self._bins, pa.uint64()), total)))
 
-    def _widen(self, extremes: dict[str, float | None]) -> None:
-        least, greatest = extremes["min"], extremes["max"]
-        if least is not None:
-            self._min = min(self._min, least)
-        if greatest is not None:
-            self._max = max(self._max, greatest)
+    def _be(self, shape: _Shape) -> None:
+        """Take this shape. `BadInput` if it is impossible, or not the one taken before."""
+        if self._shape is None:
+            shape.check()
+            self._shape = shape
+            self._bins = array("Q", bytes(8 * shape.bins))
+        elif self._shape != shape:
+            raise BadInput(
+                f"histograms of {self._shape} and of {shape} cannot be added:"
+                " start, end and bins must be the same"
+            )
+
+    def _widen(self, least: float | None, greatest: float | None) -> None:
+        self._min = self._min if least is None else min(self._min, least)
+        self._max = self._max if greatest is None else max(self._max, greatest)
 
 
-class _MakeHistogram(_Histogram):
+class _Make(_Histogram):
+    """Values wait until they are many: a group may get them by twos and threes, and a call of
+    Arrow's costs as much for two as for a thousand."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._arguments = (b"", b"", b"")
+        self._waiting = array("d")
+
     def update(self, *values: pa.Array) -> None:
-        start, end, bins, numbers = values
+        *arguments, numbers = values
         if not len(numbers):
             return
-        shapes = dict.fromkeys(zip(*(pc.unique(a).to_pylist() for a in (start, end, bins))))
-        ...
+        if not self._same(arguments):
+            self._take_arguments(arguments)
+        if numbers.null_count:
+            numbers = numbers.drop_null()
+        self._waiting.frombytes(_bytes_of(numbers))
+        if len(self._waiting) >= _ENOUGH_VALUES:
+            self._add_waiting()
+
+    def evaluate(self) -> pa.Scalar:
+        self._add_waiting()
+        return super().evaluate()
+
+    def _same(self, arguments: list[pa.Array]) -> bool:
+        """Whether all rows certainly have the arguments of the row before."""
+        return all(
+            not given.null_count and _bytes_of(given) == known * len(given)
+            for given, known in zip(arguments, self._arguments, strict=True)
+        )
+
+    def _take_arguments(self, arguments: list[pa.Array]) -> None:
+        start, end, bins = arguments
+        for shape in _shapes(start, end, bins):
+            self._be(shape)
+        self._arguments = (
+            _bytes_of(start.slice(0, 1)),
+            _bytes_of(end.slice(0, 1)),
+            _bytes_of(bins.slice(0, 1)),
+        )
+
+    def _add_waiting(self) -> None:
+        if self._shape is not None and self._waiting:
+            self._add_values(self._shape, _as_arrow(self._waiting, pa.float64()))
+            self._waiting = array("d")
 
 
-class _SumHistograms(_Histogram):
+class _Sum(_Histogram):
     def update(self, *values: pa.Array) -> None:
-        self.add_histograms(values[0])
+        self._add_histograms(values[0])
+
+
+def _shapes(start: pa.Array, end: pa.Array, bins: pa.Array) -> list[_Shape]:
+    """The distinct shapes among these rows, one or more; `BadInput` if a part is missing."""
+    if start.null_count or end.null_count or bins.null_count:
+        raise BadInput("start, end and bins of a histogram must not be NULL")
+    parts = [pc.unique(part).to_pylist() for part in (start, end, bins)]
+    if any(len(part) > 1 for part in parts):
+        parts = [part.to_pylist() for part in (start, end, bins)]
+    return list(dict.fromkeys(_Shape(*part) for part in zip(*parts, strict=True)))
+
+
+def _add_rows(values: pa.Array, rows: int) -> pa.Array:
+    """The sum of so many rows of equal length that lie one after another."""
+    width = len(values) // rows
+    while rows > 1:
+        half = rows // 2
+        upper, lower = values.slice(0, half * width), values.slice(half * width, half * width)
+        rest = values.slice(2 * half * width)
+        values = pc.add(upper, lower)
+        if len(rest):
+            values = pa.concat_arrays([values, rest])
+        rows -= half
+    return values
+
+
+def _as_arrow(numbers: array[Any], type_: pa.DataType) -> pa.Array:
+    """The same memory as an array of Arrow's."""
+    return pa.Array.from_buffers(type_, len(numbers), [None, pa.py_buffer(numbers)])
+
+
+def _bytes_of(numbers: pa.Array) -> bytes:
+    """The memory of 8-byte numbers, none of them NULL."""
+    if not len(numbers):
+        return b""
+    view = memoryview(numbers.buffers()[1])
+    return view[8 * numbers.offset : 8 * (numbers.offset + len(numbers))].tobytes()
+
+
+def _columns(histograms: pa.StructArray) -> dict[str, pa.Array]:
+    return dict(zip(HISTOGRAM.names, histograms.flatten(), strict=True))
+
+
+def _counts(histograms: pa.StructArray) -> pa.Array:
+    return pc.struct_field(histograms, "count")
+
+
+def _sums(histograms: pa.StructArray) -> pa.Array:
+    return pc.struct_field(histograms, "sum")
+
+
+def _variances(histograms: pa.StructArray) -> pa.Array:
+    """Of the population. NULL if there are no values, or their squares are beyond a double."""
+    columns = _columns(histograms)
+    count = columns["count"].cast(pa.float64(), safe=False)
+    mean = pc.divide(columns["sum"], count)
+    variance = pc.subtract(pc.divide(columns["sum_sq"], count), pc.multiply(mean, mean))
+    rounded_up = pc.max_element_wise(variance, 0.0, skip_nulls=False)
+    return pc.if_else(pc.is_finite(variance), rounded_up, None)
+
+
+def _quantiles(histograms: pa.StructArray, q: pa.Array) -> pa.Array:
+    """The value that the fraction q of the values do not exceed, as if those of a bin were spread
+    evenly over it; never below min or above max. NULL if there are no values. `BadInput` if q is
+    not 0 to 1."""
+    _refuse_no_fraction(q)
+    asked = len(histograms)
+    if not asked:
+        return pa.array([], pa.float64())
+    columns = _columns(histograms)
+    some = pc.and_(pc.greater(columns["count"], 0), pc.greater_equal(q, 0))
+    row = pc.indices_nonzero(pc.and_(some, pc.greater(pc.list_value_length(columns["bins"]), 0)))
+    columns = _columns(histograms.take(row))
+
+    here = columns["bins"].flatten()
+    bin_row = pc.list_parent_indices(columns["bins"])
+    first = columns["bins"].offsets.slice(0, len(row))
+    below = pc.subtract(pc.cumulative_sum(here), here)
+    below = pc.subtract(below, below.take(first).take(bin_row)).cast(pa.float64(), safe=False)
+    here = here.cast(pa.float64(), safe=False)
+    rank = pc.multiply(q.take(row), columns["count"].cast(pa.float64(), safe=False)).take(bin_row)
+    # One bin of a row: the first whose values reach the rank. Rank 0 is in the first with any.
+    reached = pc.and_(pc.greater(here, 0), pc.less_equal(rank, pc.add(below, here)))
+    missed_before = pc.or_(pc.less(below, rank), pc.equal(below, 0))
+    found = pc.indices_nonzero(pc.and_(reached, missed_before))
+
+    owner = bin_row.take(found)
+    share = pc.divide(pc.subtract(rank.take(found), below.take(found)), here.take(found))
+    number = pc.subtract(found.cast(pa.int64()), first.take(owner).cast(pa.int64()))
+    start, end, least, greatest = (columns[n].take(owner) for n in ("start", "end", "min", "max"))
+    lengths = pc.list_value_length(columns["bins"]).take(owner).cast(pa.float64())
+    width = pc.divide(pc.subtract(end, start), lengths)
+    value = pc.add(start, pc.multiply(width, pc.add(number.cast(pa.float64()), share)))
+    value = pc.min_element_wise(pc.max_element_wise(value, least), greatest)
+    back = pc.inverse_permutation(row.take(owner).cast(pa.int64()), max_index=asked - 1)
+    return value.take(back)
+
+
+def _refuse_no_fraction(q: pa.Array) -> None:
+    fraction = pc.and_(pc.greater_equal(q, 0), pc.less_equal(q, 1))
+    wrong = pc.index(fraction, False).as_py()
+    if wrong >= 0:
+        raise BadInput(f"a quantile is asked for by a number from 0 to 1, not {q[wrong].as_py()}")
