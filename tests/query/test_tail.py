@@ -1,5 +1,5 @@
 """Everything acknowledged is visible at once: what is built from its partitions, the rest decoded
-on the fly. And what must not be seen is not: held back, forgotten, of another schema, not decodable.
+on the fly. What must not be seen is not: held back, forgotten, of another schema, not decodable.
 """
 
 from __future__ import annotations

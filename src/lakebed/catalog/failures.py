@@ -55,6 +55,15 @@ def list_failures(
         query = query.where(table.c.view_set_name == view_set)
     if schema_hash is not None:
         query = query.where(table.c.file_schema_hash == schema_hash)
+    return _list(connection, query)
+
+
+def list_failures_of(connection: sa.Connection, view_sets: Sequence[str]) -> list[BuildFailure]:
+    """What of these view sets could not be built, in any schema."""
+    return _list(connection, sa.select(table).where(table.c.view_set_name.in_(list(view_sets))))
+
+
+def _list(connection: sa.Connection, query: sa.Select[tuple[object, ...]]) -> list[BuildFailure]:
     rows = connection.execute(query.order_by(table.c.view_set_name, table.c.insert_time))
     return [
         BuildFailure(
@@ -67,6 +76,11 @@ def list_failures(
         )
         for row in rows
     ]
+
+
+def forget_before(connection: sa.Connection, tick: int) -> None:
+    """Forget what could not be built of blocks that are gone."""
+    connection.execute(sa.delete(table).where(table.c.insert_time < tick))
 
 
 def forget(connection: sa.Connection, view_set: str, block_ids: Sequence[str]) -> int:

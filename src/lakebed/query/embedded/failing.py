@@ -14,6 +14,7 @@ _POSITION = re.compile(r" at Line: (\d+), Column: (\d+)")
 _NAMED = re.compile(
     r"(?:No field named |table '|Invalid function '|[Ff]unction '|column ')\"?([\w.\"]+)", re.ASCII
 )
+_MISSING = re.compile(r"(?:No files found at|Object at location) (\S+?)(?: not found|\. )")
 _PREFIXES = re.compile(
     r"^(?:DataFusion error: |Error during planning: |Schema error: |SQL error: |Arrow error: "
     r"|External error: |Execution error: |This feature is not implemented: |Optimizer rule '\w+' "
@@ -44,12 +45,13 @@ def explain(error: Exception, sql: str) -> LakebedError:
             f"the statement needs more memory than it may have: {_shorten(text)}",
             hint="ask for less, or raise LAKEBED_QUERY_MEMORY_MIB",
         )
+    missing = _MISSING.search(text)
+    if missing is not None:
+        return DamagedFile(
+            f"a file of the lake is missing: {missing[1].rstrip('.')}",
+            hint="see the damage with: lakebed check",
+        )
     if "Object Store error" in text or "ObjectStore" in text:
-        if "not found" in text.lower() or "No such file" in text:
-            return DamagedFile(
-                f"a file of the lake is missing: {_shorten(text)}",
-                hint="see the damage with: lakebed check",
-            )
         return Unavailable(f"cannot read the store: {_shorten(text)}")
     if "Parquet error" in text or "ParquetError" in text:
         return Damage(

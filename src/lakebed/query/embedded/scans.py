@@ -5,6 +5,8 @@ is guessed from SQL text. What is not understood restricts nothing.
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -16,24 +18,36 @@ from lakebed.query.conditions import Interval, Scan, Value, choose_either, combi
 
 Known = dict[str, Sequence[Interval]]
 
+_MOST_ALTERNATIVES = 8
 _FLIPPED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
+_SHOWN_SCAN = re.compile(r"^ *TableScan: (?:\S+\.)?\"?(\w+(?:\(\))?)\"?(?: |$)", re.MULTILINE)
+
+
 def find_scans(plan: LogicalPlan) -> list[Scan]:
-    """Every scan of a table in an optimized plan."""
-    return list(_walk(plan, {}))
+    """Every scan of a table in an optimized plan. Some are shown only: those of subqueries that
+    stand where a value could, which nothing leads to. They restrict nothing."""
+    met = list(_walk(plan, [{}]))
+    missed = Counter(_SHOWN_SCAN.findall(plan.display_indent()))
+    missed.subtract(Counter(alternatives[0].table for alternatives in met))
+    unmet = [Scan(table) for table, count in missed.items() if count > 0]
+    return [scan for alternatives in met for scan in alternatives] + unmet
 
 
-def _walk(plan: LogicalPlan, above: Known) -> Iterator[Scan]:
-    """Scans below a node; ``above`` is what the filters just over it demand of their rows."""
+def _walk(plan: LogicalPlan, above: Sequence[Known]) -> Iterator[list[Scan]]:
+    """The alternatives of each scan below a node; ``above`` is what the filters just over it
+    demand of their rows: one of several things."""
     node = plan.to_variant()
     if isinstance(node, expressions.TableScan):
-        own = _all_of(node.filters())
-        yield Scan(str(node.table_name()), combine(above, own))
+        name = str(node.table_name()).rpartition(".")[2].strip('"')
+        for each in node.filters():
+            above = _both(above, _alternatives(each))
+        yield [Scan(name, known) for known in above]
         return
-    below: Known = {}
+    below: Sequence[Known] = [{}]
     if isinstance(node, expressions.Filter):
-        below = combine(above, _understand(node.predicate()))
+        below = _both(above, _alternatives(node.predicate()))
     elif isinstance(node, expressions.Projection) and _only_picks(node):
         below = above
     for each in plan.inputs():
@@ -42,19 +56,43 @@ def _walk(plan: LogicalPlan, above: Known) -> Iterator[Scan]:
 
 def _only_picks(node: Any) -> bool:
     """Whether a projection gives columns as they are: then their names mean the same below it."""
-    return all(isinstance(each.to_variant(), expressions.Column) for each in node.projections())
+    return all(isinstance(_look(each), expressions.Column) for each in node.projections())
 
 
-def _all_of(predicates: Sequence[Any]) -> Known:
-    known: Known = {}
-    for each in predicates:
-        known = combine(known, _understand(each))
-    return known
+def _look(expression: Any) -> Any:
+    """The expression as one of the kinds that Python can see into, else None: not all can be."""
+    try:
+        return expression.to_variant()
+    except Exception:  # noqa: BLE001  (the engine raises plain exceptions)
+        return None
+
+
+def _both(ours: Sequence[Known], theirs: Sequence[Known]) -> list[Known]:
+    """Alternatives of rows that satisfy one of each; when they become many, only what the first
+    say."""
+    if len(ours) * len(theirs) > _MOST_ALTERNATIVES:
+        return list(ours)
+    return [combine(one, other) for one in ours for other in theirs]
+
+
+def _alternatives(predicate: Any) -> list[Known]:
+    """What a predicate says, as alternatives where it speaks of different columns: a process or
+    a stream."""
+    node = _look(predicate)
+    if isinstance(node, expressions.BinaryExpr) and node.op() in ("AND", "OR"):
+        left, right = _alternatives(node.left()), _alternatives(node.right())
+        if node.op() == "AND":
+            return _both(left, right)
+        if all(each.keys() == left[0].keys() and len(each) == 1 for each in (*left, *right)):
+            return [_understand(predicate)]
+        if len(left) + len(right) <= _MOST_ALTERNATIVES:
+            return [*left, *right]
+    return [_understand(predicate)]
 
 
 def _understand(predicate: Any) -> Known:
     """What a predicate says about single columns; nothing where it says something else."""
-    node = predicate.to_variant()
+    node = _look(predicate)
     if isinstance(node, expressions.BinaryExpr):
         operator = node.op()
         if operator == "AND":
@@ -74,7 +112,7 @@ def _understand(predicate: Any) -> Known:
 def _compare(left: Any, operator: str, right: Any) -> Known:
     if operator not in _FLIPPED:
         return {}
-    one, other = left.to_variant(), right.to_variant()
+    one, other = _look(left), _look(right)
     if isinstance(one, expressions.Literal) and isinstance(other, expressions.Column):
         left, right, operator = right, left, _FLIPPED[operator]
         one, other = other, one

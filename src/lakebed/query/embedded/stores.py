@@ -34,5 +34,5 @@ class Locator:
     def locate(self, path: str) -> str:
         """The place of a stored file."""
         if isinstance(self._store, LocalStore):
-            return str(self._store.locate(path))
+            return self._store.locate(path).as_uri()  # a plain path would be taken for a pattern
         return f"{self._store.url}/{path}"

@@ -1,0 +1,193 @@
+"""The embedded engine: what statements may use, how they end, and where their files may be."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pyarrow as pa
+import pytest
+
+from lakebed.errors import BadInput, BadSql, Cancelled, DamagedFile, OutOfMemory, TimedOut
+from lakebed.lake import Lake, init_lake
+from lakebed.query.queries import Queries, QuerySettings
+from tests.conftest import NewLake
+from tests.parts.building import build, land
+from tests.parts.data import HOUR, T0, publish_hour, readings, rows
+
+ENDLESS = "SELECT sum(a.value * b.value) AS n FROM range(100000000) a, range(100000000) b"
+
+
+@pytest.fixture
+def hours(new_lake: NewLake) -> Lake:
+    lake = new_lake()
+    lake.views.register(readings())
+    for hour in range(3):
+        publish_hour(lake, hour, count=100)
+    return lake
+
+
+@pytest.fixture(scope="module")
+def small_lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    """A lake for tests to which the catalog does not matter."""
+    lake = init_lake(tmp_path_factory.mktemp("small"))
+    lake.views.register(readings())
+    publish_hour(lake, 0, count=100)
+    return lake
+
+
+def test_a_statement_reads_exactly_the_files_of_the_catalog(hours: Lake) -> None:
+    found = hours.query("SELECT count(*) AS n, count(DISTINCT number) AS d FROM readings")
+    assert found.to_arrow().to_pylist() == [{"n": 300, "d": 300}]
+    stray = hours.partitions.list_partitions("readings")[0].file_path
+    assert stray is not None
+    copy = stray.replace(stray.rsplit("/", 1)[1], "stray.parquet")
+    with hours.store.create(copy) as sink, hours.store.open(stray) as source:
+        sink.write(source.read())
+    again = hours.query("SELECT count(*) AS n FROM readings")
+    assert again.to_arrow().to_pylist() == [{"n": 300}]
+
+
+def test_objects_in_a_bucket_are_read_too(s3_bucket: str, tmp_path: object) -> None:
+    lake = init_lake(str(tmp_path), store=f"s3://{s3_bucket}/with/prefix")
+    with lake:
+        lake.views.register(readings())
+        for hour in range(3):
+            publish_hour(lake, hour, count=10)
+        land(lake)
+        build(lake)
+        land(lake, seed=2)
+        sql = "SELECT count(*) AS n FROM {}"
+        assert lake.query(sql.format("readings")).to_arrow()["n"].to_pylist() == [30]
+        assert lake.query(sql.format("log_entries")).to_arrow()["n"].to_pylist() == [40]
+        some = lake.query(sql.format("readings") + " WHERE time >= '2026-01-01T02:00:00Z'")
+        assert some.to_arrow()["n"].to_pylist() == [10]
+        assert some.explanation.tables[0].partitions_read == 1
+
+
+def test_odd_names_of_folders_are_no_patterns(tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = tmp_path_factory.mktemp("it's [odd] * 100% é ?x=1#y")
+    with init_lake(folder) as lake:
+        lake.views.register(readings())
+        publish_hour(lake, 0)
+        publish_hour(lake, 1)
+        found = lake.query("SELECT count(*) AS n FROM readings").to_arrow()
+        assert found["n"].to_pylist() == [6]
+
+
+def test_a_time_limit_ends_a_statement(small_lake: Lake) -> None:
+    begin = time.monotonic()
+    with pytest.raises(TimedOut, match=r"0\.3 s"):
+        small_lake.query(ENDLESS, timeout=0.3).to_arrow()
+    assert time.monotonic() - begin < 60  # not the hours that it would take
+    assert not small_lake.leases._pins
+
+
+def test_a_statement_can_be_cancelled_from_another_thread(small_lake: Lake) -> None:
+    result = small_lake.query(ENDLESS)
+    threading.Timer(0.3, result.cancel).start()
+    with pytest.raises(Cancelled):
+        result.to_arrow()
+    assert not small_lake.leases._pins
+    early = small_lake.query("SELECT * FROM readings")
+    early.cancel()
+    with pytest.raises(Cancelled):
+        early.to_arrow()
+
+
+def test_memory_is_limited_and_sorting_spills(small_lake: Lake) -> None:
+    lake = small_lake
+    tight = Queries(lake.catalog, lake.store, lake.leases, QuerySettings(memory_bytes=32 << 20))
+    sorted_rows = "SELECT value, -value AS other FROM range(3000000) ORDER BY other"
+    with tight.query(f"SELECT count(*) AS n FROM ({sorted_rows})") as result:
+        assert result.to_arrow()["n"].to_pylist() == [3000000]
+    seen = 0
+    last = None
+    for batch in tight.query(sorted_rows):
+        values = batch.column("other")
+        assert last is None or last <= values[0].as_py()
+        last = values[-1].as_py()
+        seen += batch.num_rows
+    assert seen == 3_000_000
+    with pytest.raises(OutOfMemory, match="memory"):
+        tight.query(
+            "SELECT count(*) FROM range(9000000) a JOIN range(9000000) b ON a.value = b.value"
+        ).to_arrow()
+    assert tight.query("SELECT 1 AS n").to_arrow()["n"].to_pylist() == [1]
+
+
+def test_a_row_limit_cuts_the_result(hours: Lake) -> None:
+    assert hours.query("SELECT * FROM readings", limit=7).to_arrow().num_rows == 7
+    assert hours.query("SELECT * FROM readings", limit=0).to_arrow().num_rows == 0
+    assert hours.query("SELECT * FROM readings LIMIT 3", limit=7).to_arrow().num_rows == 3
+    with pytest.raises(BadInput):
+        hours.query("SELECT * FROM readings", limit=-1)
+
+
+def test_an_empty_result_still_has_its_columns(hours: Lake) -> None:
+    found = hours.query("SELECT number, time FROM readings WHERE false").to_arrow()
+    assert found.num_rows == 0
+    assert found.schema.names == ["number", "time"]
+    assert found.schema.field("time").type == pa.timestamp("us", "UTC")
+
+
+@pytest.mark.parametrize(
+    ("sql", "line", "column", "words"),
+    [
+        ("SELEC 1", 1, 1, "SELEC"),
+        ("SELECT\n  number,\nFROM readings WHERE", 3, None, None),
+        ("SELECT nothing FROM readings", 1, 8, "nothing"),
+        ("SELECT *\nFROM nowhere", 2, 6, "nowhere"),
+        ("SELECT nofunction(number) FROM readings", 1, 8, "nofunction"),
+        ("SELECT 1; SELECT 2", None, None, "single"),
+        ("", None, None, "no SQL"),
+        ("SELECT CAST('x' AS int)", None, None, "'x'"),
+        ("SELECT 1 / 0", None, None, "zero"),
+        ("SELECT number FROM readings GROUP BY time", None, None, "number"),
+    ],
+)
+def test_bad_sql_gets_one_line_with_the_position(
+    small_lake: Lake, sql: str, line: int | None, column: int | None, words: str | None
+) -> None:
+    with pytest.raises(BadSql, match=words) as refused:
+        small_lake.query(sql).to_arrow()
+    assert "\n" not in str(refused.value)
+    assert "DataFusion" not in str(refused.value)
+    if column is not None:
+        assert (refused.value.line, refused.value.column) == (line, column)
+    assert not small_lake.leases._pins
+
+
+def test_a_missing_file_is_damage_and_not_fewer_rows(hours: Lake) -> None:
+    lost = hours.partitions.list_partitions("readings")[1]
+    hours.store.delete([str(lost.file_path)])
+    with pytest.raises(DamagedFile, match="missing"):
+        hours.query("SELECT count(number) FROM readings").to_arrow()
+
+
+def test_tables_and_columns_are_described(hours: Lake) -> None:
+    shown = hours.query("SHOW TABLES").to_arrow().to_pylist()
+    names = {row["table_name"] for row in shown if row["table_schema"] == "public"}
+    assert {"readings", "log_entries", "spans", "measures", "processes"} <= names
+    columns = hours.query(
+        "SELECT column_name, data_type FROM information_schema.columns "
+        "WHERE table_name = 'readings' ORDER BY ordinal_position"
+    ).to_arrow()
+    assert columns["column_name"].to_pylist() == ["time", "number"]
+    described = hours.query("DESCRIBE readings").to_arrow()
+    assert described["column_name"].to_pylist() == ["time", "number"]
+
+
+def test_many_statements_run_at_once(hours: Lake) -> None:
+    hours.views.register(readings(name="others"))
+    hours.partitions.publish("others", T0, T0 + HOUR, rows(50))
+
+    def ask(number: int) -> tuple[str, int]:
+        table = "readings" if number % 2 else "others"
+        found = hours.query(f"SELECT count(*) AS n FROM {table}").to_arrow()
+        return table, found["n"][0].as_py()
+
+    with ThreadPoolExecutor(8) as pool:
+        answers = set(pool.map(ask, range(80)))
+    assert answers == {("readings", 300), ("others", 50)}

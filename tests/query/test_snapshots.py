@@ -1,0 +1,200 @@
+"""One statement, one snapshot: its tables agree with each other, its files stay while it is read,
+and the catalog is asked a constant number of questions.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+import sqlalchemy as sa
+
+from lakebed.errors import LakebedError, SnapshotExpired
+from lakebed.lake import Lake, open_lake
+from tests.conftest import NewLake
+from tests.parts.building import build, land, tick
+from tests.parts.data import HOUR, T0, publish_hour, readings, rows
+
+
+@contextmanager
+def counted(lake: Lake) -> Iterator[list[str]]:
+    """Every statement that reaches the catalog."""
+    seen: list[str] = []
+
+    def note(_connection: object, _cursor: object, statement: str, *_rest: object) -> None:
+        seen.append(statement)
+
+    sa.event.listen(lake.catalog.engine, "before_cursor_execute", note)
+    try:
+        yield seen
+    finally:
+        sa.event.remove(lake.catalog.engine, "before_cursor_execute", note)
+
+
+def questions(lake: Lake, sql: str) -> int:
+    lake.query(sql).to_arrow()  # leases and the like are taken once
+    with counted(lake) as seen:
+        lake.query(sql).to_arrow()
+    return len(seen)
+
+
+def test_the_number_of_questions_does_not_depend_on_what_there_is(lake: Lake) -> None:
+    lake.views.register(readings())
+    land(lake, seed=1)
+    publish_hour(lake, 0)
+    one = questions(lake, "SELECT * FROM readings WHERE time > '2020-01-01'")
+    for hour in range(1, 30):
+        publish_hour(lake, hour)
+    assert questions(lake, "SELECT * FROM readings WHERE time > '2020-01-01'") == one
+    blocks_before = questions(lake, "SELECT * FROM log_entries WHERE time > '2020-01-01'")
+    for seed in range(2, 6):
+        land(lake, seed=seed)
+        build(lake, begin=tick(lake) - 5, end=tick(lake) + 1)
+        land(lake, seed=100 + seed)
+    assert questions(lake, "SELECT * FROM log_entries WHERE time > '2020-01-01'") == blocks_before
+    several = questions(
+        lake,
+        "SELECT count(*) FROM log_entries l, spans s, measures m, readings r "
+        "WHERE l.time > '2020-01-01' AND s.time > '2020-01-01' AND r.time > '2020-01-01'",
+    )
+    assert several <= blocks_before + 1
+    assert several <= 13  # three of them begin transactions
+
+
+def test_all_tables_of_a_statement_are_of_one_tick(lake: Lake) -> None:
+    """Two view sets are always replaced together; no statement sees one of them changed."""
+    first, second = readings(), readings(name="copies")
+    for each in (first, second):
+        lake.views.register(each)
+    from lakebed.partitions.publish import NewPartition
+
+    def pair(number: int) -> list[NewPartition]:
+        return [
+            NewPartition.of_rows(each, T0, T0 + HOUR, rows(3, numbers=[number] * 3))
+            for each in (first, second)
+        ]
+
+    live = lake.partitions.publish_many(pair(0))
+    done = threading.Event()
+    problems: list[object] = []
+
+    def replace() -> None:
+        nonlocal live
+        try:
+            for number in range(1, 40):
+                live = lake.partitions.publish_many(pair(number), replaces=live)
+        except BaseException as error:  # noqa: BLE001
+            problems.append(error)
+        finally:
+            done.set()
+
+    writer = threading.Thread(target=replace)
+    writer.start()
+    looks = 0
+    sql = (
+        "SELECT (SELECT max(number) FROM readings) AS a, (SELECT max(number) FROM copies) AS b, "
+        "(SELECT count(*) FROM readings) AS n"
+    )
+    while not done.is_set() or not looks:
+        row = lake.query(sql).to_arrow().to_pylist()[0]
+        assert row["a"] == row["b"]
+        assert row["n"] == 3
+        looks += 1
+    writer.join()
+    assert not problems
+
+
+def test_a_result_stays_readable_while_everything_around_it_goes(new_lake: NewLake) -> None:
+    """Read slowly, from several threads, while partitions are replaced, retired and swept."""
+    lake = new_lake(grace="1us")
+    lake.views.register(readings())
+    partitions = [publish_hour(lake, hour, count=500) for hour in range(4)]
+    stop = threading.Event()
+    problems: list[object] = []
+
+    def churn() -> None:
+        current = list(partitions)
+        try:
+            while not stop.is_set():
+                for place, each in enumerate(current):
+                    begin, end = each.insert_range.begin, each.insert_range.end
+                    again = rows(500, hour=place)
+                    current[place] = lake.partitions.publish(
+                        "readings", begin, end, again, replaces=[each]
+                    )
+                lake.sweeper.run()
+        except BaseException as error:  # noqa: BLE001
+            problems.append(error)
+
+    def read() -> None:
+        try:
+            for _ in range(4):
+                with lake.query("SELECT * FROM readings") as result:
+                    seen = 0
+                    for batch in result:
+                        time.sleep(0.05)
+                        seen += batch.num_rows
+                assert seen == 2000
+        except BaseException as error:  # noqa: BLE001
+            problems.append(error)
+
+    churning = threading.Thread(target=churn)
+    readers = [threading.Thread(target=read) for _ in range(3)]
+    for thread in [churning, *readers]:
+        thread.start()
+    for thread in readers:
+        thread.join()
+    stop.set()
+    churning.join()
+    assert not problems
+    assert not lake.leases._pins
+
+
+def test_results_let_go_of_their_snapshot(lake: Lake) -> None:
+    lake.views.register(readings())
+    publish_hour(lake, 0)
+    result = lake.query("SELECT * FROM readings")
+    assert lake.leases._pins
+    result.to_arrow()
+    assert not lake.leases._pins
+    with lake.query("SELECT * FROM readings"):
+        assert lake.leases._pins
+    assert not lake.leases._pins
+    with pytest.raises(LakebedError):
+        lake.query("SELECT nothing FROM readings")
+    with pytest.raises(LakebedError):
+        lake.query("SELECT * FROM readings", as_of="2101-01-01T00:00:00Z")
+    assert not lake.leases._pins
+
+
+def test_the_past_is_read_as_it_was(lake: Lake) -> None:
+    lake.views.register(readings())
+    old = publish_hour(lake, 0, count=3)
+    then = tick(lake)
+    publish_hour(lake, 0, count=5, replaces=[old])
+    sql = "SELECT count(*) AS n FROM readings WHERE time >= '2026-01-01T00:00:00Z'"
+    assert lake.query(sql, as_of=then).to_arrow()["n"].to_pylist() == [3]
+    assert lake.query(sql).to_arrow()["n"].to_pylist() == [5]
+    with pytest.raises(SnapshotExpired):
+        lake.query(sql, as_of=tick(lake) + 10**9)
+
+
+def test_what_is_built_is_looked_up_again_after_a_change_elsewhere(lake: Lake) -> None:
+    """Another process builds, retires and restores; this one must not go by what it remembers."""
+    land(lake)
+    sql = "SELECT count(*) AS n FROM log_entries"
+    assert lake.query(sql).to_arrow()["n"].to_pylist() == [20]
+    with open_lake(lake.catalog.url) as other:
+        partition = build(other)
+        assert lake.query(sql).to_arrow()["n"].to_pylist() == [20]
+        other.retirement.carry_out(
+            other.retirement.plan_by_file(str(partition.file_path), hold=True)
+        )
+        assert lake.query(sql).to_arrow()["n"].to_pylist() == [0]
+        other.retirement.restore(partition.partition_id)
+        assert lake.query(sql).to_arrow()["n"].to_pylist() == [20]
+        land(other, seed=9)
+        assert lake.query(sql).to_arrow()["n"].to_pylist() == [40]
