@@ -88,7 +88,7 @@ def some_values(seed: int, count: int) -> list[Any]:
 
 
 @pytest.mark.parametrize("partitions", [1, 3, 8])
-@pytest.mark.parametrize("count", [1, 7, 50_000])
+@pytest.mark.parametrize("count", [1, 7, 499, 500, 8192, 50_000])
 def test_a_histogram_is_that_of_plain_python(partitions, count):
     values = [12.5, *some_values(count, count - 1)]
     histogram = ask("SELECT make_histogram(0, 100, 40, value) FROM t", values, partitions)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from array import array
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,6 +39,7 @@ HISTOGRAM = pa.struct(
 )
 MAX_BINS = 1_000_000
 
+_MANY_VALUES = 500
 _ENOUGH_VALUES = 8192
 _ALWAYS_SET = ("start", "end", "sum", "sum_sq", "count", "bins")
 
@@ -129,7 +131,20 @@ class _Histogram(Accumulator):
         }
         return pa.scalar(fields, HISTOGRAM)
 
-    def _add_values(self, shape: _Shape, values: pa.Array) -> None:
+    def _add_few(self, shape: _Shape, values: Iterable[float]) -> None:
+        kept = [value for value in values if math.isfinite(value)]
+        if not kept:
+            return
+        self._widen(min(kept), max(kept))
+        self._sum += sum(kept)
+        self._sum_sq += sum(value * value for value in kept)
+        self._count += len(kept)
+        start, end, width, last = shape.start, shape.end, shape.bin_width, shape.bins - 1
+        for value in kept:
+            self._bins[min(int((min(max(value, start), end) - start) / width), last)] += 1
+
+    def _add_many(self, shape: _Shape, values: pa.Array) -> None:
+        """The same, for more values than Arrow takes to begin."""
         values = values.filter(pc.is_finite(values))
         if not len(values):
             return
@@ -181,7 +196,7 @@ class _Histogram(Accumulator):
 
 
 class _Make(_Histogram):
-    """Values wait until they are many: a group may get them by twos and threes, and a call of
+    """Values wait until there are enough: a group may get them by twos and threes, and a call of
     Arrow's costs as much for two as for a thousand."""
 
     def __init__(self) -> None:
@@ -223,9 +238,13 @@ class _Make(_Histogram):
         )
 
     def _add_waiting(self) -> None:
-        if self._shape is not None and self._waiting:
-            self._add_values(self._shape, _as_arrow(self._waiting, pa.float64()))
-            self._waiting = array("d")
+        if self._shape is None:
+            return
+        if len(self._waiting) < _MANY_VALUES:
+            self._add_few(self._shape, self._waiting)
+        else:
+            self._add_many(self._shape, _as_arrow(self._waiting, pa.float64()))
+        self._waiting = array("d")
 
 
 class _Sum(_Histogram):
