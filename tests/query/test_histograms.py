@@ -120,6 +120,19 @@ def test_values_outside_the_range_count_in_the_outer_bins():
     assert (histogram["min"], histogram["max"]) == (-5.0, 1e300)
 
 
+@pytest.mark.parametrize("times", [1, 1000])
+def test_the_greatest_doubles_are_counted_and_have_no_variance(times):
+    made = "make_histogram(-1e308, -0.9e308, 1000, value)"
+    values = [-1.7e308, 1.7e308] * times
+    histogram = ask(f"SELECT {made} FROM t", values)
+    assert (histogram["bins"][0], histogram["bins"][-1], histogram["count"]) == (
+        times,
+        times,
+        2 * times,
+    )
+    assert ask(f"SELECT variance_from_histogram({made}) FROM t", values) is None
+
+
 def test_whole_numbers_fall_into_the_bins_that_begin_with_them():
     values = [float(n) for n in range(100)]
     assert ask("SELECT make_histogram(0, 100, 100, value) FROM t", values)["bins"] == [1] * 100
