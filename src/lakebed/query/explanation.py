@@ -36,7 +36,8 @@ class Explanation:
     tick: int
     tables: list[TableExplanation] = field(default_factory=list)
     warnings: tuple[str, ...] = ()
-    rows: int = 0
+    rows: int | None = None
+    """How many rows its reader has got; None before anything was read."""
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, as ``--json`` shows them."""
@@ -53,15 +54,21 @@ class Explanation:
 def _describe(table: TableExplanation) -> str:
     parts = []
     if table.partitions_considered is not None:
-        parts.append(f"{table.partitions_considered} partitions considered")
-    parts += [f"{count} pruned ({reason})" for reason, count in table.partitions_pruned.items()]
+        parts.append(f"{_count(table.partitions_considered, 'partition')} considered")
+    parts += [f"{count:,} pruned ({reason})" for reason, count in table.partitions_pruned.items()]
     parts.append(
-        f"{table.partitions_read} read "
-        f"({table.rows_in_partitions} rows, {table.bytes_in_partitions} bytes)"
+        f"{table.partitions_read:,} read "
+        f"({_count(table.rows_in_partitions, 'row')}, {_count(table.bytes_in_partitions, 'byte')})"
     )
-    parts.append(f"fresh tail of {table.tail_rows} rows in {table.tail_blocks} blocks")
+    if table.built_until is None:
+        tail = f"{_count(table.tail_rows, 'row')} in {_count(table.tail_blocks, 'block')}"
+        parts.append(f"fresh tail of {tail}" if table.tail_blocks else "no fresh tail")
     if table.failed_blocks:
-        parts.append(f"{table.failed_blocks} blocks that cannot be decoded")
+        parts.append(f"{_count(table.failed_blocks, 'block')} that cannot be decoded")
     if table.built_until is not None:
         parts.append(f"built until {table.built_until}, no tail")
     return ", ".join(parts)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

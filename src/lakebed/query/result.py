@@ -5,11 +5,14 @@ libraries like best.
 from __future__ import annotations
 
 import html
+import threading
+import weakref
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from lakebed.errors import BadInput
+from lakebed.errors import BadInput, Cancelled, LakebedError
 from lakebed.query.explanation import Explanation
 
 if TYPE_CHECKING:
@@ -37,7 +40,8 @@ class Result:
 
     Iterate over it for record batches as they are computed, once; or ask for all rows with
     `to_arrow`, `to_pandas` or `to_polars`, as often as you like. A result that is not read to its
-    end should be closed, or used as a context manager: until then it holds its snapshot.
+    end should be closed, or used as a context manager: until then, or until nobody refers to it any
+    more, it holds its snapshot.
     """
 
     def __init__(
@@ -46,10 +50,12 @@ class Result:
         self.schema = stream.schema
         self.explanation = explanation
         """Where the rows come from: partitions considered, pruned and read, and the fresh tail."""
-        self._stream: Stream | None = stream
-        self._on_close = on_close
+        self._stream = stream
+        self._held = weakref.finalize(self, _release_elsewhere, stream, on_close)
+        self._held.atexit = False
         self._table: pa.Table | None = None
-        self._started = False
+        self._started = self._cancelled = False
+        self._lock = threading.Lock()
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -60,15 +66,34 @@ class Result:
         if self._table is not None:
             yield from self._table.to_batches()
             return
-        if self._started or self._stream is None:
-            raise BadInput("this result was read already", hint="run the statement again")
-        self._started = True
+        self._start()
         try:
+            self.explanation.rows = 0
             for batch in self._stream:
                 self.explanation.rows += batch.num_rows
                 yield batch
+        except LakebedError as error:
+            self._require_open(error)
+            raise
+        else:
+            self._require_open()
         finally:
             self.close()
+
+    def _start(self) -> None:
+        with self._lock:
+            if self._cancelled:
+                raise Cancelled("the statement was cancelled")
+            if self._started:
+                raise BadInput("this result was read already", hint="run the statement again")
+            if not self._held.alive:
+                raise BadInput("this result was closed", hint="run the statement again")
+            self._started = True
+
+    def _require_open(self, error: LakebedError | None = None) -> None:
+        """What came is not all there is if another thread closed the result meanwhile."""
+        if not self._held.alive:
+            raise Cancelled("the result was closed while it was read") from error
 
     def to_arrow(self) -> pa.Table:
         """All rows as an Arrow table."""
@@ -105,17 +130,20 @@ class Result:
 
     def cancel(self) -> None:
         """Stop the statement; who reads it gets `Cancelled`. May be called from any thread."""
-        if self._stream is not None:
+        with self._lock:
+            self._cancelled = True
+            started = self._started
+        if started:
             self._stream.cancel()
+        else:
+            self.close()
 
     def close(self) -> None:
         """Stop the statement if it still runs, and let go of its snapshot."""
-        stream, self._stream = self._stream, None
-        if stream is not None:
-            try:
-                stream.close()
-            finally:
-                self._on_close()
+        held = self._held.detach()
+        if held is not None:
+            _, _, (stream, on_close), _ = held
+            _release(stream, on_close)
 
     def __enter__(self) -> Self:
         return self
@@ -132,14 +160,23 @@ class Result:
         columns = ", ".join(f"{field.name}: {field.type}" for field in self.schema)
         if self._table is not None:
             return f"<Result of {self._table.num_rows} rows ({columns})>"
+        if not self._held.alive:
+            return f"<Result, closed ({columns})>"
         return f"<Result, {'being read' if self._started else 'not read yet'} ({columns})>"
 
     def _repr_html_(self) -> str:
-        """A table for notebooks: the first rows, and how many there are."""
+        """A table for notebooks: the first rows, and how many there are. Reads all of them, so that
+        what is shown can be used in the next cell."""
+        if self._table is None and (self._started or not self._held.alive):
+            return f"<p>{html.escape(repr(self))}</p>"
+        from lakebed.query.plain import to_values
+
         table = self.to_arrow()
         head = "".join(f"<th>{html.escape(name)}</th>" for name in table.column_names)
-        shown = table.slice(0, _SHOWN_ROWS)
-        columns = [column.to_pylist() for column in shown.columns]
+        columns = [
+            [value for chunk in column.chunks for value in to_values(chunk)]
+            for column in table.slice(0, _SHOWN_ROWS).columns
+        ]
         body = "".join(
             "<tr>" + "".join(f"<td>{_cell(value)}</td>" for value in row) + "</tr>"
             for row in zip(*columns, strict=True)
@@ -148,8 +185,24 @@ class Result:
         notes = "".join(f"<p>{html.escape(each)}</p>" for each in self.warnings)
         return (
             f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-            f"<p>{more}{table.num_rows} rows</p>{notes}"
+            f"<p>{more}{table.num_rows:,} {'row' if table.num_rows == 1 else 'rows'}</p>{notes}"
         )
+
+
+def _release(stream: Stream, on_close: Callable[[], None]) -> None:
+    try:
+        stream.close()
+    finally:
+        on_close()
+
+
+def _release_elsewhere(stream: Stream, on_close: Callable[[], None]) -> None:
+    """For results that nobody closed. Garbage is collected at any moment, also by a thread that has
+    a lock for which the holder of the next one waits: so another thread lets go."""
+    with suppress(RuntimeError):  # the process ends, and with it everything that was held
+        threading.Thread(
+            target=_release, args=(stream, on_close), name="lakebed-abandoned", daemon=True
+        ).start()
 
 
 def _cell(value: object) -> str:
