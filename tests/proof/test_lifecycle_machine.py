@@ -44,6 +44,9 @@ from tests.proof.seams import HookedDisk
 SHRINK = bool(os.environ.get("LAKEBED_SEED"))
 """Shrinking takes minutes: only when a failure is replayed."""
 
+BATCHES = 80 if CAMPAIGN else 20
+"""Two to four are enough for every rule to run; the rest is for bad luck."""
+
 HOURS = 6
 GRACE = 3600 * SECOND
 hours = st.integers(0, HOURS - 1)
@@ -256,6 +259,10 @@ class LifecycleMachine(RuleBasedStateMachine):
             new = self.new(hour, 1, 1)
             self.record(self.lake.partitions.publish_many([new]), [new])
             self.ran("publish a twin")
+            span = (T0 + hour * HOUR, T0 + (hour + 1) * HOUR)
+            with pytest.raises(Ambiguous):
+                self.lake.retirement.retire_partition_by_metadata("readings", "global", *span)
+            self.ran("retire ambiguous")
 
     # -- retiring and restoring ---------------------------------------------------------------
 
@@ -381,6 +388,14 @@ class LifecycleMachine(RuleBasedStateMachine):
         assert shown == self.model.visible(at)
         self.ran("as_of")
 
+    @precondition(lambda self: self.model.horizon > 0)
+    @rule(back=st.integers(1, GRACE))
+    def read_before_the_horizon(self, back: int) -> None:
+        """What was live then may have been swept: a reader is told, and not given less."""
+        with pytest.raises(SnapshotExpired):
+            self.lake.partitions.snapshot("readings", as_of=self.model.horizon - back)
+        self.ran("as_of refused")
+
     # -- time, death and sweeping -------------------------------------------------------------
 
     @rule(jump=st.sampled_from([SECOND, GRACE // 2, GRACE, 3 * GRACE]))
@@ -423,6 +438,14 @@ class LifecycleMachine(RuleBasedStateMachine):
         self.ran("sweep, leases dead" if leases_die else "sweep")
         if result.files:
             self.ran("sweep deleted files")
+
+    @precondition(lambda self: self.model.live())
+    @rule(data=st.data())
+    def live_to_the_end(self, data: st.DataObject) -> None:
+        """Retired, past its grace period, and swept if nobody reads it: seldom a row of chances."""
+        self.retire_by_metadata(data, hold=False, by_four=False)
+        self.clock_jumps(2 * GRACE)
+        self.sweep(leases_die=False)
 
     @rule(hour=hours, count=st.integers(1, 3), point=st.integers(1, 6))
     def crash_while_publishing(self, hour: int, count: int, point: int) -> None:
@@ -541,7 +564,7 @@ def test_any_sequence_of_operations_keeps_every_promise(
     seed = int(os.environ.get("LAKEBED_SEED", int.from_bytes(os.urandom(4), "big")))
     sys.stdout.write(f"seed {seed}; replay with LAKEBED_SEED={seed}\n")
     must_run = RULES if dialect == "sqlite" or CAMPAIGN else set()
-    for batch in range(80):
+    for batch in range(BATCHES):
         machine._hypothesis_internal_use_seed = seed + batch  # type: ignore[attr-defined]
         run_state_machine_as_test(machine, settings=SETTINGS)
         if must_run <= set(LifecycleMachine.runs) and not CAMPAIGN:
