@@ -23,6 +23,7 @@ from lakebed.ingest.telemetry import Telemetry
 from lakebed.lifecycle import backup
 from lakebed.lifecycle.backup import CopyProgress
 from lakebed.lifecycle.check import Checker
+from lakebed.lifecycle.landed import BlockRetirement
 from lakebed.lifecycle.retire import Breaker, Retirement
 from lakebed.lifecycle.sweep import LeaseObserver, Sweeper
 from lakebed.model.time import (
@@ -131,6 +132,7 @@ class Lake:
         self.telemetry = Telemetry(self._lander)
         self.pipeline = Pipeline(catalog, store, self._names, publisher, self.leases, self.views)
         self.checker = Checker(catalog, store, self.leases)
+        self.blocks = BlockRetirement(catalog)
         self.queries = Queries(
             catalog,
             store,

@@ -288,6 +288,33 @@ def test_a_part_that_is_built_by_itself_loses_nothing_before_it(
     assert own.insert_range == TimeRange(large.insert_range.begin, small.insert_range.end)
 
 
+def test_building_goes_on_over_frozen_partitions(lake: Lake, spark: SparkSession) -> None:
+    """Their blocks are gone: they are read, merged SQL grows over them, and nothing is lost."""
+    lake.define_views(PER_MINUTE, PER_EXE, spark=spark)
+    lake.pipeline.limits = replace(lake.pipeline.limits, merge_rows=46)
+    land_logs(lake, 80, 400)
+    lake.pipeline.build(spark=spark)
+    land_logs(lake, 81, 20)
+    lake.pipeline.build(spark=spark)
+    with lake.catalog.read() as connection:
+        landed = blocks.list_blocks(connection, TimeRange(0, 1 << 60))
+    for seed in (82, 83):
+        land_logs(lake, seed, 20)
+        lake.pipeline.build("per_minute", spark=spark)
+    plan = lake.blocks.plan_before(landed[-1].insert_time + 1)
+    assert (plan.blocks, plan.unbuilt) == (len(landed), ())
+    lake.blocks.carry_out(plan)
+    assert lake.pipeline.build(spark=spark).problems == []
+    assert read(lake, "log_entries").num_rows == 460
+    assert sum(merged(lake, "per_exe")["records"].to_pylist()) == 460
+    assert counted(lake) == expected(lake)
+    hashes = [each.source_hash for each in lake.partitions.list_partitions("per_exe")]
+    ids = set(read(lake, "log_entries")["block_id"].to_pylist())
+    assert add_source_hashes(hashes) == hash_sources(ids), "also of those that are gone"
+    assert lake.pipeline.plan().steps == ()
+    assert lake.checker.run(Level.PAGES).is_clean
+
+
 # ---- what Spark says ----------------------------------------------------------------------------
 
 

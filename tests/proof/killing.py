@@ -121,6 +121,19 @@ def _land_with_id(lake: Lake) -> None:
     lake.telemetry.land("logs", _request(2), request_id="sent again on purpose")
 
 
+def _three_requests(lake: Lake) -> None:
+    _one_request(lake)
+    for number in (2, 3):
+        lake.telemetry.land("logs", _request(number))
+
+
+def _retire_blocks(lake: Lake) -> None:
+    """All segments but the last; no view set reads them."""
+    with lake.catalog.read() as connection:
+        last = blocks.last_insert_time(connection)
+    lake.blocks.carry_out(lake.blocks.plan_before(last or 0))
+
+
 SCENARIOS = {
     "publish": Scenario(_four_hours, (_publish,)),
     "replace": Scenario(_four_hours, (_replace,)),
@@ -128,6 +141,7 @@ SCENARIOS = {
     "restore": Scenario(_retired_hours, (_restore,)),
     "sweep": Scenario(_retired_hours, (_sweep,)),
     "land": Scenario(_one_request, (_land, _land_with_id)),
+    "retire blocks": Scenario(_three_requests, (_retire_blocks,)),
 }
 
 

@@ -33,7 +33,16 @@ DEFAULT_STEP = {
     ("postgresql", False): 16,
     ("postgresql", True): 24,
 }
-SCENARIOS = ("land", "publish", "replace", "retire", "restore", "sweep", "migrate")
+SCENARIOS = (
+    "land",
+    "publish",
+    "replace",
+    "retire",
+    "restore",
+    "sweep",
+    "retire blocks",
+    "migrate",
+)
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import msgspec
 import sqlalchemy as sa
 
+from lakebed.catalog import clock
 from lakebed.catalog.dialects import one_of, one_of_bound
 from lakebed.catalog.schema import blocks, processes, segments, streams
 from lakebed.model.block import Block, Process, Stream
@@ -172,9 +173,12 @@ def first_insert_time(connection: sa.Connection) -> int | None:
     return None if found is None else int(found)
 
 
-def last_insert_time(connection: sa.Connection) -> int | None:
-    """When the newest block landed."""
-    found = connection.scalar(sa.select(sa.func.max(blocks.c.insert_time)))
+def last_insert_time(connection: sa.Connection, before: int | None = None) -> int | None:
+    """When the newest block landed, or the newest before a tick."""
+    query = sa.select(sa.func.max(blocks.c.insert_time))
+    if before is not None:
+        query = query.where(blocks.c.insert_time < before)
+    found = connection.scalar(query)
     return None if found is None else int(found)
 
 
@@ -193,6 +197,41 @@ def list_segments_among(connection: sa.Connection, paths: Sequence[str]) -> list
 def count_blocks(connection: sa.Connection) -> int:
     """How many blocks there are."""
     return int(connection.scalar(sa.select(sa.func.count()).select_from(blocks)) or 0)
+
+
+def find_boundary(connection: sa.Connection, before: int) -> int:
+    """The last tick up to the given one at which no segment has blocks on both sides. A segment's
+    blocks have ticks in a row: they landed in one transaction."""
+    at = sa.select(blocks.c.segment_path).where(blocks.c.insert_time >= before)
+    segment = connection.scalar(at.order_by(blocks.c.insert_time).limit(1))
+    if segment is None:
+        return before
+    first = sa.select(sa.func.min(blocks.c.insert_time)).where(blocks.c.segment_path == segment)
+    return min(before, int(connection.scalar(first) or before))
+
+
+def list_segments_before(connection: sa.Connection, tick: int) -> list[Segment]:
+    """The segments whose blocks landed before a tick, by path; it must be a boundary."""
+    old = sa.select(blocks.c.segment_path).where(blocks.c.insert_time < tick)
+    rows = connection.execute(
+        sa.select(segments)
+        .where(segments.c.segment_path.in_(old))
+        .order_by(segments.c.segment_path)
+    )
+    return [Segment(row.segment_path, row.file_size, row.insert_time) for row in rows]
+
+
+def count_before(connection: sa.Connection, tick: int) -> int:
+    """How many blocks landed before a tick."""
+    query = sa.select(sa.func.count()).select_from(blocks).where(blocks.c.insert_time < tick)
+    return int(connection.scalar(query) or 0)
+
+
+def delete_before(connection: sa.Connection, tick: int) -> None:
+    """Forget the blocks and segments that landed before a tick; it must be a boundary."""
+    old = sa.select(blocks.c.segment_path).where(blocks.c.insert_time < tick)
+    connection.execute(sa.delete(segments).where(segments.c.segment_path.in_(old)))
+    connection.execute(sa.delete(blocks).where(blocks.c.insert_time < tick))
 
 
 def list_pages(connection: sa.Connection) -> Iterator[list[Block]]:
@@ -234,12 +273,15 @@ def _read(row: sa.Row[tuple[object, ...]]) -> Block:
 
 def list_rebuildable(connection: sa.Connection, partitions: Sequence[Partition]) -> set[str]:
     """The ids of those partitions whose rows could be built again: there are blocks in their
-    insert range, or there were no rows to begin with."""
+    insert range and none of it is frozen, or there were no rows to begin with."""
     rebuildable = {partition.partition_id for partition in partitions if partition.is_empty}
     if connection.scalar(sa.select(blocks.c.block_id).limit(1)) is None:
         return rebuildable
+    frozen_before = clock.blocks_from(connection)
     for partition in partitions:
         if partition.is_empty or partition.source_hash == NO_SOURCE:
+            continue
+        if partition.insert_range.begin < frozen_before:
             continue
         landed = sa.select(blocks.c.block_id).where(
             blocks.c.insert_time >= partition.insert_range.begin,

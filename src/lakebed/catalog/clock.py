@@ -66,3 +66,15 @@ def raise_sweep_horizon(connection: sa.Connection, tick: int) -> None:
     connection.execute(
         sa.update(lake_clock).values(sweep_horizon=greatest(lake_clock.c.sweep_horizon, tick))
     )
+
+
+def blocks_from(connection: sa.Connection) -> int:
+    """The tick before which every block was retired; what was built of them is frozen."""
+    return int(connection.scalar(sa.select(lake_clock.c.blocks_from)) or 0)
+
+
+def raise_blocks_from(connection: sa.Connection, tick: int) -> None:
+    """Remember that the blocks before this tick are gone."""
+    connection.execute(
+        sa.update(lake_clock).values(blocks_from=greatest(lake_clock.c.blocks_from, tick))
+    )

@@ -24,6 +24,7 @@ class TemporaryFile:
     expiration: int | None = None
     lease_id: str | None = None
     reason: str | None = None
+    retired_at: int | None = None
 
 
 def insert_many(connection: sa.Connection, files: Sequence[TemporaryFile]) -> None:
@@ -40,6 +41,7 @@ def insert_many(connection: sa.Connection, files: Sequence[TemporaryFile]) -> No
                 "expiration": file.expiration,
                 "lease_id": file.lease_id,
                 "reason": file.reason,
+                "retired_at": file.retired_at,
             }
             for file in files
         ],
@@ -127,9 +129,11 @@ def list_expired(
     still_read = sa.exists().where(
         partitions.c.file_path == table.c.file_path, partitions.c.retired_at > protected_from
     )
+    unread = sa.or_(table.c.retired_at.is_(None), table.c.retired_at <= protected_from)
     rows = connection.execute(
         sa.select(table)
-        .where(table.c.state == FileState.RETIRED.value, table.c.expiration <= now, ~still_read)
+        .where(table.c.state == FileState.RETIRED.value, table.c.expiration <= now)
+        .where(~still_read, unread)
         .order_by(table.c.expiration, table.c.file_path)
         .limit(limit)
     )
@@ -159,5 +163,11 @@ def claim(connection: sa.Connection, paths: Sequence[str], expiration: int | Non
 
 def _read(row: sa.Row[tuple[object, ...]]) -> TemporaryFile:
     return TemporaryFile(
-        row.file_path, row.file_size, FileState(row.state), row.expiration, row.lease_id, row.reason
+        row.file_path,
+        row.file_size,
+        FileState(row.state),
+        row.expiration,
+        row.lease_id,
+        row.reason,
+        row.retired_at,
     )

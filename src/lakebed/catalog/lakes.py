@@ -21,6 +21,8 @@ class LakeRow:
     created_at: int
     copied_from: str | None = None
     is_whole: bool = False
+    keep_blocks_us: int | None = None
+    """How long landed blocks are kept; None for ever."""
 
 
 def find(connection: sa.Connection) -> LakeRow | None:
@@ -36,6 +38,7 @@ def find(connection: sa.Connection) -> LakeRow | None:
         row.created_at,
         row.copied_from,
         row.is_whole,
+        row.keep_blocks_us,
     )
 
 
@@ -67,11 +70,17 @@ def insert(connection: sa.Connection, row: LakeRow) -> None:
             store_url=row.store_url,
             grace_us=row.grace_us,
             longest_read_us=row.longest_read_us,
+            keep_blocks_us=row.keep_blocks_us,
             created_at=row.created_at,
             copied_from=row.copied_from,
             is_whole=row.is_whole,
         )
     )
+
+
+def keep_blocks(connection: sa.Connection, keep_us: int | None) -> None:
+    """Change how long landed blocks are kept."""
+    connection.execute(sa.update(lake).values(keep_blocks_us=keep_us))
 
 
 def complete(connection: sa.Connection) -> None:

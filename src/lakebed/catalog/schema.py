@@ -38,17 +38,20 @@ lake = _table(
     _text("store_url", **REQUIRED),
     _big("grace_us", **REQUIRED),
     _big("longest_read_us", **REQUIRED),
+    _big("keep_blocks_us"),
     _big("created_at", **REQUIRED),
     _text("copied_from"),
     sa.Column("is_whole", sa.Boolean, nullable=False),
 )
 
-# One row: the last tick, and the tick up to which retired partitions may have been swept.
+# One row: the last tick, the tick up to which retired partitions may have been swept, and the tick
+# before which there are no blocks any more.
 lake_clock = _table(
     "lake_clock",
     sa.Column("singleton", sa.Integer, primary_key=True),
     _big("now", **REQUIRED),
     _big("sweep_horizon", **REQUIRED),
+    _big("blocks_from", **REQUIRED),
 )
 
 processes = _table(
@@ -166,6 +169,8 @@ temporary_files = _table(
     _text("state", **REQUIRED),
     _text("lease_id"),
     _text("reason"),
+    # Of segments; a partition's row says when its file was retired.
+    _big("retired_at"),
 )
 
 leases = _table(

@@ -73,7 +73,11 @@ def copy_rows(source: sa.Connection, target: sa.Connection, horizon: int) -> lis
     _copy(source, target, temporary_files, temporary)
     clock = source.execute(sa.select(lake_clock)).one()
     target.execute(
-        sa.update(lake_clock).values(now=clock.now, sweep_horizon=max(clock.sweep_horizon, horizon))
+        sa.update(lake_clock).values(
+            now=clock.now,
+            sweep_horizon=max(clock.sweep_horizon, horizon),
+            blocks_from=clock.blocks_from,
+        )
     )
     _renumber(target)
     landed = source.execute(sa.select(segments.c.segment_path, segments.c.file_size))

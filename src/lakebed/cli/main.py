@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from lakebed import __version__
-from lakebed.cli import build, land, partitions, upkeep, views
+from lakebed.cli import blocks, build, land, partitions, upkeep, views
 from lakebed.errors import LakebedError
 
 INTERRUPTED = 130
@@ -32,6 +32,7 @@ app = typer.Typer(
 app.command()(upkeep.init)
 app.command()(land.land)
 app.command()(build.build)
+app.add_typer(blocks.app, name="blocks")
 app.add_typer(views.app, name="views")
 app.add_typer(partitions.app, name="partitions")
 app.command()(upkeep.sweep)

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from lakebed.catalog import blocks, view_sets
+from lakebed.catalog import blocks, clock, view_sets
 from lakebed.catalog.catalog import Connection
 from lakebed.lifecycle.segments import Trouble
 from lakebed.model.partition import NO_SOURCE, SOURCE_HASH_BYTES, Partition
@@ -40,11 +40,15 @@ class SourceCheck:
             for name, view_set in active.items()
             if view_set.source is not None
         }
+        self._frozen_before = clock.blocks_from(connection)
         self._claims: list[_Claim] = []
 
     def add(self, partition: Partition) -> None:
         """Look at a partition later, if it can be known which blocks it is made of: not if a
-        program published it without saying so, nor in a schema that is not active any more."""
+        program published it without saying so, nor in a schema that is not active any more, nor if
+        some of them are gone."""
+        if partition.insert_range.begin < self._frozen_before:
+            return
         sources = self._sources.get((partition.view_set, partition.schema_hash))
         if sources is not None and partition.source_hash != NO_SOURCE:
             self._claims.append(

@@ -11,6 +11,7 @@ from lakebed.catalog.catalog import Catalog
 from lakebed.catalog.failures import BuildFailure
 from lakebed.errors import Conflict, LakebedError, LeaseLost, OutcomeUnknown
 from lakebed.model.partition import Partition, add_source_hashes, hash_sources
+from lakebed.model.time import find_gaps
 from lakebed.model.view_set import GLOBAL, ViewSet
 from lakebed.partitions.names import NamePool
 from lakebed.partitions.publish import Publisher, WrittenPartition
@@ -135,10 +136,17 @@ class StepPublisher:
             case Merge():
                 return add_source_hashes(each.source_hash for each in step.replaces)
             case Query():
+                # What is replaced has its sum, also of blocks that are gone.
+                replaced = [each.insert_range for each in step.replaces]
                 with self._catalog.read() as connection:
                     wanted = None if sources.every else sources.encodings
-                    landed = blocks.list_blocks(connection, step.insert_range, wanted)
-                return hash_sources(block.block_id for block in landed)
+                    landed = [
+                        block.block_id
+                        for gap in find_gaps(step.insert_range, replaced)
+                        for block in blocks.list_blocks(connection, gap, wanted)
+                    ]
+                known = [each.source_hash for each in step.replaces]
+                return add_source_hashes([*known, hash_sources(landed)])
 
     def record_failures(self, step: Build, found: Sequence[tuple[str, str]]) -> None:
         """Remember which blocks of a step could not be decoded: the next plan goes around them."""

@@ -79,6 +79,7 @@ def _create_lake_tables() -> None:
         sa.Column("store_url", sa.Text, nullable=False),
         sa.Column("grace_us", sa.BigInteger, nullable=False),
         sa.Column("longest_read_us", sa.BigInteger, nullable=False),
+        sa.Column("keep_blocks_us", sa.BigInteger),
         sa.Column("created_at", sa.BigInteger, nullable=False),
         sa.Column("copied_from", sa.Text),
         # False until its store is marked and, for a copy, every file is there.
@@ -90,6 +91,7 @@ def _create_lake_tables() -> None:
         sa.Column("singleton", sa.Integer, primary_key=True),
         sa.Column("now", sa.BigInteger, nullable=False),
         sa.Column("sweep_horizon", sa.BigInteger, nullable=False),
+        sa.Column("blocks_from", sa.BigInteger, nullable=False),
         sa.CheckConstraint("singleton = 1", name="lake_clock_is_one"),
     )
     op.create_table(
@@ -171,6 +173,7 @@ def _create_lake_tables() -> None:
         )
         table.add_column(sa.Column("lease_id", sa.Text))
         table.add_column(sa.Column("reason", sa.Text))
+        table.add_column(sa.Column("retired_at", sa.BigInteger))
         table.create_check_constraint(
             "temporary_files_state", "state IN ('staged', 'retired', 'deleting', 'quarantined')"
         )
@@ -343,7 +346,8 @@ def _adopt(connection: sa.Connection) -> None:
         )
     now = max((row.updated for row in rows), default=0)
     connection.execute(
-        tables.tables["lake_clock"].insert(), {"singleton": 1, "now": now, "sweep_horizon": 0}
+        tables.tables["lake_clock"].insert(),
+        {"singleton": 1, "now": now, "sweep_horizon": 0, "blocks_from": 0},
     )
 
 

@@ -1,0 +1,112 @@
+"""`lakebed blocks`: how long landed bytes are kept, and letting go of old ones."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lakebed.cli import output
+from lakebed.cli.options import HERE, JsonOption, LakeOption, YesOption, opened
+
+if TYPE_CHECKING:
+    from lakebed.lifecycle.landed import BlockPlan
+
+app = typer.Typer(no_args_is_help=True, help="Landed blocks: how long to keep them, retire.")
+FOREVER = "forever"
+
+
+@app.command("keep")
+def keep(
+    time: Annotated[str, typer.Argument(metavar="TIME", help="Such as 30d; or forever.")],
+    lake: LakeOption = HERE,
+) -> None:
+    """Say how long this lake keeps blocks after they landed; nothing is retired by this alone.
+
+    Example: lakebed blocks keep 30d
+    """
+    from lakebed.model.time import parse_duration
+
+    keep_us = None if time == FOREVER else parse_duration(time)
+    with opened(lake) as open_lake:
+        open_lake.blocks.keep(keep_us)
+    output.tell(f"blocks are kept {time if keep_us is None else f'for {time}'}")
+
+
+@app.command("retire")
+def retire(
+    expired: Annotated[
+        bool, typer.Option("--expired", help="All older than this lake keeps them.")
+    ] = False,
+    before: Annotated[
+        str | None, typer.Option("--before", metavar="TIME", help="All that landed before.")
+    ] = None,
+    allow_loss: Annotated[
+        bool, typer.Option("--allow-loss", help="Also what has not been built, or cannot be.")
+    ] = False,
+    lake: LakeOption = HERE,
+    yes: YesOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Let go of old blocks whose rows are in partitions, from the oldest on, in whole segments.
+
+    What was built of them stays and is frozen: it cannot be built again. Blocks of which a view set
+    has not been built are kept, and all that landed later. Shows the plan; acts with --yes. A sweep
+    deletes the files after the grace period; blocks cannot be restored.
+
+    Example: lakebed blocks retire --expired --yes
+    """
+    if expired == (before is not None):
+        raise typer.BadParameter("say either --expired or --before TIME")
+    with opened(lake) as open_lake:
+        verbs = open_lake.blocks
+        if before is None:
+            plan = verbs.plan_expired(allow_loss=allow_loss)
+        else:
+            plan = verbs.plan_before(before, allow_loss=allow_loss)
+        if yes:
+            plan = verbs.carry_out(plan)
+        _show_plan(plan, done=yes, as_json=as_json)
+
+
+def _show_plan(plan: BlockPlan, *, done: bool, as_json: bool) -> None:
+    if as_json:
+        output.show_json(
+            {
+                "done": done,
+                "reason": plan.reason,
+                "before": output.instant(plan.before) if plan.segments else None,
+                "blocks": plan.blocks,
+                "segments": len(plan.segments),
+                "bytes": plan.bytes,
+                "unbuilt": [
+                    {
+                        "view_set_name": each.view_set,
+                        "blocks": each.blocks,
+                        "first_insert_time": output.instant(each.first),
+                    }
+                    for each in plan.unbuilt
+                ],
+            }
+        )
+        return
+    for each in plan.unbuilt:
+        count = output.plural(each.blocks, "block")
+        since = output.instant(each.first)
+        if plan.allow_loss:
+            output.say(
+                f"warning: {each.view_set} has not been built of {count}; their rows are lost"
+            )
+        else:
+            output.say(f"kept: {each.view_set} has not been built of {count}, from {since} on")
+    what = (
+        f"{output.plural(plan.blocks, 'block')} in {output.plural(len(plan.segments), 'segment')}, "
+        f"{output.size(plan.bytes)}"
+    )
+    if not plan.segments:
+        output.say("Nothing to retire.")
+    elif done:
+        output.tell(f"retired {what}; what landed before {output.instant(plan.before)} is frozen")
+    else:
+        output.say(f"plan: retire {what}")
+        output.say("Nothing was changed. Repeat with --yes to retire them.")

@@ -1,0 +1,192 @@
+"""Retiring blocks: what has landed is kept for a time of its own. When blocks are gone, what was
+built of them stays and is frozen: it is queried, and never rebuilt from nothing.
+
+Blocks go from the oldest on, in whole segments, and only when every view set that reads them has
+been built; what has not would be lost, and needs an explicit word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from lakebed.catalog import blocks, clock, failures, files, journal, lakes, partitions, view_sets
+from lakebed.catalog.blocks import Segment
+from lakebed.catalog.catalog import Catalog, Connection, Transaction
+from lakebed.catalog.files import TemporaryFile
+from lakebed.catalog.partitions import Search
+from lakebed.errors import BadInput, StalePlan
+from lakebed.model.partition import FileState, Partition
+from lakebed.model.time import Instant, TimeRange, find_gaps, format_instant, to_instant
+from lakebed.model.view_set import GLOBAL, ViewSet
+from lakebed.views.dependencies import find_sources
+
+
+@dataclass(frozen=True, slots=True)
+class Unbuilt:
+    """Blocks that a view set reads and that are in none of its partitions."""
+
+    view_set: str
+    blocks: int
+    first: int
+
+
+@dataclass(frozen=True, slots=True)
+class BlockPlan:
+    """Which blocks would be retired: all before a tick."""
+
+    before: int
+    segments: tuple[Segment, ...]
+    blocks: int
+    reason: str
+    unbuilt: tuple[Unbuilt, ...] = ()
+    """What keeps blocks that are old enough or, if loss is allowed, what would be lost."""
+    allow_loss: bool = False
+
+    @property
+    def bytes(self) -> int:
+        return sum(segment.file_size for segment in self.segments)
+
+
+class BlockRetirement:
+    """The verbs that let go of landed bytes."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+
+    def keep(self, keep_us: int | None) -> None:
+        """How long this lake keeps its blocks after they landed; None for ever. Nothing is retired
+        by this alone."""
+        with self._catalog.write() as transaction:
+            lakes.keep_blocks(transaction.connection, keep_us)
+            said = "for ever" if keep_us is None else f"for {keep_us} us"
+            journal.append(transaction, [journal.Entry("keep blocks", said)])
+
+    def plan_expired(self, *, allow_loss: bool = False) -> BlockPlan:
+        """Every block that is older than the lake keeps them."""
+        with self._catalog.read() as connection:
+            keep_us = lakes.get(connection).keep_blocks_us
+            if keep_us is None:
+                raise BadInput(
+                    "this lake keeps its blocks for ever",
+                    hint="say for how long: lakebed blocks keep 30d",
+                )
+            before = clock.upcoming(connection) - keep_us
+            return _plan(connection, before, allow_loss=allow_loss)
+
+    def plan_before(self, before: Instant, *, allow_loss: bool = False) -> BlockPlan:
+        """Every block that landed before an instant."""
+        with self._catalog.read() as connection:
+            return _plan(connection, to_instant(before), allow_loss=allow_loss)
+
+    def carry_out(self, plan: BlockPlan) -> BlockPlan:
+        """Retire all of a plan in one transaction, or nothing: `StalePlan` if a partition of these
+        blocks was retired meanwhile. Segments keep a grace period, for those who read them now;
+        the blocks themselves cannot be brought back."""
+        if not plan.segments:
+            return plan
+
+        def work(transaction: Transaction) -> None:
+            connection, tick = transaction.connection, transaction.tick
+            now = _plan(connection, plan.before, allow_loss=plan.allow_loss)
+            if now.segments != plan.segments:
+                raise StalePlan(
+                    "what these blocks were built into has changed since",
+                    hint="make the plan again",
+                )
+            clock.raise_blocks_from(connection, plan.before)
+            clock.raise_sweep_horizon(connection, _built_since(connection, plan.before))
+            failures.forget_before(connection, plan.before)
+            blocks.delete_before(connection, plan.before)
+            expiration = tick + lakes.get(connection).grace_us
+            retired = [
+                TemporaryFile(
+                    each.segment_path,
+                    each.file_size,
+                    FileState.RETIRED,
+                    expiration,
+                    retired_at=tick,
+                )
+                for each in plan.segments
+            ]
+            files.insert_many(connection, retired)
+            entries = [
+                journal.Entry(
+                    "retire blocks", plan.reason, file_path=each.segment_path, bytes=each.file_size
+                )
+                for each in plan.segments
+            ]
+            journal.append(transaction, entries)
+
+        def happened(connection: Connection, _result: None) -> bool:
+            return clock.blocks_from(connection) >= plan.before
+
+        self._catalog.commit(work, happened)
+        return plan
+
+
+def _plan(connection: Connection, before: int, *, allow_loss: bool) -> BlockPlan:
+    boundary = blocks.find_boundary(connection, min(before, clock.now(connection)))
+    unbuilt = tuple(_list_unbuilt(connection, boundary))
+    if unbuilt and not allow_loss:
+        boundary = blocks.find_boundary(connection, min(each.first for each in unbuilt))
+    last = blocks.last_insert_time(connection, boundary)
+    end = clock.blocks_from(connection) if last is None else last + 1
+    return BlockPlan(
+        end,
+        tuple(blocks.list_segments_before(connection, end)),
+        blocks.count_before(connection, end),
+        f"landed before {format_instant(before)}",
+        unbuilt,
+        allow_loss,
+    )
+
+
+def _list_unbuilt(connection: Connection, before: int) -> Iterator[Unbuilt]:
+    """For each view set the blocks before a tick that it reads and has not been built of."""
+    first = blocks.first_insert_time(connection)
+    if first is None or first >= before:
+        return
+    within = TimeRange(first, before)
+    active = {each.view_set.name: each for each in view_sets.list_active(connection)}
+    definitions = {name: each.view_set for name, each in active.items()}
+    for name, each in active.items():
+        if each.view_set.source is None:
+            continue
+        covered = [found.insert_range for found in _list_built(connection, each.view_set, within)]
+        held = partitions.list_held(connection, name, GLOBAL, within)
+        covered += [found.insert_range for found in held]
+        if each.retained_from > within.begin:
+            covered.append(TimeRange(within.begin, each.retained_from))
+        sources = find_sources(each.view_set, definitions)
+        wanted = None if sources.every else sources.encodings
+        missing = [
+            block.insert_time
+            for gap in find_gaps(within, covered)
+            for block in blocks.list_blocks(connection, gap, wanted)
+        ]
+        if missing:
+            yield Unbuilt(name, len(missing), missing[0])
+
+
+def _list_built(connection: Connection, view_set: ViewSet, within: TimeRange) -> list[Partition]:
+    wanted = Search(
+        view_sets=[(view_set.name, [view_set.schema_hash])], instance=GLOBAL, inserted=within
+    )
+    return partitions.search(connection, wanted)
+
+
+def _built_since(connection: Connection, before: int) -> int:
+    """Since when partitions show what these blocks hold. The lake as of an earlier tick would need
+    the blocks themselves: that is refused from now on, like what was swept."""
+    first = blocks.first_insert_time(connection)
+    if first is None or first >= before:
+        return 0
+    within = TimeRange(first, before)
+    built = [
+        each.published_at
+        for active in view_sets.list_active(connection)
+        if active.view_set.source is not None
+        for each in _list_built(connection, active.view_set, within)
+    ]
+    return max(built, default=0)
