@@ -15,6 +15,7 @@ from xdist.scheduler import LoadScopeScheduling
 _ON_SPARK = (
     "tests/pipeline/",
     "tests/proof/test_build_kills.py",
+    "tests/query/test_materialize.py",
     "tests/spark/test_frames.py",
     "tests/spark/test_session.py",
     "tests/spark/test_source.py",

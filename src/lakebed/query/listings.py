@@ -1,6 +1,6 @@
 """What the catalog knows, as Arrow tables: the rows of `list_partitions()`, `list_view_sets()`,
-`list_columns()` and `explain_empty()`. Names and order of the first columns are micromegas', so
-that its programs find them; ours come after.
+`list_columns()` and `explain_empty()`, and those that `lakebed.admin` gives. Names and order of
+the first columns are micromegas', so that its programs find them; ours come after.
 """
 
 from __future__ import annotations
@@ -77,6 +77,32 @@ COLUMNS_SCHEMA = pa.schema(
 )
 EMPTY_SCHEMA = pa.schema(
     [("begin", _TIME), ("end", _TIME), ("reason", _TEXT), ("detail", _TEXT), ("hint", _TEXT)]
+)
+
+INCOMPATIBLE_SCHEMA = pa.schema(
+    [
+        ("view_set_name", _TEXT),
+        ("view_instance_id", _TEXT),
+        ("begin_insert_time", _TIME),
+        ("end_insert_time", _TIME),
+        ("incompatible_schema_hash", pa.binary()),
+        ("current_schema_hash", pa.binary()),
+        ("file_path", _TEXT),
+        ("file_size", pa.int64()),
+        ("num_rows", pa.int64()),
+        ("can_be_rebuilt", pa.bool_()),
+        ("partition_id", _TEXT),
+    ]
+)
+RETIRED_SCHEMA = pa.schema(
+    [
+        ("view_set_name", _TEXT),
+        ("view_instance_id", _TEXT),
+        ("partitions_retired", pa.int64()),
+        ("partitions_failed", pa.int64()),
+        ("storage_freed_bytes", pa.int64()),
+        ("retirement_messages", pa.list_(_TEXT)),
+    ]
 )
 
 SCHEMAS = {
@@ -209,6 +235,33 @@ def make_partitions(found: Sequence[Partition]) -> pa.Table:
         "partition_id": [each.partition_id for each in found],
     }
     return pa.table(columns, PARTITIONS_SCHEMA)
+
+
+def make_incompatible(found: Sequence[tuple[Partition, bytes | None, bool]]) -> pa.Table:
+    """Partitions as rows, each with the active schema hash, if there is one, and whether it can be
+    built again."""
+    rows = [
+        {
+            "view_set_name": each.view_set,
+            "view_instance_id": each.instance,
+            "begin_insert_time": each.insert_range.begin,
+            "end_insert_time": each.insert_range.end,
+            "incompatible_schema_hash": each.schema_hash,
+            "current_schema_hash": current_hash,
+            "file_path": each.file_path,
+            "file_size": each.file_size,
+            "num_rows": each.num_rows,
+            "can_be_rebuilt": can_be_rebuilt,
+            "partition_id": each.partition_id,
+        }
+        for each, current_hash, can_be_rebuilt in found
+    ]
+    return pa.Table.from_pylist(rows, INCOMPATIBLE_SCHEMA)
+
+
+def make_retired(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+    """What retiring incompatible partitions did, for each view set and instance."""
+    return pa.Table.from_pylist(list(rows), RETIRED_SCHEMA)
 
 
 def make_view_sets(active: Sequence[ActiveViewSet]) -> pa.Table:

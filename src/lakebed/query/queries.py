@@ -128,12 +128,20 @@ class Queries:
         view_sets = {name: each.view_set for name, each in self._taker.list_view_sets().items()}
         return self._embedded().analyse(sql, view_sets, admin=admin).schema
 
-    def look_up(self, asked: Asked, *, as_of: Instant | None = None) -> Listed:
+    def look_up(self, asked: Asked, *, as_of: Instant | None = None, stale: bool = False) -> Listed:
         """What the catalog knows, without SQL."""
         past = None if as_of is None else to_instant(as_of)
-        snapshot = self._taker.take([], as_of=past, asked=asked)
+        snapshot = self._taker.take([], as_of=past, with_tail=not stale, asked=asked)
         snapshot.close()
         return snapshot.listed
+
+    def explain_empty(
+        self, view_set: str, begin: Instant, end: Instant, *, stale: bool = False
+    ) -> pa.Table:
+        """Why there are no rows of some insert times between two instants, without SQL."""
+        now = self._now()
+        within = TimeRange(parse_moment(begin, now), parse_moment(end, now))
+        return self.look_up(Asked(empty=[(view_set, within)]), stale=stale).empty[0]
 
     def _begin_changes(self, analysis: Analysis, past: int | None) -> Acting | None:
         """Somebody who acts, for a statement that calls functions which change the lake."""

@@ -11,12 +11,13 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
 from datafusion import DataFrame, ScalarUDF, SessionContext, SQLOptions, col, udf, udtf
 
-from lakebed.errors import BadInput, BadSql, Denied, LakebedError
+from lakebed.errors import BadSql, Denied, LakebedError
 from lakebed.model.time import TimeRange, to_instant
 from lakebed.model.view_set import ViewSet
 from lakebed.query.changing import Acting, Changes, Line
@@ -26,7 +27,7 @@ ONLY_READ = SQLOptions().with_allow_ddl(False).with_allow_dml(False).with_allow_
 TIME = pa.timestamp("us", "UTC")
 _LOG = pa.list_(pa.struct([("time", TIME), ("msg", pa.string())]))
 _MICROSECONDS = {"s": 1_000_000, "ms": 1_000, "us": 1}
-_WRONG_ARGUMENTS = re.compile(r"satisfy a call to '(\w+)'.*argument types '\w+\((.*?)\)'\.", re.S)
+_WRONG_ARGUMENTS = re.compile(r"given name and argument types '(\w+)\((.*?)\)'\.")
 _UNKNOWN = re.compile(r"(?:Invalid|table) function '(\w+)'")
 
 
@@ -48,11 +49,7 @@ class Arguments:
         """An argument that is a time, or text that spells one; without a zone it is in UTC."""
         value = self._read(place)
         if isinstance(value.as_py(), str):
-            text = str(value.as_py())
-            try:
-                return to_instant(text)
-            except BadInput:
-                return to_instant(text + "Z")
+            return _read_instant(str(value.as_py()))
         if pa.types.is_date(value.type):
             value = value.cast(pa.timestamp("s"))
         if not pa.types.is_timestamp(value.type):
@@ -311,6 +308,15 @@ def _bind(function: LakeChange, count: int, planning: Planning | None) -> Scalar
         return pa.array([next(answers) if each is None else each for each in said], pa.string())
 
     return udf(run, list(function.types[:count]), pa.string(), "volatile", function.name)
+
+
+def _read_instant(text: str) -> int:
+    """As the engine reads text where it expects a time: without a zone it is in UTC."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return to_instant(text)  # raises, saying what to do
+    return to_instant(moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC))
 
 
 def _plain_values(column: pa.Array) -> list[Any]:

@@ -4,10 +4,12 @@ tells it.
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from lakebed import errors
 from lakebed.errors import BadSql, Damage, DamagedFile, LakebedError, OutOfMemory, Unavailable
 
 _POSITION = re.compile(r" at Line: (\d+), Column: (\d+)")
@@ -15,6 +17,9 @@ _NAMED = re.compile(
     r"(?:No field named |table '|Invalid function '|[Ff]unction '|column ')\"?([\w.\"]+)", re.ASCII
 )
 _MISSING = re.compile(r"(?:No files found at|Object at location) (\S+?)(?: not found|\. )")
+_RAISED = re.compile(
+    r"PyErr \{ type: <class 'lakebed\.errors\.(\w+)'>, value: \1\((.*?)\), traceback: "
+)
 _PREFIXES = re.compile(
     r"^(?:DataFusion error: |Error during planning: |Schema error: |SQL error: |Arrow error: "
     r"|External error: |Execution error: |This feature is not implemented: |Optimizer rule '\w+' "
@@ -37,7 +42,7 @@ def translate(sql: str) -> Iterator[None]:
 def explain(error: Exception, sql: str) -> LakebedError:
     """The engine's error as one of ours."""
     text = " ".join(str(error).split()) or type(error).__name__
-    found = _find_own(error)
+    found = _find_own(error) or _find_quoted(text)
     if found is not None:
         return found
     if "Resources exhausted" in text:
@@ -68,6 +73,19 @@ def _find_own(error: BaseException | None) -> LakebedError | None:
             return error
         error = error.__cause__ or error.__context__
     return None
+
+
+def _find_quoted(text: str) -> LakebedError | None:
+    """An error of ours that a function raised: the engine keeps how it is shown, and no more."""
+    raised = _RAISED.search(text)
+    kind = getattr(errors, raised[1], None) if raised is not None else None
+    if raised is None or kind is None:
+        return None
+    try:
+        message = ast.literal_eval(raised[2])
+    except (SyntaxError, ValueError):
+        return None
+    return kind(message) if isinstance(message, str) else None
 
 
 def _shorten(text: str) -> str:

@@ -1,0 +1,177 @@
+"""Administration from Python: what the admin functions of SQL do, as calls that return data.
+
+Tables have the columns of the SQL functions, in micromegas' names and order where it has them, and
+become data frames with ``.to_pandas()``. What fails is raised, not told in a message.
+
+    import lakebed
+    from lakebed import admin
+
+    lake = lakebed.open("weather")
+    admin.list_incompatible_partitions(lake).to_pandas()
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from lakebed.lake import Lake
+from lakebed.lifecycle.retire import Outcome
+from lakebed.model.partition import Partition
+from lakebed.model.time import Instant
+from lakebed.query import listings
+from lakebed.query.listings import Asked
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+    from lakebed.pipeline.pipeline import BuildReport
+
+__all__ = [
+    "explain_empty",
+    "list_columns",
+    "list_incompatible_partitions",
+    "list_partitions",
+    "list_view_sets",
+    "materialize_partitions",
+    "restore_partition",
+    "retire_incompatible_partitions",
+    "retire_partition_by_file",
+    "retire_partition_by_metadata",
+    "retire_partitions",
+]
+
+
+def list_partitions(
+    lake: Lake, view_set_name: str | None = None, *, as_of: Instant | None = None
+) -> pa.Table:
+    """Live partitions of one view set or of all, now or at a past tick."""
+    wanted = None if view_set_name is None else frozenset([view_set_name])
+    asked = Asked(frozenset([listings.PARTITIONS]), wanted)
+    return lake.queries.look_up(asked, as_of=as_of).tables[listings.PARTITIONS]
+
+
+def list_view_sets(lake: Lake) -> pa.Table:
+    """Every view set with its active schema."""
+    asked = Asked(frozenset([listings.VIEW_SETS]))
+    return lake.queries.look_up(asked).tables[listings.VIEW_SETS]
+
+
+def list_columns(lake: Lake) -> pa.Table:
+    """Every column of every view set, with its comment."""
+    asked = Asked(frozenset([listings.VIEW_COLUMNS]))
+    return lake.queries.look_up(asked).tables[listings.VIEW_COLUMNS]
+
+
+def explain_empty(
+    lake: Lake, view_set_name: str, begin: Instant, end: Instant, *, stale: bool = False
+) -> pa.Table:
+    """The ranges of insert time of which a query sees no rows (``stale``: one that leaves out the
+    fresh tail), each with its reason."""
+    return lake.queries.explain_empty(view_set_name, begin, end, stale=stale)
+
+
+def list_incompatible_partitions(lake: Lake, view_set_name: str | None = None) -> pa.Table:
+    """Live partitions that queries cannot see, because their schema is not the active one. Those
+    of a view set that is not registered any more have no current schema hash."""
+    found = lake.retirement.list_incompatible_partitions(view_set_name)
+    return listings.make_incompatible(
+        [(each.partition, each.current_hash, each.can_be_rebuilt) for each in found]
+    )
+
+
+def retire_incompatible_partitions(
+    lake: Lake,
+    view_set_name: str | None = None,
+    *,
+    allow_loss: bool = False,
+    confirmed: Collection[str] = (),
+) -> pa.Table:
+    """Retire them, each in a transaction of its own: a row for each view set and instance. What
+    cannot be rebuilt is left alone unless ``allow_loss``; retiring most of a view set must be
+    confirmed by its name."""
+    done = lake.retirement.retire_incompatible_partitions(
+        view_set_name, allow_loss=allow_loss, confirmed=confirmed
+    )
+    return listings.make_retired(
+        [
+            {
+                "view_set_name": each.view_set,
+                "view_instance_id": each.instance,
+                "partitions_retired": each.partitions_retired,
+                "partitions_failed": each.partitions_failed,
+                "storage_freed_bytes": each.storage_freed_bytes,
+                "retirement_messages": list(each.messages),
+            }
+            for each in done
+        ]
+    )
+
+
+def retire_partition_by_metadata(
+    lake: Lake,
+    view_set_name: str,
+    view_instance_id: str,
+    begin_insert_time: Instant,
+    end_insert_time: Instant,
+    file_schema_hash: bytes | None = None,
+) -> Outcome:
+    """Retire one partition, empty or not. `Ambiguous` if it has a twin and no hash is given."""
+    return lake.retirement.retire_partition_by_metadata(
+        view_set_name, view_instance_id, begin_insert_time, end_insert_time, file_schema_hash
+    )
+
+
+def retire_partition_by_file(lake: Lake, file_path: str) -> Outcome:
+    """Retire one partition by its file. Deprecated: it cannot name an empty partition."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return lake.retirement.retire_partition_by_file(file_path)
+
+
+def retire_partitions(
+    lake: Lake,
+    view_set_name: str,
+    view_instance_id: str | None,
+    begin_insert_time: Instant,
+    end_insert_time: Instant,
+    *,
+    confirmed: Collection[str] = (),
+) -> list[Outcome]:
+    """Retire every partition inside an insert-time range, of one instance or (None) of all."""
+    return lake.retirement.retire_partitions(
+        view_set_name,
+        begin_insert_time,
+        end_insert_time,
+        instance=view_instance_id,
+        confirmed=confirmed,
+    )
+
+
+def restore_partition(lake: Lake, partition_id: str) -> Partition:
+    """Bring a retired partition back; the new one."""
+    return lake.retirement.restore(partition_id)
+
+
+def materialize_partitions(
+    lake: Lake,
+    view_set_name: str,
+    begin_insert_time: Instant,
+    end_insert_time: Instant,
+    *,
+    spark: SparkSession | None = None,
+    master: str | None = None,
+    remote: str | None = None,
+) -> BuildReport:
+    """Build a view set and what it reads in an insert-time range; the size of partitions is the
+    plan's affair. Each step is published by itself."""
+    return lake.pipeline.build(
+        view_set_name,
+        begin=begin_insert_time,
+        end=end_insert_time,
+        spark=spark,
+        master=master,
+        remote=remote,
+    )

@@ -1,0 +1,142 @@
+"""Administration from Python: the same as in SQL, as data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lakebed import admin
+from lakebed.errors import Ambiguous, Overlap, Refused, UnknownPartition, UnknownViewSet
+from lakebed.lake import Lake
+from tests.parts.data import HOUR, T0, publish_hour, readings
+
+
+@pytest.fixture
+def evolved(lake: Lake) -> Lake:
+    """Readings whose schema changed after three hours, one of them empty, were published; the
+    first hour was published again."""
+    lake.views.register(readings())
+    for hour, count in enumerate((3, 0, 2)):
+        publish_hour(lake, hour, count)
+    lake.views.register(readings(2))
+    publish_hour(lake, 0, version=2)
+    return lake
+
+
+def sql(lake: Lake, text: str) -> list[dict[str, Any]]:
+    return lake.query(text).to_arrow().to_pylist()
+
+
+def test_lists_are_those_of_sql(evolved: Lake) -> None:
+    for name in ("list_partitions", "list_view_sets", "list_columns"):
+        table = getattr(admin, name)(evolved)
+        assert table.to_pylist() == sql(evolved, f"SELECT * FROM {name}()")
+        assert table.schema == evolved.query(f"SELECT * FROM {name}()").to_arrow().schema
+    assert admin.list_partitions(evolved, "readings").num_rows == 4
+    assert admin.list_partitions(evolved, "blocks").num_rows == 0
+    assert admin.list_partitions(evolved).to_pandas()["num_rows"].sum() == 8
+    empty = admin.explain_empty(evolved, "readings", T0, T0 + 4 * HOUR)
+    assert empty.to_pylist() == sql(
+        evolved,
+        "SELECT * FROM explain_empty('readings', '2026-01-01T00:00:00Z', '2026-01-01T04:00:00Z')",
+    )
+    with pytest.raises(UnknownViewSet):
+        admin.explain_empty(evolved, "nope", T0, T0 + HOUR)
+
+
+def test_the_past_can_be_listed(evolved: Lake) -> None:
+    before = evolved.query("SELECT 1").explanation.tick
+    admin.retire_partitions(evolved, "readings", None, T0, T0 + 4 * HOUR)
+    assert admin.list_partitions(evolved).num_rows == 0
+    assert admin.list_partitions(evolved, as_of=before).num_rows == 4
+
+
+def test_incompatible_partitions_are_listed_and_retired(evolved: Lake) -> None:
+    table = admin.list_incompatible_partitions(evolved)
+    assert table.column_names[:8] == [
+        "view_set_name",
+        "view_instance_id",
+        "begin_insert_time",
+        "end_insert_time",
+        "incompatible_schema_hash",
+        "current_schema_hash",
+        "file_path",
+        "file_size",
+    ]
+    assert [row["num_rows"] for row in table.to_pylist()] == [3, 0, 2]
+    assert set(table["current_schema_hash"].to_pylist()) == {readings(2).schema_hash}
+    (left,) = admin.retire_incompatible_partitions(evolved, "readings").to_pylist()
+    assert (left["partitions_retired"], left["partitions_failed"]) == (1, 2)
+    assert [line.split(":")[0] for line in left["retirement_messages"]] == [
+        "ERROR",
+        "SUCCESS",
+        "ERROR",
+    ]
+    (done,) = admin.retire_incompatible_partitions(evolved, allow_loss=True).to_pylist()
+    assert list(done) == [
+        "view_set_name",
+        "view_instance_id",
+        "partitions_retired",
+        "partitions_failed",
+        "storage_freed_bytes",
+        "retirement_messages",
+    ]
+    assert (done["partitions_retired"], done["partitions_failed"]) == (2, 0)
+    assert done["storage_freed_bytes"] > 0
+    nothing = admin.retire_incompatible_partitions(evolved)
+    assert (nothing.num_rows, nothing.column_names) == (0, list(done))
+    assert admin.list_incompatible_partitions(evolved).num_rows == 0
+
+
+def test_partitions_of_view_sets_that_are_gone_are_incompatible(evolved: Lake) -> None:
+    evolved.views.remove("readings")
+    table = admin.list_incompatible_partitions(evolved)
+    assert table.num_rows == 4
+    assert table["current_schema_hash"].null_count == 4
+
+
+def test_single_partitions_are_retired_and_restored(evolved: Lake) -> None:
+    end = T0 + HOUR
+    with pytest.raises(Ambiguous):
+        admin.retire_partition_by_metadata(evolved, "readings", "global", T0, end)
+    done = admin.retire_partition_by_metadata(
+        evolved, "readings", "global", T0, end, readings().schema_hash
+    )
+    assert done.succeeded
+    assert (
+        done.message == f"SUCCESS: Retired partition readings/global {done.partition.insert_range}"
+    )
+    restored = admin.restore_partition(evolved, done.partition.partition_id)
+    assert restored.file_path == done.partition.file_path
+    with pytest.raises(UnknownPartition):
+        admin.restore_partition(evolved, "nope")
+    assert restored.file_path is not None
+    assert admin.retire_partition_by_file(evolved, restored.file_path).succeeded
+    with pytest.raises(UnknownPartition):
+        admin.retire_partition_by_file(evolved, restored.file_path)
+    live = admin.list_partitions(evolved, "readings").to_pylist()
+    new = next(row for row in live if row["file_schema_hash"] == readings(2).schema_hash)
+    replaced = admin.retire_partition_by_file(evolved, new["file_path"]).partition
+    publish_hour(evolved, 0, version=2)
+    with pytest.raises(Overlap):
+        admin.restore_partition(evolved, replaced.partition_id)
+
+
+def test_most_of_a_view_set_must_be_confirmed(evolved: Lake) -> None:
+    for hour in range(3, 12):
+        publish_hour(evolved, hour, 1, version=2)
+    everything = ("readings", "global", T0, T0 + 12 * HOUR)
+    with pytest.raises(Refused):
+        admin.retire_partitions(evolved, *everything)
+    done = admin.retire_partitions(evolved, *everything, confirmed=["readings"])
+    assert len(done) == 13
+
+
+def test_everything_public_is_named() -> None:
+    own = [
+        name
+        for name, value in vars(admin).items()
+        if getattr(value, "__module__", None) == admin.__name__
+    ]
+    assert sorted(admin.__all__) == sorted(own)
