@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+from lakebed.lake import init_lake
 
 HEAVY = ["alembic", "datafusion", "numpy", "obstore", "pandas", "pyarrow", "pyspark", "rich"]
 HEAVY += ["sqlalchemy", "sqlglot"]
@@ -14,7 +17,7 @@ HEAVY += ["sqlalchemy", "sqlglot"]
 def _loaded_after(arguments: list[str]) -> set[str]:
     code = (
         "import sys; from lakebed.cli.main import run; "
-        f"code = run({arguments!r}); print(); "
+        f"code = run({arguments!r}, alone=True); print(); "
         f"print(*(name for name in {HEAVY!r} if name in sys.modules)); sys.exit(code)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
@@ -22,6 +25,13 @@ def _loaded_after(arguments: list[str]) -> set[str]:
     return set(done.stdout.splitlines()[-1].split())
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["build", "--help"]])
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["query", "--help"]])
 def test_help_loads_nothing_heavy(arguments: list[str]) -> None:
     assert _loaded_after(arguments) == set()
+
+
+def test_a_query_does_without_what_it_does_not_use(tmp_path: Path) -> None:
+    init_lake(tmp_path).close()
+    loaded = _loaded_after(["query", "SELECT count(*) FROM log_entries", "--lake", str(tmp_path)])
+    assert "datafusion" in loaded
+    assert not loaded & {"alembic", "pandas", "pyspark", "rich"}

@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from lakebed import __version__
-from lakebed.cli import blocks, build, land, partitions, upkeep, views
+from lakebed.cli import blocks, build, land, partitions, query, upkeep, views
 from lakebed.errors import LakebedError
 
 INTERRUPTED = 130
@@ -33,6 +33,7 @@ app.command()(upkeep.init)
 app.command()(land.land)
 app.command()(build.build)
 app.add_typer(blocks.app, name="blocks")
+app.command()(query.query)
 app.add_typer(views.app, name="views")
 app.add_typer(partitions.app, name="partitions")
 app.command()(upkeep.sweep)
@@ -72,14 +73,17 @@ def _root(
 
 def main() -> None:
     """Run the command line and exit with a documented code."""
-    sys.exit(run(sys.argv[1:]))
+    sys.exit(run(sys.argv[1:], alone=True))
 
 
-def run(arguments: list[str]) -> int:
-    """Run one command line; its exit code."""
+def run(arguments: list[str], *, alone: bool = False) -> int:
+    """Run one command line; its exit code. ``alone`` if the process ends with it and runs nobody
+    else's code."""
     debug = "--debug" in arguments
     try:
-        code = app(arguments, prog_name="lakebed", standalone_mode=False) or 0
+        code = app(arguments, prog_name="lakebed", standalone_mode=False, obj=alone) or 0
+        if code == INTERRUPTED:
+            typer.echo("interrupted", err=True)
         sys.stdout.flush()  # so that a reader who went away is noticed here
         return code  # noqa: TRY300
     except typer.TyperException as error:
@@ -99,6 +103,8 @@ def run(arguments: list[str]) -> int:
             traceback.print_exc()
         text = f"error: {error}" + (f"; {error.hint}" if error.hint else "")
         typer.echo(" ".join(text.split()), err=True)
+        for note in getattr(error, "__notes__", ()):
+            typer.echo(note, err=True)
         return error.exit_code
     except Exception as error:  # noqa: BLE001  (the last line of defence: no traceback for users)
         if debug:

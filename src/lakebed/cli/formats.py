@@ -1,0 +1,409 @@
+"""How `lakebed query` writes rows: each format takes record batches as they come and holds no more
+of them than it must.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+import time
+import unicodedata
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from lakebed.errors import BadInput, ReadOnly
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_GROUP_ROWS = 122_880
+_GROUP_BYTES = 64 << 20
+_PIECE_ROWS = 8_192
+_WIDEST_CELL = 60
+_WIDEST_VALUE = 1_000
+_WIDTH_WHEN_PIPED = 240
+_INVISIBLE = {"Cc", "Cf", "Zl", "Zp"}
+
+
+class Sink(Protocol):
+    """Where bytes go."""
+
+    def write(self, data: bytes, /) -> object: ...
+
+
+class Writer(Protocol):
+    """Rows in one format; `end` comes after the last of them, and not if anything failed."""
+
+    def write(self, batch: pa.RecordBatch) -> None: ...
+
+    def end(self) -> None: ...
+
+
+class NdjsonWriter:
+    """An object a line."""
+
+    def __init__(self, sink: Sink, schema: pa.Schema) -> None:
+        import msgspec
+
+        from lakebed.query.plain import name_columns
+
+        self._sink = sink
+        self._names = name_columns(schema)
+        self._encode_lines = msgspec.json.Encoder().encode_lines
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Its rows, a line each."""
+        from lakebed.query.plain import to_objects
+
+        for piece in _pieces(batch):
+            self._sink.write(self._encode_lines(to_objects(piece, self._names)))
+
+    def end(self) -> None:
+        """Nothing is left to say."""
+
+
+class JsonWriter:
+    """One array of objects. Without its last bracket it is no JSON: half a result cannot be taken
+    for a whole one."""
+
+    def __init__(self, sink: Sink, schema: pa.Schema) -> None:
+        import msgspec
+
+        from lakebed.query.plain import name_columns
+
+        self._sink = sink
+        self._names = name_columns(schema)
+        self._encode = msgspec.json.Encoder().encode
+        self._before = b"[\n"
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Its rows as members of the array."""
+        from lakebed.query.plain import to_objects
+
+        for piece in _pieces(batch):
+            rows = [self._encode(row) for row in to_objects(piece, self._names)]
+            self._sink.write(self._before + b",\n".join(rows))
+            self._before = b",\n"
+
+    def end(self) -> None:
+        """The last bracket."""
+        self._sink.write(b"[]\n" if self._before.startswith(b"[") else b"\n]\n")
+
+
+class CsvWriter:
+    """A header and a line for each row. NULL is nothing, the empty string is two quotes; what is
+    nested is JSON."""
+
+    def __init__(self, sink: Sink, schema: pa.Schema) -> None:
+        self._sink = sink
+        self._names = schema.names
+        self._header: bytes | None = b",".join(_quoted(name) for name in schema.names) + b"\n"
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Its rows, a line each."""
+        import pyarrow as pa
+        import pyarrow.csv
+
+        self._begin()
+        options = pa.csv.WriteOptions(include_header=False)
+        for piece in _pieces(batch):
+            columns = [_to_csv(column) for column in piece.columns]
+            made = pa.BufferOutputStream()
+            names = [str(place) for place in range(len(columns))]
+            pa.csv.write_csv(pa.record_batch(columns, names), made, options)
+            self._sink.write(made.getvalue().to_pybytes())
+
+    def _begin(self) -> None:
+        header, self._header = self._header, None
+        if header is not None:
+            self._sink.write(header)
+
+    def end(self) -> None:
+        """The header, if there was no row to have it before."""
+        self._begin()
+
+
+def _quoted(text: str) -> bytes:
+    return b'"' + text.replace('"', '""').encode() + b'"'
+
+
+def _to_csv(column: pa.Array) -> pa.Array:
+    """The column in a type that CSV can hold."""
+    import msgspec
+    import pyarrow as pa
+
+    from lakebed.query.plain import to_values
+
+    kind = column.type
+    plain = pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_string(kind)
+    if plain or pa.types.is_float64(kind) or pa.types.is_float32(kind) or pa.types.is_null(kind):
+        return column
+    values = to_values(column)
+    if any(isinstance(value, list | dict) for value in values):
+        encode = msgspec.json.Encoder().encode
+        values = [None if value is None else encode(value).decode() for value in values]
+    return pa.array(values, pa.string())
+
+
+class ParquetWriter:
+    """One file, in groups of rows that are large enough for those who read it."""
+
+    def __init__(self, sink: Sink, schema: pa.Schema) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        from lakebed.query.plain import name_columns
+
+        fields = zip(schema, name_columns(schema), strict=True)
+        self._schema = pa.schema([field.with_name(name) for field, name in fields])
+        self._gathered: list[pa.RecordBatch] = []
+        self._rows = self._bytes = 0
+        self._file = pa.PythonFile(_Counted(sink), mode="w")
+        try:
+            self._writer = pq.ParquetWriter(self._file, self._schema, compression="zstd")
+        except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as error:
+            raise BadInput(
+                f"Parquet cannot hold this result: {str(error).splitlines()[0]}",
+                hint="cast the column to another type, or choose another format",
+            ) from error
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Gather its rows; write them when there are enough for a group."""
+        self._gathered.append(batch)
+        self._rows += batch.num_rows
+        self._bytes += batch.nbytes
+        if self._rows >= _GROUP_ROWS or self._bytes >= _GROUP_BYTES:
+            self._write_group()
+
+    def _write_group(self) -> None:
+        import pyarrow as pa
+
+        batches = [each.rename_columns(self._schema.names) for each in self._gathered]
+        table = pa.Table.from_batches(batches, self._schema)
+        self._gathered, self._rows, self._bytes = [], 0, 0
+        self._writer.write_table(table, row_group_size=max(table.num_rows, 1))
+
+    def end(self) -> None:
+        """The last rows and the footer."""
+        if self._gathered:
+            self._write_group()
+        self._writer.close()
+
+
+class _Counted:
+    """A sink that knows how far it is, which a pipe does not."""
+
+    closed = False
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+        self._position = 0
+
+    def write(self, data: bytes) -> int:
+        self._sink.write(data)
+        self._position += len(data)
+        return len(data)
+
+    def tell(self) -> int:
+        return self._position
+
+    def flush(self) -> None:
+        """Who opened the sink flushes it."""
+
+    def close(self) -> None:
+        """Who opened the sink closes it."""
+
+
+class TableWriter:
+    """For people: the first rows, aligned, or one below the other if they are too wide; the others
+    are only counted."""
+
+    def __init__(
+        self,
+        sink: Sink,
+        schema: pa.Schema,
+        *,
+        most_rows: int,
+        width: int | None = None,
+        say: Callable[[str], None],
+    ) -> None:
+        self._sink = sink
+        self._schema = schema
+        self._most_rows = most_rows
+        self._width = width or _terminal_width()
+        self._say = say
+        self._rows: list[list[str]] = []
+        self._count = 0
+        self._shown = False
+        self._began = time.monotonic()
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Show the first rows as soon as they are there, and count."""
+        missing = self._most_rows - len(self._rows)
+        if missing > 0 and batch.num_rows:
+            from lakebed.query.plain import to_values
+
+            columns = [to_values(each) for each in batch.slice(0, missing).columns]
+            cells = [[_cell(value) for value in column] for column in columns]
+            self._rows += [list(row) for row in zip(*cells, strict=True)]
+        self._count += batch.num_rows
+        if self._count > self._most_rows:
+            self._show()
+
+    def _show(self) -> None:
+        if self._shown:
+            return
+        self._shown = True
+        import pyarrow as pa
+
+        names = [make_visible(name) for name in self._schema.names]
+        numbers = [
+            pa.types.is_integer(each.type) or pa.types.is_floating(each.type)
+            for each in self._schema
+        ]
+        lines = lay_out(names, numbers, self._rows, self._width)
+        self._sink.write("".join(f"{line}\n" for line in lines).encode())
+        sys.stdout.flush()
+
+    def end(self) -> None:
+        """How many rows there are, and how to get them all."""
+        self._show()
+        took = f"in {time.monotonic() - self._began:.2f} s"
+        if self._count <= self._most_rows:
+            self._say(f"{self._count:,} {'row' if self._count == 1 else 'rows'} {took}")
+            return
+        self._say(
+            f"the first {self._most_rows:,} of {self._count:,} rows {took}; "
+            "show more with --limit N, get all with --format ndjson, json, csv or parquet"
+        )
+
+
+def _terminal_width() -> int:
+    try:
+        return os.get_terminal_size(sys.stdout.fileno()).columns or _WIDTH_WHEN_PIPED
+    except (OSError, ValueError):
+        return _WIDTH_WHEN_PIPED
+
+
+def lay_out(
+    names: Sequence[str], numbers: Sequence[bool], rows: Sequence[Sequence[str]], width: int
+) -> Iterator[str]:
+    """A table if it fits the width, with long cells cut; else a block of lines for each row."""
+    from rich.cells import cell_len
+
+    short = [[_cut(cell, _WIDEST_CELL) for cell in row] for row in rows]
+    widths = [
+        max([cell_len(name), *(cell_len(row[place]) for row in short)])
+        for place, name in enumerate(names)
+    ]
+    if sum(widths) + 2 * (len(widths) - 1) <= width or not rows:
+        for row in [names, ["─" * each for each in widths], *short]:
+            cells = [
+                _pad(cell, widths[place], right=numbers[place]) for place, cell in enumerate(row)
+            ]
+            yield "  ".join(cells).rstrip()
+        return
+    longest = max(cell_len(name) for name in names)
+    for number, row in enumerate(rows, 1):
+        yield f"── row {number} ".ljust(min(width, longest + 20), "─")
+        for name, cell in zip(names, row, strict=True):
+            room = max(min(_WIDEST_VALUE, 4 * width), 20)
+            yield f"{_pad(name, longest)}  {_cut(cell, room)}".rstrip()
+
+
+def measure(text: str) -> int:
+    """How many columns of a terminal a text takes."""
+    from rich.cells import cell_len
+
+    return cell_len(text)
+
+
+def _pad(text: str, width: int, *, right: bool = False) -> str:
+    from rich.cells import cell_len
+
+    filling = " " * max(width - cell_len(text), 0)
+    return filling + text if right else text + filling
+
+
+def _cut(text: str, width: int) -> str:
+    from rich.cells import cell_len, set_cell_size
+
+    return text if cell_len(text) <= width else set_cell_size(text, width - 1).rstrip() + "…"
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "NULL"
+    if isinstance(value, str):
+        return make_visible(value)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list | dict):
+        import msgspec
+
+        return make_visible(msgspec.json.encode(value).decode())
+    return str(value)
+
+
+def make_visible(text: str) -> str:
+    """Text that cannot move the cursor, colour the terminal or turn the reading direction."""
+    if text.isprintable():
+        return text
+    return "".join(
+        repr(each)[1:-1] if unicodedata.category(each) in _INVISIBLE else each for each in text
+    )
+
+
+def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    for begin in range(0, batch.num_rows, _PIECE_ROWS):
+        yield batch.slice(begin, _PIECE_ROWS)
+
+
+@contextmanager
+def written_whole(path: Path) -> Iterator[Sink]:
+    """A file that has its name only when all of it is there. What is no file but a pipe or a
+    device is written as it is."""
+    path = path.resolve()
+    try:
+        mode = path.stat().st_mode if path.exists() else None
+        if mode is not None and not stat.S_ISREG(mode):
+            with path.open("wb") as file:
+                yield file
+            return
+        partial = path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}.partial")
+        try:
+            with partial.open("xb") as file:
+                if mode is not None:
+                    os.fchmod(file.fileno(), stat.S_IMODE(mode))
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            partial.replace(path)
+        except BaseException:
+            with suppress(OSError):
+                partial.unlink()
+            raise
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise ReadOnly(
+            f"cannot write {path}: {(error.strerror or str(error)).lower()}",
+            hint="choose a file that you may write",
+        ) from error
+
+
+def make_writer(name: str, sink: Sink, schema: pa.Schema, **for_tables: Any) -> Writer:
+    """A writer of rows of this schema."""
+    if name == "table":
+        return TableWriter(sink, schema, **for_tables)
+    kinds: dict[str, Callable[[Sink, pa.Schema], Writer]] = {
+        "json": JsonWriter,
+        "ndjson": NdjsonWriter,
+        "csv": CsvWriter,
+        "parquet": ParquetWriter,
+    }
+    return kinds[name](sink, schema)
