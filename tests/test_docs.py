@@ -4,16 +4,21 @@ command, setting and public name is mentioned.
 
 from __future__ import annotations
 
+import io
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import lakebed
 from lakebed.cli import reference
+from lakebed.cli.main import run
+from lakebed.query.embedded import compatibility, functions, histograms, properties
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -24,18 +29,49 @@ def test_the_cli_reference_is_made_from_the_code() -> None:
     assert (ROOT / "docs" / "cli.md").read_text() == made, "run: make docs"
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/guide.md", "docs/landing.md"])
-def test_python_examples_run(page: str, tmp_path: Path) -> None:
+def run_examples(page: str, folder: Path) -> None:
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
     assert blocks
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", "\n".join(blocks)],
-        cwd=tmp_path,
+        cwd=folder,
         capture_output=True,
         text=True,
         env=os.environ | {"COLUMNS": "200"},
     )
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/guide.md", "docs/landing.md"])
+def test_python_examples_run(page: str, tmp_path: Path) -> None:
+    run_examples(page, tmp_path)
+
+
+def test_examples_of_queries_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_examples("docs/query.md", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LAKEBED_LAKE", "shop")
+    report = "SELECT time, msg FROM log_entries LIMIT 3"
+    Path("report.sql").write_text(report)
+    stdin = SimpleNamespace(buffer=io.BytesIO(report.encode()), isatty=lambda: False)
+    monkeypatch.setattr(sys, "stdin", stdin)
+    lines = re.findall(r"^    lakebed (query .*)$", (ROOT / "docs/query.md").read_text(), re.M)
+    assert len(lines) > 10
+    for line in lines:
+        arguments = shlex.split(re.split(r" [|<] ", line)[0])
+        fine = {0, 2, 4} if "--as-of" in arguments else {0}  # who knows what time it is here
+        assert run(arguments) in fine, (line, capsys.readouterr().err)
+    assert Path("report.csv").read_text().startswith('"time","msg"\n')
+
+
+def test_every_function_is_documented() -> None:
+    page = (ROOT / "docs/query.md").read_text()
+    of_the_lake = [functions.TABLES, functions.CHANGES, compatibility.TABLES, compatibility.CHANGES]
+    names = {each.name for some in of_the_lake for each in some}
+    names |= {each.name for each in [*histograms.functions(), *properties.functions()]}
+    assert names == {name for name in names if f"`{name}(" in page}
 
 
 def test_every_command_named_in_the_docs_exists() -> None:
