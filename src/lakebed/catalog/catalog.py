@@ -1,6 +1,6 @@
 """A connection to the truth. Everything that changes the lake happens inside `Catalog.write`, which
 takes a tick of the one clock first; everything that reads it happens inside `Catalog.read`, one
-repeatable snapshot.
+repeatable snapshot, or, if a write will ask again, inside `Catalog.glance`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from typing import TypeVar
 import sqlalchemy as sa
 
 from lakebed.catalog import clock
-from lakebed.catalog.dialects import WRITE, Dialect, find_dialect
+from lakebed.catalog.dialects import GLANCE, WRITE, Dialect, find_dialect
 from lakebed.catalog.migrate import migrate, require_head
+from lakebed.catalog.trips import settle
 from lakebed.errors import OutcomeUnknown, ReadOnly, Unavailable
 
 Connection = sa.Connection
@@ -43,6 +44,7 @@ class Catalog:
         self.read_only = read_only
         self.dialect: Dialect = find_dialect(url, read_only=read_only)
         self.engine = self.dialect.create_engine()
+        self._glancer = self.engine.execution_options(**{GLANCE: True})
         self._writer = self.engine.execution_options(**{WRITE: True})
 
     def require_current(self) -> None:
@@ -62,6 +64,13 @@ class Catalog:
             yield connection
 
     @contextmanager
+    def glance(self) -> Iterator[sa.Connection]:
+        """Statements that may each see another state of the lake: one round trip each, for what a
+        write will ask again."""
+        with self._translated(), self._glancer.connect() as connection, connection.begin():
+            yield connection
+
+    @contextmanager
     def write(self, ticks: int = 1) -> Iterator[Transaction]:
         """One transaction on the lake's clock; commits when the block is left without an error.
 
@@ -73,6 +82,7 @@ class Catalog:
             transaction = connection.begin()
             try:
                 yield Transaction(connection, clock.advance(connection, ticks), self.actor)
+                settle(connection)
             except BaseException:
                 transaction.rollback()
                 raise

@@ -20,7 +20,8 @@ _ADVANCE = (
 )
 
 
-_UPCOMING = sa.select(greatest(lake_clock.c.now + 1, catalog_clock()))
+UPCOMING = greatest(lake_clock.c.now + 1, catalog_clock())
+"""About what the next tick will be."""
 
 
 def advance(connection: sa.Connection, ticks: int = 1) -> int:
@@ -38,7 +39,7 @@ def now(connection: sa.Connection) -> int:
 
 def upcoming(connection: sa.Connection) -> int:
     """About what the next tick will be; takes none."""
-    return int(connection.scalar(_UPCOMING) or 0)
+    return int(connection.scalar(sa.select(UPCOMING)) or 0)
 
 
 def sweep_horizon(connection: sa.Connection) -> int:

@@ -18,10 +18,14 @@ import sqlalchemy as sa
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
+from lakebed.catalog.trips import LATER, save_round_trips
 from lakebed.errors import BadInput, LakebedError, Overlap, ReadOnly, Unavailable
 
 WRITE = "lakebed_write"
 """Execution option: this transaction writes."""
+
+GLANCE = "lakebed_glance"
+"""Execution option: each statement is a transaction of its own, where that saves something."""
 
 BINARY = "lakebed_binary"
 """Execution option: much of the result is bytes, which PostgreSQL otherwise sends as hex."""
@@ -158,22 +162,16 @@ class PostgresDialect:
                 "a PostgreSQL catalog needs psycopg", hint="pip install 'lakebed[postgres]'"
             ) from None
         engine = sa.create_engine(
-            self.url, pool_size=5, max_overflow=20, connect_args={"connect_timeout": 10}
+            self.url,
+            pool_size=5,
+            max_overflow=20,
+            # The driver must not begin transactions: its BEGIN is a round trip of its own.
+            connect_args={"connect_timeout": 10, "autocommit": True},
         )
-        sa.event.listen(engine, "begin", self._begin)
+        sa.event.listen(engine, "begin", _begin_postgres)
         sa.event.listen(engine, "before_cursor_execute", _choose_format)
+        save_round_trips(engine)
         return engine
-
-    def _begin(self, connection: sa.Connection) -> None:
-        """Say how the driver's next BEGIN begins: a statement of our own would be a round trip."""
-        from psycopg import IsolationLevel
-
-        writes = bool(connection.get_execution_options().get(WRITE))
-        driver: Any = connection.connection.driver_connection
-        driver.isolation_level = (
-            IsolationLevel.READ_COMMITTED if writes else IsolationLevel.REPEATABLE_READ
-        )
-        driver.read_only = not writes
 
     def translate(self, error: sa.exc.DBAPIError) -> LakebedError | None:
         code = getattr(error.orig, "sqlstate", None)
@@ -206,6 +204,15 @@ def _choose_format(
         from psycopg.pq import Format
 
         cursor.format = Format.BINARY
+
+
+def _begin_postgres(connection: sa.Connection) -> None:
+    options = connection.get_execution_options()
+    if options.get(GLANCE):
+        return
+    kind = "READ COMMITTED READ WRITE" if options.get(WRITE) else "REPEATABLE READ READ ONLY"
+    begin = f"BEGIN ISOLATION LEVEL {kind}"
+    connection.exec_driver_sql(begin, execution_options={LATER: True})
 
 
 def _first_line(error: object) -> str:

@@ -11,7 +11,10 @@ import sqlalchemy as sa
 
 from lakebed.catalog.dialects import one_of, one_of_bound
 from lakebed.catalog.schema import leases, partitions, temporary_files
+from lakebed.catalog.trips import LATER
 from lakebed.model.partition import FileState
+
+_INSERT = sa.insert(temporary_files).inline().execution_options(**{LATER: True})
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +35,7 @@ def insert_many(connection: sa.Connection, files: Sequence[TemporaryFile]) -> No
     if not files:
         return
     connection.execute(
-        sa.insert(temporary_files),
+        _INSERT,
         [
             {
                 "file_path": file.file_path,

@@ -11,7 +11,10 @@ import sqlalchemy as sa
 
 from lakebed.catalog.dialects import one_of
 from lakebed.catalog.schema import partition_metadata
+from lakebed.catalog.trips import LATER
 from lakebed.errors import UnknownFooter
+
+_INSERT = sa.insert(partition_metadata).inline().execution_options(**{LATER: True})
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +33,7 @@ def insert_many(connection: sa.Connection, footers: Sequence[StoredFooter], tick
     if not footers:
         return
     connection.execute(
-        sa.insert(partition_metadata),
+        _INSERT,
         [
             {
                 "file_path": footer.file_path,

@@ -11,10 +11,13 @@ import sqlalchemy as sa
 
 from lakebed.catalog.catalog import Transaction
 from lakebed.catalog.schema import journal
+from lakebed.catalog.trips import LATER
 from lakebed.model.partition import Partition
 
 LANDED = "land"
 """The operation that adds blocks and changes no partition."""
+
+_INSERT = sa.insert(journal).inline().execution_options(**{LATER: True})
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +71,7 @@ def append(transaction: Transaction, entries: Iterable[Entry]) -> None:
         for entry in entries
     ]
     if rows:
-        transaction.connection.execute(sa.insert(journal), rows)
+        transaction.connection.execute(_INSERT, rows)
 
 
 def list_entries(

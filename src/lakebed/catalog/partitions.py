@@ -5,7 +5,7 @@ database's own; see the migration that makes the table.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -13,27 +13,40 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
+from lakebed.catalog import clock
 from lakebed.catalog.dialects import BINARY, one_of
 from lakebed.catalog.footers import StoredFooter
 from lakebed.catalog.schema import partition_metadata, series, view_sets
 from lakebed.catalog.schema import partitions as table
+from lakebed.catalog.trips import LATER
 from lakebed.model.partition import EventRange, Identity, Partition
 from lakebed.model.time import TimeRange
 
+SeriesKey = tuple[str, str, bytes]
+"""What a series is the number of: view set, instance, schema hash."""
+
 _PAGE_ROWS = 10_000
+_INSERT = sa.insert(table).inline().execution_options(**{LATER: True})
 
 
-def insert_many(connection: sa.Connection, partitions: Sequence[Partition]) -> None:
-    """Make partitions live; their footers must be there. `Overlap` if the range is taken."""
-    known: dict[tuple[str, str, bytes], int] = {}
+def insert_many(
+    connection: sa.Connection,
+    partitions: Sequence[Partition],
+    known: Mapping[SeriesKey, int] | None = None,
+) -> None:
+    """Make partitions live; their footers must be there. `Overlap` if the range is taken.
+
+    ``known`` are numbers of series that this transaction has seen already.
+    """
+    numbers = dict(known or {})
     rows = []
     for partition in partitions:
         key = (partition.view_set, partition.instance, partition.schema_hash)
-        if key not in known:
-            known[key] = _series_id(connection, *key)
-        rows.append(_write(partition, known[key]))
+        if key not in numbers:
+            numbers[key] = _series_id(connection, *key)
+        rows.append(_write(partition, numbers[key]))
     if rows:
-        connection.execute(sa.insert(table), rows)
+        connection.execute(_INSERT, rows)
 
 
 _SERIES = sa.select(series.c.series_id).where(
@@ -132,12 +145,15 @@ def count_live(connection: sa.Connection) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """What the catalog says about a range that somebody wants to publish."""
+    """What the catalog says about a range that somebody wants to publish, and about what the next
+    tick will be. A series has no number before its first partition."""
 
     version: int
     schema_hash: bytes
     retained_from: int
     has_held: bool
+    series_id: int | None
+    upcoming: int
 
 
 _HELD = (
@@ -152,6 +168,14 @@ _GROUND = sa.select(
     view_sets.c.schema_hash,
     view_sets.c.retained_from,
     sa.exists(sa.select(table.c.partition_id).where(*_HELD)),
+    sa.select(series.c.series_id)
+    .where(
+        series.c.view_set_name == view_sets.c.name,
+        series.c.view_instance_id == sa.bindparam("instance"),
+        series.c.file_schema_hash == view_sets.c.schema_hash,
+    )
+    .scalar_subquery(),
+    sa.select(clock.UPCOMING).scalar_subquery(),
 ).where(view_sets.c.name == sa.bindparam("view_set"))
 
 
@@ -162,7 +186,12 @@ def find_ground(
     one statement, because every publish asks twice."""
     wanted = {"view_set": view_set, "instance": instance, "begin": within.begin, "end": within.end}
     row = connection.execute(_GROUND, wanted).one_or_none()
-    return None if row is None else Ground(row[0], bytes(row[1]), row[2], bool(row[3]))
+    if row is None:
+        return None
+    version, schema_hash, retained_from, has_held, series_id, upcoming = row
+    return Ground(
+        version, bytes(schema_hash), retained_from, bool(has_held), series_id, int(upcoming or 0)
+    )
 
 
 def list_held(

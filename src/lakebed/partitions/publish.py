@@ -9,10 +9,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lakebed.catalog import clock, files, footers, journal, lakes, partitions, view_sets
+from lakebed.catalog import files, footers, journal, lakes, partitions, view_sets
 from lakebed.catalog.catalog import Catalog, Connection, Transaction
 from lakebed.catalog.files import TemporaryFile
 from lakebed.catalog.footers import StoredFooter
+from lakebed.catalog.partitions import Ground
 from lakebed.errors import (
     AlreadyThere,
     BadInput,
@@ -205,10 +206,9 @@ class Publisher:
         self, new: Sequence[NewPartition], read_at: int | None, replaces: Sequence[Partition]
     ) -> None:
         """Find out before anything is written what the transaction would refuse anyway."""
-        with self._catalog.read() as connection:
-            tick = clock.upcoming(connection)
+        with self._catalog.glance() as connection:
             for each in new:
-                _check_may_publish(connection, each, tick if read_at is None else read_at, replaces)
+                _check_may_publish(connection, each, read_at, replaces)
 
     def _reserve(self, new: Sequence[NewPartition]) -> tuple[str, list[str]]:
         """A name for each partition with rows, in their order, and the lease they belong to."""
@@ -261,15 +261,12 @@ def _publish(
     reason: str | None,
 ) -> list[Partition]:
     connection, tick = transaction.connection, transaction.tick
+    last = tick if read_at is None else min(read_at, tick)
+    series: dict[partitions.SeriesKey, int] = {}
     for each in written:
-        last = tick if read_at is None else min(read_at, tick)
-        _check_may_publish(connection, each, last, replaces)
-    made = [each.file for each in written if each.file is not None]
-    paths = [file.path for file in made]
-    if paths and files.take_staged(connection, paths, lease) != len(paths):
-        raise LeaseLost(
-            "a reservation was lost, because this process seemed dead", hint="publish again"
-        )
+        ground = _check_may_publish(connection, each, last, replaces)
+        if ground.series_id is not None:
+            series[each.view_set.name, each.instance, ground.schema_hash] = ground.series_id
     retire_rows(
         transaction,
         replaces,
@@ -277,6 +274,7 @@ def _publish(
         reason=reason,
         hint="take a new snapshot and plan again",
     )
+    made = [each.file for each in written if each.file is not None]
     stored = [
         StoredFooter(
             file.path,
@@ -292,8 +290,14 @@ def _publish(
         each.to_partition(partition_id, tick)
         for each, partition_id in zip(written, ids, strict=True)
     ]
-    partitions.insert_many(connection, new)
+    partitions.insert_many(connection, new, series)
     journal.append(transaction, [journal.Entry.about("publish", each, reason) for each in new])
+    # Last, because it is the one of these whose answer is needed: they travel together.
+    paths = [file.path for file in made]
+    if paths and files.take_staged(connection, paths, lease) != len(paths):
+        raise LeaseLost(
+            "a reservation was lost, because this process seemed dead", hint="publish again"
+        )
     return new
 
 
@@ -335,21 +339,22 @@ def retire_rows(
 def _check_may_publish(
     connection: Connection,
     each: NewPartition | WrittenPartition,
-    read_at: int,
+    read_at: int | None,
     replaces: Sequence[Partition],
-) -> None:
+) -> Ground:
     """Raise unless the range has ended, its view set is the active one, and nothing in it is held
     (but what is visible already, beside a held partition of another schema, may be replaced)."""
     view_set, insert_range = each.view_set, each.insert_range
-    if insert_range.end > read_at:
-        raise BadInput(
-            f"the range {insert_range} ends after {format_instant(read_at)}, the last tick read",
-            hint="publish only ranges that have ended: more may still land in this one",
-        )
     ground = partitions.find_ground(connection, view_set.name, each.instance, insert_range)
     if ground is None:
         view_sets.get(connection, view_set.name)  # raises, saying what to do
         raise AssertionError(view_set.name)
+    last = ground.upcoming if read_at is None else read_at
+    if insert_range.end > last:
+        raise BadInput(
+            f"the range {insert_range} ends after {format_instant(last)}, the last tick read",
+            hint="publish only ranges that have ended: more may still land in this one",
+        )
     if ground.schema_hash != view_set.schema_hash:
         if ground.version == view_set.version:
             raise BadInput(
@@ -367,6 +372,7 @@ def _check_may_publish(
         raise Conflict(f"{view_set.name} keeps nothing from before {floor}")
     if ground.has_held:
         _check_held(connection, each, replaces)
+    return ground
 
 
 def _check_held(
