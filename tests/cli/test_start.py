@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,8 +11,8 @@ import pytest
 
 from lakebed.lake import init_lake
 
-HEAVY = ["alembic", "datafusion", "numpy", "obstore", "pandas", "pyarrow", "pyspark", "rich"]
-HEAVY += ["sqlalchemy", "sqlglot"]
+HEAVY = ["alembic", "datafusion", "numpy", "obstore", "pandas", "pyarrow", "pydantic", "pyspark"]
+HEAVY += ["rich", "sqlalchemy", "sqlglot"]
 
 
 def _loaded_after(arguments: list[str]) -> set[str]:
@@ -28,6 +29,20 @@ def _loaded_after(arguments: list[str]) -> set[str]:
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["query", "--help"]])
 def test_help_loads_nothing_heavy(arguments: list[str]) -> None:
     assert _loaded_after(arguments) == set()
+
+
+def test_completion_can_be_shown() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "lakebed", "--show-completion", "bash"],
+        capture_output=True,
+        text=True,
+        env={
+            **os.environ,
+            "SHELL": "/bin/bash",
+            "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1",
+        },
+    )
+    assert "_LAKEBED_COMPLETE" in done.stdout
 
 
 def test_a_query_does_without_what_it_does_not_use(tmp_path: Path) -> None:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from lakebed import __version__
 from lakebed.cli import blocks, build, land, partitions, query, upkeep, views
@@ -21,7 +22,21 @@ INTERRUPTED = 130
 FAILED = 1
 USAGE = 2
 
+
+class _Root(TyperGroup):
+    """Its flags are off unless given: typer loads pydantic to find that out of a default of None,
+    which takes longer than the help of a command."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the options before a command's name."""
+        for each in self.get_params(ctx):
+            if getattr(each, "is_flag", False) and each.default is None:
+                each.default = False
+        return super().parse_args(ctx, args)
+
+
 app = typer.Typer(
+    cls=_Root,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
