@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from lakebed.catalog import failures, view_sets
 from lakebed.catalog.failures import BuildFailure
+from lakebed.catalog.listing import Stretch
 from lakebed.catalog.view_sets import ActiveViewSet
 from lakebed.lake import Lake
-from lakebed.model.partition import EventRange, Identity, Partition
 from lakebed.model.time import TimeRange, format_instant, to_instant
 from lakebed.query.emptiness import Known, Reason, explain
 from lakebed.views.builtin import built_in
@@ -173,20 +173,11 @@ def knowledge(draw: st.DrawFn) -> tuple[Known, TimeRange, list[int]]:
         begin, end = sorted((draw(edges), draw(edges)))
         count = draw(st.integers(0, 1))
         gone = draw(st.booleans())
-        each = Partition(
+        each = Stretch(
+            TimeRange(begin, end + 1),
+            draw(st.sampled_from(hashes)),
+            count,
             str(number),
-            Identity(
-                active.name, "global", TimeRange(begin, end + 1), draw(st.sampled_from(hashes))
-            ),
-            EventRange(0, 0) if count else None,
-            "path" if count else None,
-            count,
-            count,
-            b"",
-            (),
-            1,
-            {},
-            0,
             retired_at=1 if gone else None,
             held=gone and draw(st.booleans()),
         )
@@ -219,7 +210,7 @@ def test_every_instant_has_rows_or_one_reason(given: tuple[Known, TimeRange, lis
     for instant in range(within.begin, within.end):
         here = [each for each in found if each.within.begin <= instant < each.within.end]
         here_rows = any(
-            each.insert_range.begin <= instant < each.insert_range.end
+            each.within.begin <= instant < each.within.end
             for each in known.live
             if each.schema_hash == known.active.schema_hash and not each.is_empty
         )
@@ -233,6 +224,6 @@ def test_every_instant_has_rows_or_one_reason(given: tuple[Known, TimeRange, lis
             assert landed[0] <= instant <= landed[-1]
         if here and here[0].reason is Reason.NO_DATA:
             assert not any(
-                each.insert_range.begin <= instant < each.insert_range.end
+                each.within.begin <= instant < each.within.end
                 for each in (*known.live, *known.retired)
             )

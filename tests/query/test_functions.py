@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from lakebed.catalog import journal
-from lakebed.errors import BadInput, BadSql, Denied, LakebedError, Refused, UnknownViewSet
-from lakebed.lake import Lake, init_lake
+from lakebed.errors import (
+    BadInput,
+    BadSql,
+    Denied,
+    LakebedError,
+    ReadOnly,
+    Refused,
+    TimedOut,
+    UnknownViewSet,
+)
+from lakebed.lake import Lake, init_lake, open_lake
 from lakebed.model.partition import Partition
 from lakebed.model.time import format_instant
 from lakebed.views.builtin import COLUMNS
@@ -570,3 +581,42 @@ def test_a_change_is_done_when_the_call_returns_and_holds_no_snapshot(hours: Lak
     assert live(hours) == []
     assert not hours.leases._pins
     assert result.to_arrow().num_rows == 4
+
+
+def test_a_change_that_takes_too_long_does_not_happen(hours: Lake) -> None:
+    for sql in (CHANGING[0], CHANGING[2]):
+        with pytest.raises(TimedOut):
+            hours.query(sql, timeout=1e-9)
+    assert len(live(hours)) == 3
+    assert history(hours, "retire") == []
+
+
+def test_a_lake_opened_for_reading_cannot_be_changed(tmp_path: Path) -> None:
+    with init_lake(tmp_path) as lake:
+        fill(lake)
+    with open_lake(tmp_path, read_only=True) as lake:
+        assert len(ask(lake, "SELECT * FROM list_partitions()")) == 3
+        for sql in (CHANGING[0], CHANGING[2]):
+            with pytest.raises(ReadOnly):
+                lake.query(sql)
+        assert len(live(lake)) == 3
+
+
+def test_statements_on_many_threads_keep_to_their_own_calls(hours: Lake) -> None:
+    for hour in range(3, 9):
+        publish_hour(hours, hour, 1)
+    known = live(hours)
+
+    def retire(each: Partition) -> str:
+        sql = "retire_partition_by_metadata('readings', 'global', '{}', '{}', {})"
+        times = (format_instant(each.insert_range.begin), format_instant(each.insert_range.end))
+        ask(hours, "SELECT count(*) FROM list_partitions()", admin=False)
+        return one(hours, sql.format(*times, "NULL"))
+
+    with ThreadPoolExecutor(4) as threads:
+        said = list(threads.map(retire, known))
+    for each, message in zip(known, said, strict=True):
+        assert message.startswith("SUCCESS: ")
+        assert message.endswith(str(each.insert_range))
+    assert live(hours) == []
+    assert len(history(hours, "retire")) == len(known)

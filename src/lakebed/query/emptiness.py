@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from lakebed.catalog.failures import BuildFailure
+from lakebed.catalog.listing import Stretch
 from lakebed.catalog.view_sets import ActiveViewSet
-from lakebed.model.partition import Partition
 from lakebed.model.source import BlockSource, SqlSource
 from lakebed.model.time import TimeRange, find_gaps, format_instant
 
@@ -48,8 +48,8 @@ class Known:
 
     active: ActiveViewSet
     tick: int
-    live: Sequence[Partition]
-    retired: Sequence[Partition]
+    live: Sequence[Stretch]
+    retired: Sequence[Stretch]
     failures: Sequence[BuildFailure]
     """Of the view set itself and of everything that its SQL reads."""
     tail_is_read: bool
@@ -95,22 +95,22 @@ def _settled(known: Known) -> Iterable[_Claim]:
     for each in known.live:
         if each.schema_hash == known.active.schema_hash:
             if not each.is_empty:
-                yield _Claim(each.insert_range, 0)
+                yield _Claim(each.within, 0)
                 continue
             detail = "what landed was processed to its end and gave no rows"
-            yield _Claim(each.insert_range, 1, Reason.EMPTY, detail)
+            yield _Claim(each.within, 1, Reason.EMPTY, detail)
         else:
             what = "nothing" if each.is_empty else f"{each.num_rows} rows"
             detail = (
                 f"{what} in schema {each.schema_hash.hex()[:12]}, "
                 f"the active one is {known.active.schema_hash.hex()[:12]}"
             )
-            yield _Claim(each.insert_range, 5, Reason.INCOMPATIBLE, detail, _how_to_make(known))
+            yield _Claim(each.within, 5, Reason.INCOMPATIBLE, detail, _how_to_make(known))
     for each in known.retired:
         if each.held:
             detail = f"partition {each.partition_id} of {each.num_rows} rows is held back"
             hint = f"lakebed partitions restore {each.partition_id}"
-            yield _Claim(each.insert_range, 3, Reason.RETIRED, detail, hint)
+            yield _Claim(each.within, 3, Reason.RETIRED, detail, hint)
     for failure in known.failures:
         detail = f"{failure.view_set} cannot read block {failure.block_id}: {failure.reason}"
         instant = TimeRange(failure.insert_time, failure.insert_time + 1)
@@ -135,7 +135,7 @@ def _retired(known: Known) -> Iterable[_Claim]:
         hint = f"lakebed partitions restore {each.partition_id}"
         if known.active.view_set.source is not None:
             hint = f"{_how_to_make(known)}, or {hint}"
-        yield _Claim(each.insert_range, 7, Reason.RETIRED, detail, hint)
+        yield _Claim(each.within, 7, Reason.RETIRED, detail, hint)
 
 
 def _unbuilt(known: Known, gaps: Sequence[TimeRange], landed: Sequence[int]) -> Iterable[_Claim]:

@@ -11,14 +11,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakebed.catalog import blocks, failures, partitions, view_sets
+from lakebed.catalog import blocks, failures, listing, view_sets
 from lakebed.catalog.catalog import Connection
-from lakebed.catalog.partitions import Search
 from lakebed.catalog.view_sets import ActiveViewSet
 from lakebed.model.partition import Partition
 from lakebed.model.source import SqlSource, describe_source
 from lakebed.model.time import SECOND, TimeRange
-from lakebed.model.view_set import GLOBAL, ViewSet
+from lakebed.model.view_set import ViewSet
 from lakebed.query import emptiness
 from lakebed.query.emptiness import EmptyRange
 from lakebed.views.builtin import COLUMNS
@@ -153,9 +152,8 @@ def look_up(
     tables = {}
     if PARTITIONS in asked.listings:
         names = asked.partitions_of
-        wanted = None if names is None else [(name, None) for name in sorted(names)]
-        search = Search(view_sets=wanted, as_of=as_of)
-        tables[PARTITIONS] = make_partitions(partitions.search(connection, search))
+        wanted = None if names is None else sorted(names)
+        tables[PARTITIONS] = make_partitions(listing.list_columns(connection, wanted, as_of))
     if VIEW_SETS in asked.listings:
         tables[VIEW_SETS] = make_view_sets(list(active.values()))
     if VIEW_COLUMNS in asked.listings:
@@ -178,15 +176,13 @@ def _explain_empty(
     *,
     with_tail: bool,
 ) -> list[EmptyRange]:
-    search = Search([(name, None)], GLOBAL, within, include_retired=True)
-    there = [each for each in partitions.search(connection, search) if each.published_at <= tick]
-    gone = [each for each in there if each.retired_at is not None and each.retired_at <= tick]
+    live, gone = listing.list_stretches(connection, name, within, tick)
     definitions = {each.view_set.name: each.view_set for each in active.values()}
     made_of = _with_sources(name, definitions)
     known = emptiness.Known(
         active[name],
         tick,
-        [each for each in there if each.retired_at is None or each.retired_at > tick],
+        live,
         gone,
         [
             each
@@ -215,26 +211,13 @@ def _with_sources(name: str, definitions: Mapping[str, ViewSet]) -> set[str]:
     return found
 
 
-def make_partitions(found: Sequence[Partition]) -> pa.Table:
-    """Partitions as rows."""
-    columns: dict[str, list[Any]] = {
-        "view_set_name": [each.view_set for each in found],
-        "view_instance_id": [each.instance for each in found],
-        "begin_insert_time": [each.insert_range.begin for each in found],
-        "end_insert_time": [each.insert_range.end for each in found],
-        "min_event_time": [each.events.earliest if each.events else None for each in found],
-        "max_event_time": [each.events.latest if each.events else None for each in found],
-        "updated": [each.published_at for each in found],
-        "file_path": [each.file_path for each in found],
-        "file_size": [each.file_size for each in found],
-        "file_schema_hash": [each.schema_hash for each in found],
-        "source_data_hash": [each.source_hash for each in found],
-        "num_rows": [each.num_rows for each in found],
-        "partition_format_version": [each.format_version for each in found],
-        "sort_order": [list(each.sort_order) for each in found],
-        "partition_id": [each.partition_id for each in found],
-    }
-    return pa.table(columns, PARTITIONS_SCHEMA)
+def make_partitions(columns: Sequence[Sequence[Any]]) -> pa.Table:
+    """Partitions as rows, from the catalog's columns."""
+    arrays = [
+        pa.array(values, field.type)
+        for values, field in zip(columns, PARTITIONS_SCHEMA, strict=True)
+    ]
+    return pa.Table.from_arrays(arrays, schema=PARTITIONS_SCHEMA)
 
 
 def make_incompatible(found: Sequence[tuple[Partition, bytes | None, bool]]) -> pa.Table:
