@@ -567,3 +567,13 @@ def test_rows_are_written_while_others_are_computed(shape: str) -> None:
     writer.end()
     if shape == "parquet":
         assert pq.read_metadata(pa.BufferReader(written.getvalue())).num_rows == 60 * 8192
+
+
+def test_spark_computes_the_same(query: Query, spark: object) -> None:
+    sql = "SELECT count(*) AS n, max(time) AS t FROM log_entries WHERE level > 0"
+    ran = query(sql, "--engine", "spark")
+    assert ran.code == 0, ran.err
+    assert json.loads(ran.out) == json.loads(query(sql).out)
+    found = json.loads(query(sql, "--engine", "spark", "--explain", "--json").out)
+    assert found["engine"] == "spark"
+    assert found["tables"][0]["tail_rows"] == 20

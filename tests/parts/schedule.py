@@ -13,6 +13,7 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 _ON_SPARK = (
+    "tests/cli/test_query.py::test_spark",
     "tests/pipeline/",
     "tests/proof/test_build_kills.py",
     "tests/query/test_materialize.py",
