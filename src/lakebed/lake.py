@@ -6,7 +6,8 @@ import getpass
 import os
 import socket
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -33,6 +34,7 @@ from lakebed.model.time import (
     Instant,
     parse_duration,
 )
+from lakebed.model.view_set import ViewSet
 from lakebed.partitions.catalogue import Partitions
 from lakebed.partitions.leases import LeaseKeeper
 from lakebed.partitions.names import NamePool
@@ -42,6 +44,7 @@ from lakebed.pipeline.pipeline import Pipeline
 from lakebed.query.changing import Administration
 from lakebed.query.queries import Queries, QuerySettings
 from lakebed.query.result import Result
+from lakebed.query.spark.tools import SparkTools
 from lakebed.settings import Settings
 from lakebed.storage import layout, marks
 from lakebed.storage.local import LocalStore
@@ -49,7 +52,8 @@ from lakebed.storage.objects import Store, open_store, probe_create_only
 from lakebed.views.registry import Change, Registry
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
     from lakebed.views.declaration import SqlView
     from lakebed.views.definitions import Definition
@@ -144,6 +148,7 @@ class Lake:
                 timeout=settings.query_seconds,
             ),
             Administration(self.retirement.begin_changes, self._build),
+            _spark_tools(store),
         )
 
     def _build(self, view_set: str, begin: int, end: int) -> list[tuple[int, str]]:
@@ -162,12 +167,19 @@ class Lake:
         limit: int | None = None,
         timeout: float | None = None,
         admin: bool = True,
+        engine: str = "embedded",
+        spark: SparkSession | None = None,
+        master: str | None = None,
+        remote: str | None = None,
     ) -> Result:
         """The rows of a statement over the lake's view sets, from one snapshot.
 
         ``begin`` and ``end`` keep rows whose time is in that range: datetimes, ISO 8601, or how
         long ago, as ``1h`` or ``7d``. ``as_of`` reads the lake as it was. ``stale`` leaves out what
         has landed and is not built.
+
+        ``engine="spark"`` runs it on Spark: on the session that is given, else on one of this
+        process or of ``master`` or ``remote``, which is kept until the lake is closed.
 
         Functions that change the lake are there for administrators; a statement that calls one is
         one transaction, which is committed when this returns.
@@ -181,6 +193,10 @@ class Lake:
             limit=limit,
             timeout=timeout,
             admin=admin,
+            engine=engine,
+            spark=spark,
+            master=master,
+            remote=remote,
         )
 
     def define_views(
@@ -216,6 +232,7 @@ class Lake:
     def close(self) -> None:
         """Give back reservations and leases, and close the connections."""
         try:
+            self.queries.close()
             self._lander.close()
             if not self.catalog.read_only:
                 self._names.close()
@@ -236,6 +253,38 @@ class Lake:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _spark_tools(store: Store) -> SparkTools:
+    """What queries on Spark use of the pipeline; nothing is imported before it is used."""
+
+    def use(
+        given: SparkSession | None, master: str | None, remote: str | None
+    ) -> AbstractContextManager[SparkSession]:
+        from lakebed.pipeline.session import use_session
+
+        return use_session(given, master=master, remote=remote)
+
+    def beside(session: SparkSession) -> AbstractContextManager[SparkSession]:
+        from lakebed.pipeline.pipeline import own_session
+
+        return own_session(session)
+
+    def read(session: SparkSession, view_set: ViewSet, paths: Sequence[str]) -> DataFrame:
+        from lakebed.pipeline.executors import StoreAddress
+        from lakebed.pipeline.reading import read_files, read_native
+
+        try:
+            return read_native(session, store, paths, view_set)
+        except BadInput:  # a bucket that this Spark cannot read by itself
+            return read_files(session, store, StoreAddress.of(store), paths, view_set)
+
+    def schema(view_set: ViewSet) -> StructType:
+        from lakebed.pipeline.types import spark_schema
+
+        return spark_schema(view_set)
+
+    return SparkTools(use, beside, read, schema)
 
 
 def catalog_url(path_or_url: str | Path) -> str:

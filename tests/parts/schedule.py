@@ -16,6 +16,8 @@ _ON_SPARK = (
     "tests/cli/test_query.py::test_spark",
     "tests/pipeline/",
     "tests/proof/test_build_kills.py",
+    "tests/query/test_differential.py",
+    "tests/query/test_spark_engine.py",
     "tests/query/test_materialize.py",
     "tests/spark/test_frames.py",
     "tests/spark/test_session.py",

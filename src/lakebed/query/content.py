@@ -24,6 +24,8 @@ class TableContent:
     view_set: ViewSet
     paths: Sequence[str] = ()
     tail: Sequence[pa.Table] = ()
+    num_rows: int = 0
+    """How many there are in files and tail."""
 
     @property
     def merge_sql(self) -> str | None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lakebed.catalog.catalog import Catalog
 from lakebed.errors import BadInput, LakebedError
 from lakebed.model.time import Instant, TimeRange, format_instant, parse_moment, to_instant
+from lakebed.model.view_set import ViewSet
 from lakebed.partitions.leases import LeaseKeeper
 from lakebed.query.changing import Acting, Administration, KeptRows
 from lakebed.query.conditions import EVER
@@ -23,8 +24,11 @@ from lakebed.storage.objects import Store
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import SparkSession
 
     from lakebed.query.embedded.engine import Analysis, Engine
+    from lakebed.query.spark.engine import SparkEngine, SparkEngines
+    from lakebed.query.spark.tools import SparkTools
 
 EMBEDDED, SPARK = "embedded", "spark"
 
@@ -53,6 +57,7 @@ class Queries:
         keeper: LeaseKeeper,
         settings: QuerySettings,
         administration: Administration | None = None,
+        spark: SparkTools | None = None,
         now: Callable[[], int] = _now,
     ) -> None:
         self._store = store
@@ -64,6 +69,8 @@ class Queries:
             store, most_bytes=settings.tail_bytes, cache_bytes=settings.tail_cache_bytes
         )
         self._engine: Engine | None = None
+        self._spark_tools = spark
+        self._spark: SparkEngines | None = None
 
     def query(
         self,
@@ -77,13 +84,54 @@ class Queries:
         timeout: float | None = None,
         explained: bool = False,
         admin: bool = True,
+        engine: str = EMBEDDED,
+        spark: SparkSession | None = None,
+        master: str | None = None,
+        remote: str | None = None,
     ) -> Result:
         """Run one statement on one snapshot. Only administrators see the functions that change the
-        lake; a statement that calls one has run and is committed when its result is there."""
+        lake; a statement that calls one has run and is committed when its result is there. The
+        Spark engine uses a session that is given, or opens one and keeps it."""
         within = self._read_range(begin, end)
         past = None if as_of is None else to_instant(as_of)
         if limit is not None and limit < 0:
             raise BadInput(f"a limit of {limit} rows makes no sense")
+        if engine == SPARK:
+            return self._query_on_spark(
+                self._on_spark(spark, master, remote),
+                sql,
+                within,
+                limit=limit,
+                timeout=timeout,
+                as_of=past,
+                with_tail=not stale,
+                explained=explained,
+            )
+        if engine != EMBEDDED:
+            raise BadInput(f"there is no engine {engine}", hint=f"use {EMBEDDED} or {SPARK}")
+        return self._query_embedded(
+            sql,
+            within,
+            past,
+            stale=stale,
+            limit=limit,
+            timeout=timeout,
+            explained=explained,
+            admin=admin,
+        )
+
+    def _query_embedded(
+        self,
+        sql: str,
+        within: TimeRange | None,
+        past: int | None,
+        *,
+        stale: bool,
+        limit: int | None,
+        timeout: float | None,
+        explained: bool,
+        admin: bool,
+    ) -> Result:
         engine = self._embedded()
         view_sets = {name: each.view_set for name, each in self._taker.list_view_sets().items()}
         analysis = engine.analyse(sql, view_sets, within, admin=admin)
@@ -97,10 +145,7 @@ class Queries:
         )
         try:
             tails = self._read_tails(snapshot)
-            content = {name: TableContent(each) for name, each in view_sets.items()}
-            for name, table in snapshot.tables.items():
-                paths = [each.file_path for each in table.files if each.file_path is not None]
-                content[name] = TableContent(table.view_set, paths, tails[name].tables)
+            content = _collect(view_sets, snapshot, tails)
             longest = self._settings.timeout if timeout is None else timeout
             stream: Stream = engine.run(
                 sql,
@@ -122,6 +167,34 @@ class Queries:
             return Result(stream, explanation, snapshot.close)
         snapshot.close()
         return Result(stream, explanation, lambda: None)
+
+    def _query_on_spark(
+        self,
+        engine: SparkEngine,
+        sql: str,
+        within: TimeRange | None,
+        *,
+        limit: int | None,
+        timeout: float | None,
+        **of_snapshot: Any,
+    ) -> Result:
+        view_sets = {name: each.view_set for name, each in self._taker.list_view_sets().items()}
+        analysis = engine.analyse(sql, view_sets, within)
+        snapshot = self._taker.take(analysis.scans, **of_snapshot)
+        try:
+            tails = self._read_tails(snapshot)
+            content = _collect(view_sets, snapshot, tails)
+            longest = self._settings.timeout if timeout is None else timeout
+            stream = engine.run(analysis, content, within, limit=limit, timeout=longest)
+        except BaseException:
+            snapshot.close()
+            raise
+        return Result(stream, _explain(SPARK, snapshot, tails), snapshot.close)
+
+    def close(self) -> None:
+        """Stop the Spark sessions that statements opened."""
+        if self._spark is not None:
+            self._spark.close()
 
     def describe(self, sql: str, *, admin: bool = True) -> pa.Schema:
         """The columns that a statement would give; nothing is run."""
@@ -162,6 +235,17 @@ class Queries:
             self._engine = Engine(self._store, Limits(self._settings.memory_bytes))
         return self._engine
 
+    def _on_spark(
+        self, spark: SparkSession | None, master: str | None, remote: str | None
+    ) -> SparkEngine:
+        if self._spark is None:
+            from lakebed.query.spark.engine import SparkEngines
+
+            if self._spark_tools is None:
+                raise BadInput("these queries have no spark", hint="ask the lake itself")
+            self._spark = SparkEngines(self._spark_tools, self._embedded().analyse)
+        return self._spark.get(spark, master, remote)
+
     def _read_range(self, begin: Instant | None, end: Instant | None) -> TimeRange | None:
         if begin is None and end is None:
             return None
@@ -178,6 +262,18 @@ class Queries:
             name: TailRows() if each.tail is None else self._tails.read(each.tail)
             for name, each in snapshot.tables.items()
         }
+
+
+def _collect(
+    view_sets: Mapping[str, ViewSet], snapshot: StatementSnapshot, tails: Mapping[str, TailRows]
+) -> dict[str, TableContent]:
+    """What each table holds; those that a statement does not need hold nothing."""
+    content = {name: TableContent(each) for name, each in view_sets.items()}
+    for name, table in snapshot.tables.items():
+        paths = [each.file_path for each in table.files if each.file_path is not None]
+        rows = sum(each.num_rows for each in table.files) + tails[name].num_rows
+        content[name] = TableContent(table.view_set, paths, tails[name].tables, rows)
+    return content
 
 
 def _act(acting: Acting, stream: Stream, limit: int | None) -> Stream:
@@ -232,9 +328,11 @@ def _find_warnings(tables: Mapping[str, TableView]) -> list[str]:
     said = []
     for name, table in tables.items():
         if table.hidden:
+            more = f" and {len(table.hidden) - 1} more ranges" if len(table.hidden) > 1 else ""
+            remedy = "publish them again" if table.view_set.source is None else "rebuild them"
+            command = "" if table.view_set.source is None else f" with: lakebed build {name}"
             said.append(
-                f"{name}: rows that landed in {table.hidden[0]}"
-                + (f" and {len(table.hidden) - 1} more ranges" if len(table.hidden) > 1 else "")
-                + f" exist only in another schema and are not seen; run: lakebed build {name}"
+                f"{name}: what landed in {table.hidden[0]}{more} exists only in another schema "
+                f"and is not seen; {remedy}{command}"
             )
     return said

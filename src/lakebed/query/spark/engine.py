@@ -1,0 +1,210 @@
+"""Statements on Spark: a session of its own for each, in which the view sets that it names are
+temporary views over exactly the files and rows of its snapshot. Only what classic Spark and Spark
+Connect have in common is used.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lakebed.model.time import TimeRange
+from lakebed.model.view_set import ViewSet
+from lakebed.query.conditions import Scan
+from lakebed.query.content import TableContent, choose_bounds
+from lakebed.query.spark.failing import AFTER, BEFORE, translate
+from lakebed.query.spark.pruning import find_scans
+from lakebed.query.spark.rules import SETTINGS, Statement, read
+from lakebed.query.spark.streams import SparkStream
+from lakebed.query.spark.tools import SparkTools
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+    from lakebed.query.embedded.engine import Analysis
+
+_FEW_ROWS = 10_000
+"""Results that cannot have more are fetched at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class SparkAnalysis:
+    """What a statement needs."""
+
+    scans: Sequence[Scan]
+    statement: Statement
+    like: pa.Schema | None
+    """The columns that the embedded engine would give, if it can run the statement."""
+
+
+Analyse = Callable[[str, Mapping[str, ViewSet], TimeRange | None], "Analysis"]
+"""What the embedded engine says about a statement; `BadInput` if it cannot read it."""
+
+
+class SparkEngines:
+    """The sessions that statements of this process run on: the caller's, or those of a master or a
+    Connect server, which are opened when first needed and kept until they are closed here."""
+
+    def __init__(self, tools: SparkTools, analyse: Analyse) -> None:
+        self._tools = tools
+        self._analyse = analyse
+        self._kept: dict[tuple[str | None, str | None], SparkSession] = {}
+        self._stack = ExitStack()
+        self._lock = threading.Lock()
+
+    def get(
+        self, spark: SparkSession | None, master: str | None, remote: str | None
+    ) -> SparkEngine:
+        """The engine of a session."""
+        if spark is None:
+            with self._lock:
+                spark = self._kept.get((master, remote))
+                if spark is None or _is_stopped(spark):
+                    spark = self._stack.enter_context(self._tools.use(None, master, remote))
+                    self._kept[master, remote] = spark
+        return SparkEngine(self._tools, spark, self._analyse)
+
+    def close(self) -> None:
+        """Stop the sessions that were opened here."""
+        with self._lock:
+            self._kept.clear()
+            self._stack.close()
+
+
+def _is_stopped(session: SparkSession) -> bool:
+    """Whether somebody stopped a session; classic ones tell only by what they hold."""
+    stopped = getattr(session, "is_stopped", None)
+    return bool(stopped) if stopped is not None else session.sparkContext._jsc is None
+
+
+class SparkEngine:
+    """Statements on one Spark session."""
+
+    def __init__(
+        self,
+        tools: SparkTools,
+        session: SparkSession,
+        analyse: Analyse,
+    ) -> None:
+        self._tools = tools
+        self._session = session
+        self._analyse = analyse
+
+    def analyse(
+        self, sql: str, view_sets: Mapping[str, ViewSet], within: TimeRange | None = None
+    ) -> SparkAnalysis:
+        """What a statement over these view sets needs. Nothing is run, and Spark is not asked."""
+        statement = read(sql, view_sets)
+        like: list[pa.Schema] = []
+
+        def plan() -> Sequence[Scan]:
+            found = self._analyse(statement.text, view_sets, within)
+            like.append(found.schema)
+            return found.scans
+
+        scans = find_scans(statement, view_sets, within, plan)
+        return SparkAnalysis(scans, statement, like[0] if like else None)
+
+    def run(
+        self,
+        analysis: SparkAnalysis,
+        tables: Mapping[str, TableContent],
+        within: TimeRange | None = None,
+        *,
+        limit: int | None = None,
+        timeout: float | None = None,
+    ) -> SparkStream:
+        """Start a statement over exactly this content; of rows that have a time, over those in a
+        range."""
+        statement = analysis.statement
+        with ExitStack() as stack, translate(statement.text):
+            session = stack.enter_context(self._tools.beside(self._session))
+            for name, value in SETTINGS.items():
+                session.conf.set(name, value)
+            for name in statement.tables:
+                self._offer(session, tables[name], within)
+            frame = session.sql(BEFORE + statement.text + AFTER)
+            if limit is not None:
+                frame = frame.limit(limit)
+            return SparkStream(
+                session,
+                frame,
+                statement.text,
+                like=analysis.like,
+                at_once=_is_small(statement, tables, limit),
+                timeout=timeout,
+                on_close=stack.pop_all().close,
+            )
+
+    def _offer(
+        self, session: SparkSession, content: TableContent, within: TimeRange | None
+    ) -> None:
+        """Make a table readable under its view set's name."""
+        view_set = content.view_set
+        frame = self._read(session, content)
+        if content.merge_sql is not None:
+            frame.createOrReplaceTempView(view_set.name)
+            frame = self._as_declared(session.sql(content.merge_sql), view_set)
+        _between(frame, view_set, within).createOrReplaceTempView(view_set.name)
+
+    def _read(self, session: SparkSession, content: TableContent) -> DataFrame:
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        schema = self._tools.schema(content.view_set)
+        parts = []
+        if content.paths:
+            parts.append(self._tools.read(session, content.view_set, content.paths))
+        if content.tail:
+            rows = _whole(content.tail).cast(to_arrow_schema(schema, timezone="UTC"))
+            parts.append(session.createDataFrame(rows, schema))
+        if not parts:
+            return session.createDataFrame([], schema)
+        return parts[0] if len(parts) == 1 else parts[0].union(parts[1])
+
+    def _as_declared(self, frame: DataFrame, view_set: ViewSet) -> DataFrame:
+        """What merge SQL gives in the view set's own types and order."""
+        from pyspark.sql import functions
+
+        return frame.select(
+            *(
+                functions.col(f"`{field.name}`").cast(field.dataType).alias(field.name)
+                for field in self._tools.schema(view_set)
+            )
+        )
+
+
+def _whole(tables: Sequence[pa.Table]) -> pa.Table:
+    """The tables as one that is no slice of others: pyspark cannot take lists and maps apart in
+    slices that have NULLs."""
+    import pyarrow as pa
+
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, tables[0].schema) as writer:
+        for table in tables:
+            writer.write_table(table)
+    with pa.ipc.open_stream(sink.getvalue()) as reader:
+        return reader.read_all()
+
+
+def _between(frame: DataFrame, view_set: ViewSet, within: TimeRange | None) -> DataFrame:
+    """The rows whose time is in a range that may be open."""
+    from pyspark.sql import functions
+
+    begin, end = choose_bounds(view_set, within)
+    time = functions.col(f"`{view_set.time_column}`")
+    if begin is not None:
+        frame = frame.where(time >= functions.timestamp_micros(functions.lit(begin)))
+    if end is not None:
+        frame = frame.where(time < functions.timestamp_micros(functions.lit(end)))
+    return frame
+
+
+def _is_small(statement: Statement, tables: Mapping[str, TableContent], limit: int | None) -> bool:
+    bounds = [limit, statement.most_rows]
+    if statement.keeps_count:
+        bounds.append(sum(tables[name].num_rows for name in statement.tables))
+    return any(each is not None and each <= _FEW_ROWS for each in bounds)

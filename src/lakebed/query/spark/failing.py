@@ -1,0 +1,146 @@
+"""Spark's errors as Lakebed's: one sentence, with the position where Spark tells it, and never a
+stack of Java's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from lakebed.errors import (
+    BadSql,
+    Damage,
+    DamagedFile,
+    LakebedError,
+    OutOfMemory,
+    Unavailable,
+)
+from lakebed.query.spark.text import locate
+
+BEFORE, AFTER = "SELECT * FROM (\n", "\n)"
+"""Around a statement, so that Spark's grammar takes nothing but a query."""
+
+_CONDITION = re.compile(r"^\[([A-Z0-9_.]+)\]\s*")
+_POSITION = re.compile(r"\(?;?\s*line (\d+),? pos (\d+)\)?;?")
+_STATE = re.compile(r"\s*SQLSTATE: (\w{5})")
+_ADVICE = re.compile(
+    r"\s*(?:If necessary set|To return NULL instead, use|Verify the spelling|"
+    r"Use `?try_\w+`? to tolerate)[^\n]*"
+)
+_CLASS = re.compile(r"^(?:(?:[a-z]\w*\.)+[A-Z]\w*(?:Exception|Error): )+")
+_OWN_NAMES = re.compile(r"`?__auto_generated_subquery_name`?\.")
+
+
+@contextmanager
+def translate(text: str) -> Iterator[None]:
+    """Ask Spark; its errors come out as ours, and are not logged besides."""
+    from pyspark.logger import PySparkLogger
+
+    logger = PySparkLogger.getLogger("SQLQueryContextLogger")
+    before, logger.disabled = logger.disabled, True
+    try:
+        yield
+    except LakebedError:
+        raise
+    except Exception as error:  # noqa: BLE001
+        raise explain(error, text) from None
+    finally:
+        logger.disabled = before
+
+
+def explain(error: Exception, text: str) -> LakebedError:
+    """Spark's error about a statement as one of ours."""
+    error = _unwrap(error)
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    first = lines[0] if lines else type(error).__name__
+    if first.startswith("An error occurred while calling") and len(lines) > 1:
+        first = lines[1].lstrip(": ")
+    condition = _find_condition(error, first)
+    said = _shorten(first)
+    if "OutOfMemory" in first or "maxResultSize" in first:
+        return OutOfMemory(
+            f"the statement needs more memory than spark may have: {said}",
+            hint="ask for less, or give spark more with spark.driver.memory",
+        )
+    if condition.startswith(("FAILED_READ_FILE", "PATH_NOT_FOUND")):
+        if condition != "FAILED_READ_FILE.NO_HINT" and "not exist" in first:
+            return DamagedFile(
+                f"a file of the lake is missing: {said}", hint="see the damage with: lakebed check"
+            )
+        return Damage(
+            f"a file of the lake cannot be read: {said}",
+            hint="see the damage with: lakebed check --level pages",
+        )
+    state = _find_state(error, first)
+    if not condition or state[:2] in ("XX", "58", "08", "53"):
+        return Unavailable(f"spark cannot run the statement: {said}")
+    line, column = _find_position(error, text)
+    return BadSql(said, line=line, column=column)
+
+
+def _unwrap(error: Exception) -> Exception:
+    """What Java's wrappers hold; the wire of Spark's iterators leaves them on."""
+    if type(error).__module__ != "py4j.protocol" or not hasattr(error, "java_exception"):
+        return error
+    from pyspark.errors.exceptions.captured import convert_exception
+
+    inner: Any = error.java_exception
+    while inner.getCause() is not None and not _has_condition(inner):
+        inner = inner.getCause()
+    try:
+        converted = convert_exception(inner)
+    except Exception:  # noqa: BLE001  (then the wrapper says it)
+        return error
+    return converted if isinstance(converted, Exception) else error
+
+
+def _has_condition(throwable: Any) -> bool:
+    return str(throwable.getMessage() or "").startswith("[")
+
+
+def _find_condition(error: Any, first: str) -> str:
+    told = _ask(error, "getCondition")
+    if told:
+        return str(told)
+    found = _CONDITION.search(_CLASS.sub("", first))
+    return found[1] if found else ""
+
+
+def _find_state(error: Any, first: str) -> str:
+    told = _ask(error, "getSqlState")
+    found = _STATE.search(first)
+    return str(told or (found[1] if found else ""))
+
+
+def _find_position(error: Any, text: str) -> tuple[int | None, int | None]:
+    """Where the error is in the statement itself."""
+    for each in _ask(error, "getQueryContext") or ():
+        try:
+            offset = each.startIndex() - len(BEFORE)
+        except Exception:  # noqa: BLE001, S112  (a context without a place)
+            continue
+        if 0 <= offset <= len(text):
+            return locate(text, offset)
+    told = _POSITION.search(str(error))
+    if told is None or int(told[1]) < 2:
+        return None, None
+    return int(told[1]) - 1, int(told[2]) + 1
+
+
+def _ask(error: Any, name: str) -> Any:
+    """What an error of Spark's tells of itself; some cannot."""
+    try:
+        return getattr(error, name)()
+    except Exception:  # noqa: BLE001
+        return None
+
+
+def _shorten(first: str) -> str:
+    short = _CONDITION.sub("", _CLASS.sub("", first))
+    for noise in (_STATE, _POSITION, _ADVICE, _OWN_NAMES):
+        short = noise.sub("", short)
+    short = short.strip().rstrip(".;:").strip()
+    short = short[:1].lower() + short[1:] if short[1:2].islower() or short[1:2] == " " else short
+    return short if len(short) <= 400 else short[:400] + " …"

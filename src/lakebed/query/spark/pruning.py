@@ -1,0 +1,220 @@
+"""What a statement on Spark needs of its tables, found by the embedded engine's planner.
+
+The planner resolves names, folds constants and moves predicates to the tables: for statements that
+both engines read alike, what it demands of a table's rows, Spark demands too, and partitions that
+cannot hold such rows need not be read. But the engines do not read everything alike: ``5 / 2`` is 2
+or 2.5, ``'a\\tb'`` has a backslash in it or a tab, ``code = 5`` compares texts or numbers. A
+condition is therefore used only where no such reading can be behind it:
+
+* every constant of the statement is one that is written down: a number, a text without backslashes
+  that stands alone, a date or time of at most microseconds, NULL, TRUE, FALSE, or the clock or a
+  time with an interval added or taken. Anything that has to be computed drops all conditions;
+* there is no operator in it whose operands they find differently: ``a IS DISTINCT FROM b OR c``;
+* bounds of numbers and texts stand in the statement as such: a number or date that is compared with
+  a text column was converted on the way, and Spark converts the other side;
+* time bounds that depend on the clock hold from an hour before, and have no end: Spark looks at its
+  own clock, later, and maybe on another machine;
+* with HAVING or QUALIFY, columns whose name the statement gives to something else are left out: the
+  engines disagree about what the name means there.
+
+Tables that the planner left out (``WHERE false``) are read whole: Spark has to agree first. What
+the caller's own time range demands does not depend on the reading, and is always used.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from lakebed.errors import BadInput
+from lakebed.model.time import SECOND, TimeRange
+from lakebed.model.view_set import ViewSet
+from lakebed.query.conditions import Interval, Scan, combine
+from lakebed.query.content import choose_bounds
+from lakebed.query.spark.functions import CLOCK
+from lakebed.query.spark.rules import Statement
+
+_SLACK = 3600 * SECOND
+_TOO_FINE = re.compile(r"\.\d{7}")
+_LIKE_A_DATE = re.compile(r"\s*[+-]?\d{4,}-")
+_SPECIAL = re.compile(r"\s*(?:now|today|tomorrow|yesterday|epoch)\b|\s*\d{1,2}:", re.IGNORECASE)
+
+Planner = Callable[[], Sequence[Scan]]
+
+
+def find_scans(
+    statement: Statement,
+    view_sets: Mapping[str, ViewSet],
+    within: TimeRange | None,
+    plan: Planner,
+) -> list[Scan]:
+    """At least one scan for each table of a statement; ``plan`` asks the other engine for its own,
+    and may raise `BadInput` if it cannot read the statement."""
+    planned: Sequence[Scan] = ()
+    if _is_plain(statement):
+        try:
+            planned = plan()
+        except BadInput:
+            planned = ()
+    scans = []
+    for name in statement.tables:
+        given = _from_range(view_sets[name], within)
+        mine = [each for each in planned if each.table == name] or [Scan(name)]
+        for scan in mine:
+            kept = _keep_sure(statement, view_sets[name], scan)
+            scans.append(Scan(name, combine(kept, given)))
+    return scans
+
+
+def _from_range(view_set: ViewSet, within: TimeRange | None) -> dict[str, Sequence[Interval]]:
+    """What the caller's range demands of a table's rows before partial results are added up."""
+    _, ends = choose_bounds(view_set, TimeRange(0, 1))
+    if within is None or ends is None:  # rows that sum up need all their parts
+        return {}
+    begin, end = choose_bounds(view_set, within)
+    return {view_set.time_column: [(begin, None if end is None else end - 1)]}
+
+
+def _keep_sure(
+    statement: Statement, view_set: ViewSet, scan: Scan
+) -> dict[str, Sequence[Interval]]:
+    import pyarrow as pa
+
+    shadowed = _renamed(statement)
+    numbers, texts = _written(statement)
+    by_clock = _uses_clock(statement)
+    kept: dict[str, Sequence[Interval]] = {}
+    for column, intervals in scan.columns.items():
+        if column in shadowed or column not in view_set.schema.names:
+            continue
+        if pa.types.is_timestamp(view_set.schema.field(column).type):
+            kept[column] = [_loosen(each) for each in intervals] if by_clock else intervals
+        elif all(_stands_in(bound, numbers, texts) for each in intervals for bound in each):
+            kept[column] = intervals
+    return kept
+
+
+def _loosen(interval: Interval) -> Interval:
+    low, _ = interval
+    return (None if low is None else int(low) - _SLACK, None)
+
+
+def _stands_in(bound: Any, numbers: frozenset[int], texts: frozenset[str]) -> bool:
+    if bound is None:
+        return True
+    if isinstance(bound, str):
+        return bound in texts
+    return not numbers.isdisjoint((bound - 1, bound, bound + 1))  # < 5 is up to 4
+
+
+def _written(statement: Statement) -> tuple[frozenset[int], frozenset[str]]:
+    from sqlglot import exp
+
+    numbers: set[int] = set()
+    for literal in statement.tree.find_all(exp.Literal):
+        if not literal.is_string and literal.name.isdigit():
+            value = int(literal.name)
+            numbers.update((value, -value))
+    dates = any(each.is_type(*exp.DataType.TEMPORAL_TYPES) for each in _casts(statement))
+    texts = [text.replace("''", "'") for text in statement.scanned.texts]
+    return frozenset(numbers), frozenset(
+        text for text in texts if not (dates and _LIKE_A_DATE.match(text))
+    )
+
+
+def _casts(statement: Statement) -> Iterator[Any]:
+    from sqlglot import exp
+
+    return statement.tree.find_all(exp.Cast)
+
+
+def _renamed(statement: Statement) -> frozenset[str]:
+    """Names of columns that mean something else after the SELECT, where that can matter."""
+    from sqlglot import exp
+
+    if statement.tree.find(exp.Having, exp.Qualify) is None:
+        return frozenset()
+    return frozenset(
+        each.alias.lower()
+        for each in statement.tree.find_all(exp.Alias)
+        if not (isinstance(each.this, exp.Column) and each.this.name.lower() == each.alias.lower())
+    )
+
+
+def _uses_clock(statement: Statement) -> bool:
+    return any(_is_clock(each) for each in statement.tree.walk())
+
+
+def _is_clock(node: Any) -> bool:
+    from sqlglot import exp
+
+    if isinstance(node, exp.CurrentTimestamp):
+        return True
+    return isinstance(node, exp.Anonymous) and str(node.name).lower() in CLOCK
+
+
+def _is_plain(statement: Statement) -> bool:
+    """Whether every constant is written down as it is meant."""
+    scanned = statement.scanned
+    if scanned.adjacent or any(
+        "\\" in text or _TOO_FINE.search(text) or _SPECIAL.match(text) for text in scanned.texts
+    ):
+        return False
+    return statement.tree.find(*_bound_differently()) is None and all(
+        _is_sure(node) for node in statement.tree.walk()
+    )
+
+
+def _bound_differently() -> tuple[Any, ...]:
+    """Operators that take more of what stands beside them in one engine than in the other."""
+    from sqlglot import exp
+
+    return (
+        exp.NullSafeEQ,
+        exp.NullSafeNEQ,
+        exp.BitwiseAnd,
+        exp.BitwiseOr,
+        exp.BitwiseXor,
+        exp.BitwiseNot,
+        exp.Xor,
+        exp.AtTimeZone,
+        exp.Collate,
+    )
+
+
+def _is_sure(node: Any) -> bool:
+    """Whether a part of the statement is no constant, or one that both engines read alike."""
+    from sqlglot import exp
+
+    computed = (exp.Binary, exp.Unary, exp.Func, exp.Between, exp.In)
+    if not isinstance(node, computed) or isinstance(node, exp.Paren | exp.AggFunc | exp.Dot):
+        return True
+    if isinstance(node.parent, exp.Window | exp.WithinGroup | exp.IgnoreNulls):
+        return True
+    if node.find(exp.Column, exp.Star, exp.Query) is not None:
+        return True
+    return _is_constant(node)
+
+
+def _is_constant(node: Any) -> bool:
+    from sqlglot import exp
+
+    match node:
+        case exp.Literal() | exp.Null() | exp.Boolean():
+            return True
+        case exp.Neg() | exp.Paren():
+            return isinstance(node.this, exp.Literal) or (
+                isinstance(node, exp.Paren) and _is_constant(node.this)
+            )
+        case exp.Interval():
+            return True
+        case exp.Cast():
+            return isinstance(node.this, exp.Literal) and bool(
+                node.is_type(*exp.DataType.TEMPORAL_TYPES)
+            )
+        case exp.EQ():  # 1 = 1
+            return isinstance(node.this, exp.Literal) and node.this == node.expression
+        case exp.Add() | exp.Sub():
+            return isinstance(node.expression, exp.Interval) and _is_constant(node.this)
+    return _is_clock(node)

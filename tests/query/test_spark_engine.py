@@ -1,0 +1,485 @@
+"""The Spark engine: the same statements on the same snapshots, nothing but the lake, and errors
+that a person can read.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+from lakebed.errors import (
+    BadInput,
+    BadSql,
+    Cancelled,
+    DamagedFile,
+    TimedOut,
+)
+from lakebed.lake import Lake, init_lake
+from lakebed.model.time import TimeRange
+from lakebed.query.conditions import Scan
+from lakebed.query.spark import functions, rules
+from lakebed.query.spark.failing import AFTER, BEFORE
+from lakebed.query.spark.pruning import find_scans
+from lakebed.query.spark.text import scan
+from lakebed.views.builtin import built_in
+from tests.parts.building import build, land, tick
+from tests.parts.data import HOUR, T0, publish_hour, readings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+VIEW_SETS = {each.name: each for each in built_in()} | {"readings": readings()}
+ENDLESS = (
+    "SELECT count(*) AS n FROM range(10000000) a CROSS JOIN range(10000000) b "
+    "WHERE (a.id * b.id) % 7 = 3"
+)
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
+    """Log entries in a partition and in the tail; readings of three hours; log_stats in parts."""
+    with init_lake(tmp_path_factory.mktemp("lake")) as lake:
+        lake.views.register(readings())
+        for hour, rows in enumerate((100, 0, 20_000)):
+            publish_hour(lake, hour, rows)
+        land(lake, requests=2, size=30)
+        build(lake)
+        land(lake, seed=2, size=15)
+        parts = [{"time_bin": T0, "process_id": "p", "level": 2, "target": "t", "count": 3}] * 2
+        schema = VIEW_SETS["log_stats"].schema
+        for part, each in enumerate(parts):
+            begin = T0 + part * HOUR
+            rows = pa.Table.from_pylist([each], schema)
+            lake.partitions.publish("log_stats", begin, begin + HOUR, rows)
+        yield lake
+
+
+def ask(lake: Lake, spark: SparkSession, sql: str, **options: Any) -> pa.Table:
+    return lake.query(sql, engine="spark", spark=spark, **options).to_arrow()
+
+
+def multiset(table: pa.Table) -> Counter[str]:
+    return Counter(str(row) for row in table.to_pylist())
+
+
+@pytest.mark.parametrize("asked", ["all", "stale", "half"])
+def test_both_engines_read_the_same_snapshot(lake: Lake, spark: SparkSession, asked: str) -> None:
+    times = sorted(lake.query("SELECT time FROM log_entries").to_arrow()["time"].to_pylist())
+    half = {"begin": times[len(times) // 2], "end": "2027-01-01T00:00:00Z"}
+    options: dict[str, Any] = {"all": {}, "stale": {"stale": True}, "half": half}[asked]
+    sql = "SELECT time, level, msg, properties, insert_time FROM log_entries WHERE level <= 5"
+    ours = lake.queries.query(sql, engine="spark", spark=spark, explained=True, **options)
+    other = lake.queries.query(sql, explained=True, **options)
+    assert multiset(ours.to_arrow()) == multiset(other.to_arrow())
+    assert ours.to_arrow().num_rows > 10
+    assert ours.schema.equals(other.schema)
+    figures, expected = ours.explanation.as_dict(), other.explanation.as_dict()
+    assert figures.pop("engine") == "spark"
+    assert expected.pop("engine") == "embedded"
+    assert figures["tables"] == expected["tables"]
+    assert figures["rows"] == ours.to_arrow().num_rows
+
+
+def test_the_past_is_read_as_it_was(
+    lake: Lake, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    with init_lake(tmp_path_factory.mktemp("past")) as other:
+        other.views.register(readings())
+        publish_hour(other, 0, 4)
+        then = tick(other)
+        publish_hour(other, 1, 5)
+        sql = "SELECT count(*) AS n FROM readings"
+        assert ask(other, spark, sql)["n"].to_pylist() == [9]
+        assert ask(other, spark, sql, as_of=then)["n"].to_pylist() == [4]
+        assert ask(other, spark, sql, as_of=T0)["n"].to_pylist() == [0]
+
+
+def test_partial_results_of_sql_view_sets_add_up(lake: Lake, spark: SparkSession) -> None:
+    sql = "SELECT process_id, count FROM log_stats"
+    assert ask(lake, spark, sql).to_pylist() == [{"process_id": "p", "count": 6}]
+    assert ask(lake, spark, sql, begin=T0 + 1).to_pylist() == []
+
+
+def test_files_that_are_pruned_are_not_opened(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    with init_lake(tmp_path_factory.mktemp("pruned")) as lake:
+        lake.views.register(readings())
+        publish_hour(lake, 0, 4)
+        gone = publish_hour(lake, 1, 5).file_path
+        assert gone is not None
+        lake.store.delete([gone])
+        sql = "SELECT count(*) AS n FROM readings"
+        early = " WHERE time < TIMESTAMP '2026-01-01 01:00:00'"
+        assert ask(lake, spark, sql + early)["n"].to_pylist() == [4]
+        assert ask(lake, spark, sql, end=T0 + HOUR)["n"].to_pylist() == [4]
+        with pytest.raises(DamagedFile, match="a file of the lake is missing"):
+            ask(lake, spark, sql)
+
+
+def test_large_results_come_in_batches_and_in_order(lake: Lake, spark: SparkSession) -> None:
+    result = lake.query("SELECT * FROM readings ORDER BY number DESC", engine="spark", spark=spark)
+    batches = list(result)
+    assert len(batches) > 1
+    assert result.schema.field("time").type == pa.timestamp("us", "UTC")
+    numbers = [number for batch in batches for number in batch["number"].to_pylist()]
+    assert len(numbers) == 20_100
+    assert numbers == sorted(numbers, reverse=True)
+    small = ask(lake, spark, "SELECT * FROM readings ORDER BY number DESC", limit=7)
+    assert small["number"].to_pylist() == numbers[:7]
+
+
+def test_columns_may_share_a_name(lake: Lake, spark: SparkSession) -> None:
+    table = ask(lake, spark, "SELECT level, level, 1 AS level FROM log_entries LIMIT 1")
+    assert table.schema.names == ["level", "level", "level"]
+    big = lake.query("SELECT number, number FROM readings", engine="spark", spark=spark)
+    assert big.to_arrow().num_rows == 20_100
+
+
+def test_numbers_are_as_wide_as_in_the_other_engine(lake: Lake, spark: SparkSession) -> None:
+    sql = "SELECT level, 1 AS one, level + 1 AS more, count(*) AS n FROM log_entries GROUP BY level"
+    ours, other = ask(lake, spark, sql).schema, lake.query(sql).schema
+    assert [str(kind) for kind in ours.types] == ["int32", "int64", "int64", "int64"]
+    assert ours.types == other.types
+
+
+def test_a_statement_leaves_nothing_in_the_callers_session(lake: Lake, spark: SparkSession) -> None:
+    spark.createDataFrame([(7,)], "level int").createOrReplaceTempView("log_entries")
+    zone = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    try:
+        before = {each.name for each in spark.catalog.listTables()}
+        sql = "SELECT date_trunc('DAY', time) AS day FROM log_entries LIMIT 1"
+        (row,) = ask(lake, spark, sql).to_pylist()
+        assert row["day"].hour == 0
+        assert str(row["day"].tzinfo) == "UTC"
+        assert {each.name for each in spark.catalog.listTables()} == before
+        assert spark.table("log_entries").count() == 1
+        assert spark.conf.get("spark.sql.session.timeZone") == "Asia/Tokyo"
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", zone)
+        spark.catalog.dropTempView("log_entries")
+
+
+def test_statements_side_by_side_do_not_mix(lake: Lake, spark: SparkSession) -> None:
+    def count(since: int) -> int:
+        sql = "SELECT count(*) AS n FROM readings"
+        return int(ask(lake, spark, sql, begin=T0 + since)["n"][0].as_py())
+
+    with ThreadPoolExecutor(3) as pool:
+        assert list(pool.map(count, (0, HOUR, 50 * HOUR))) == [20_100, 20_000, 0]
+
+
+def jobs_end(spark: SparkSession) -> bool:
+    tracker = spark.sparkContext.statusTracker()
+    end = time.monotonic() + 30
+    while tracker.getActiveJobsIds() and time.monotonic() < end:
+        time.sleep(0.05)
+    return not tracker.getActiveJobsIds()
+
+
+def test_a_time_limit_ends_a_statement_and_its_jobs(lake: Lake, spark: SparkSession) -> None:
+    with pytest.raises(TimedOut, match="longer than 2 s"):
+        ask(lake, spark, ENDLESS, timeout=2)
+    assert jobs_end(spark)
+
+
+def test_a_statement_can_be_cancelled_from_another_thread(lake: Lake, spark: SparkSession) -> None:
+    result = lake.query(ENDLESS, engine="spark", spark=spark)
+    tracker = spark.sparkContext.statusTracker()
+    with ThreadPoolExecutor(1) as pool:
+        reading = pool.submit(result.to_arrow)
+        end = time.monotonic() + 60
+        while not tracker.getActiveJobsIds() and time.monotonic() < end:
+            time.sleep(0.05)
+        result.cancel()
+        with pytest.raises(Cancelled):
+            reading.result(60)
+    assert jobs_end(spark)
+
+
+def test_a_result_that_is_closed_early_stops_its_jobs(lake: Lake, spark: SparkSession) -> None:
+    result = lake.query("SELECT * FROM readings", engine="spark", spark=spark)
+    batches = iter(result)
+    assert next(batches).num_rows
+    result.close()
+    assert jobs_end(spark)
+    with pytest.raises(BadInput, match="read already"):
+        result.to_arrow()
+
+
+@pytest.mark.parametrize(
+    ("sql", "said", "place"),
+    [
+        ("SELECT nope FROM log_entries", "nope", (1, 8)),
+        ("SELECT level\nFROM log_entries\nWHERE nope = 1", "nope", (3, 7)),
+        ("SELECT level FROM log_entries WHERE", "", (1, None)),
+        ("SELECT * FROM nothing", "there is no view set nothing", (1, 15)),
+        ("SELECT property_get(properties, 'a') FROM log_entries", "no function property_get", None),
+        ("SELECT 1 / (level - level) AS x FROM log_entries", "division by zero", (1, 8)),
+        ("SELECT CAST(msg AS INT) AS x FROM log_entries", "cannot be cast", (1, 8)),
+        ("SELECT level + properties AS x FROM log_entries", "", (1, 8)),
+        ("SELECT count(*) FROM log_entries GROUP BY nope", "nope", (1, 43)),
+        ("SELECT INTERVAL '1' MONTH AS x", "no type in arrow", None),
+    ],
+)
+def test_what_is_wrong_is_one_sentence_with_its_place(
+    lake: Lake, spark: SparkSession, sql: str, said: str, place: tuple[int, int | None] | None
+) -> None:
+    with pytest.raises(BadSql) as caught:
+        ask(lake, spark, sql)
+    message = str(caught.value)
+    assert said.lower() in message.lower()
+    assert "\n" not in message
+    assert "org.apache" not in message
+    assert "SQLSTATE" not in message
+    assert caught.value.__cause__ is None
+    if place is not None:
+        assert caught.value.line == place[0]
+        assert place[1] is None or caught.value.column == place[1]
+
+
+ATTACKS = [
+    "SET spark.sql.ansi.enabled=false",
+    "CREATE TABLE x AS SELECT 1",
+    "CREATE TEMPORARY VIEW log_entries AS SELECT 1",
+    "DROP VIEW log_entries",
+    "INSERT INTO log_entries SELECT 1",
+    "INSERT OVERWRITE DIRECTORY '/tmp/x' SELECT 1",
+    "FROM log_entries INSERT OVERWRITE DIRECTORY '/tmp/x' SELECT level",
+    "WITH x AS (SELECT 1) INSERT INTO log_entries SELECT * FROM x",
+    "ADD JAR '/tmp/x.jar'",
+    "LIST JARS",
+    "SHOW TABLES",
+    "DESCRIBE log_entries",
+    "EXPLAIN SELECT 1",
+    "USE x",
+    "CACHE TABLE log_entries",
+    "EXECUTE IMMEDIATE 'SELECT 1'",
+    "BEGIN SELECT 1; END",
+    "CALL system.x()",
+    "SELECT 1; DROP VIEW log_entries",
+    "SELECT 1) AS x; SET a=b; --",
+    "SELECT * FROM parquet.`/etc/passwd`",
+    'SELECT * FROM "text"."/etc/passwd"',
+    "SELECT * FROM csv . `file:/etc/passwd`",
+    "SELECT * FROM `/etc/passwd`",
+    "SELECT * FROM default.log_entries",
+    "SELECT * FROM spark_catalog.default.log_entries",
+    "SELECT * FROM global_temp.log_entries",
+    "SELECT * FROM somebodys_table",
+    "SELECT * FROM (SELECT * FROM (SELECT * FROM somebodys_table))",
+    "SELECT (SELECT max(x) FROM somebodys_table) FROM log_entries",
+    "WITH a AS (SELECT * FROM b) SELECT * FROM a",
+    "SELECT * FROM IDENTIFIER('parquet.`/etc/passwd`')",
+    "SELECT * FROM identifier /**/ ('x')",
+    "SELECT IDENTIFIER('reflect')('java.lang.System', 'getenv')",
+    "SELECT * FROM read_files('/etc/passwd')",
+    "SELECT * FROM python_worker_logs()",
+    "SELECT reflect('java.lang.System', 'getProperty', 'user.home')",
+    "SELECT REFLECT ('java.lang.System', 'getenv', 'HOME')",
+    "SELECT `reflect`('java.lang.System', 'getenv', 'HOME')",
+    "SELECT \"java_method\"('java.lang.System', 'getenv', 'HOME')",
+    "SELECT try_reflect('java.lang.System', 'getenv', 'HOME')",
+    "SELECT system.builtin.java_method('java.lang.System', 'getenv', 'HOME')",
+    "SELECT builtin.upper('x')",
+    "SELECT my_function(level) FROM log_entries",
+    "SELECT default.my_function(level) FROM log_entries",
+    "SELECT transform(array(1), x -> reflect('java.lang.System', 'exit', 1))",
+    "SELECT TRANSFORM(level) USING 'cat' AS (x) FROM log_entries",
+    "SELECT TRANSFORM(level)\nUSING\n'cat' FROM log_entries",
+    "FROM log_entries SELECT TRANSFORM(level) USING 'cat'",
+    "SELECT * FROM (MAP level USING 'cat' FROM log_entries)",
+    "FROM log_entries REDUCE level USING 'cat'",
+    "SELECT input_file_name() FROM log_entries",
+    "SELECT input_file_block_start() FROM log_entries",
+    "SELECT _metadata.file_path FROM log_entries",
+    'SELECT "_metadata" FROM log_entries',
+    "SELECT from_xml('<a/>', 'a int', map('rowValidationXSDPath', '/etc/passwd'))",
+    "SELECT from_protobuf(x, 'M', '/etc/passwd') FROM log_entries",
+    "SELECT xpath_string('<a/>', 'a')",
+    "SELECT current_user()",
+    "SELECT current_user",
+    "SELECT user",
+    "SELECT session_user AS x",
+    "SELECT * FROM log_entries VERSION AS OF 1",
+    "SELECT * FROM log_entries TIMESTAMP AS OF '2020-01-01'",
+    "SELECT * FROM log_entries WITH (path = '/etc/passwd')",
+    "SELECT ?",
+    "SELECT :x",
+    "SELECT ${spark.app.id}",
+    "SELECT {x}",
+    "SELECT 1 -- \\\n ' \n , reflect('a', 'b') -- '",
+    "SELECT 1 /* /* */ ' */ , reflect('a', 'b') /* ' */",
+    "SELECT 1 AS \"a\\\" , reflect('java.lang.System', 'getenv') AS \"b\"",
+    "SELECT 1 AS `a``b`",
+    "SELECT 'a\\' , reflect('java.lang.System', 'getenv') , '",
+    "SELECT r'\\' , reflect('java.lang.System', 'getenv') , '\\''",
+    "SELECT 1\u00a0FROM log_entries",
+    "SELECT 1 \x00",
+    "SELECT 1 /* never ends",
+    "SELECT 'never ends",
+    "",
+    ";",
+    "()",
+    "SELECT * FROM " + "(SELECT * FROM " * 3000 + "log_entries" + ")" * 3000,
+]
+
+
+@pytest.mark.parametrize("sql", ATTACKS, ids=lambda sql: sql[:50].encode("unicode_escape").decode())
+def test_nothing_but_the_lake_can_be_reached(sql: str) -> None:
+    with pytest.raises(BadSql):
+        rules.read(sql, VIEW_SETS)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT 'reflect(1); DROP TABLE x -- /* ${a} \\' {b}' AS a, level FROM log_entries;",
+        "-- a comment; with 'quotes'\nSELECT level /* and another */ FROM log_entries",
+        "WITH a AS (SELECT level FROM log_entries) SELECT * FROM a JOIN LOG_ENTRIES USING (level)",
+        "SELECT filter(array(1, 2), x -> x > 1), transform(array(1), x -> x + 1)",
+        "SELECT b.\"processes.exe\" FROM blocks AS b WHERE b.`streams.format` LIKE 'otlp%'",
+        "SELECT * FROM log_entries LATERAL VIEW explode(map_keys(properties)) AS k",
+        "SELECT level, count(*) FILTER (WHERE level > 2) FROM log_entries GROUP BY ROLLUP (1)",
+        "SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY value) FROM measures",
+        "VALUES (1, 'a'), (2, 'b')",
+        "(SELECT 1) UNION ALL (SELECT 2)",
+        "SELECT time::date, CAST(value AS DECIMAL(10, 2)), try_cast(kind AS INT) FROM measures",
+        "SELECT t.a FROM (SELECT 1) AS t(a)",
+        "SELECT r'\\d+' AS pattern",
+    ],
+)
+def test_what_only_reads_is_let_through(lake: Lake, spark: SparkSession, sql: str) -> None:
+    ask(lake, spark, sql, limit=1)
+
+
+def test_the_grammar_of_spark_takes_nothing_but_queries(spark: SparkSession) -> None:
+    from pyspark.errors import AnalysisException
+
+    for sql in ATTACKS[:19]:
+        with pytest.raises(AnalysisException):  # cannot be parsed, or as a table nobody has
+            spark.sql(BEFORE + sql + AFTER)
+
+
+def test_the_session_of_a_statement_opens_no_paths_and_replaces_no_variables(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    from pyspark.errors import AnalysisException
+
+    own = spark.newSession()
+    for name, value in rules.SETTINGS.items():
+        own.conf.set(name, value)
+    path = str(tmp_path_factory.mktemp("there") / "x")
+    spark.range(1).write.parquet(path)
+    assert spark.sql(f"SELECT * FROM parquet.`{path}`").count() == 1
+    with pytest.raises(AnalysisException):
+        own.sql(f"SELECT * FROM parquet.`{path}`")
+    assert own.sql("SELECT '${spark.app.name}' AS x").collect()[0][0] == "${spark.app.name}"
+
+
+def test_every_function_of_spark_is_allowed_or_forbidden(spark: SparkSession) -> None:
+    names = {row[0] for row in spark.sql("SHOW SYSTEM FUNCTIONS").collect()}
+    words = {name for name in names if name.replace("_", "a").isalnum()}
+    assert words - functions.ALLOWED - set(functions.FORBIDDEN) == set()
+    assert functions.ALLOWED & set(functions.FORBIDDEN) == set()
+    assert functions.ALLOWED - words == set()
+
+
+def scans_of(lake: Lake, sql: str, within: TimeRange | None = None) -> list[Scan]:
+    statement = rules.read(sql, VIEW_SETS)
+    embedded = lake.queries._embedded()
+    return find_scans(
+        statement,
+        VIEW_SETS,
+        within,
+        lambda: embedded.analyse(statement.text, VIEW_SETS, within).scans,
+    )
+
+
+@pytest.mark.parametrize(
+    ("condition", "columns"),
+    [
+        ("level = 2", {"level"}),
+        ("level < 3 AND level >= -1", {"level"}),
+        ("1 = 1 AND level IN (1, 2)", {"level"}),
+        ("target = 'it''s'", {"target"}),
+        ("time >= '2026-01-01' AND level = 2", {"time", "level"}),
+        ("time >= TIMESTAMP '2026-01-01 00:00:00.123456'", {"time"}),
+        ("time > TIMESTAMP '2026-01-01' - INTERVAL '1 day'", {"time"}),
+        ("time > now() - INTERVAL '1 hour'", {"time"}),
+        # the embedded engine reads these otherwise than Spark does
+        ("level <= 7 / 4 * 2", set()),
+        ("1 / 2 > 0", set()),
+        ("target = 'a\\tb'", set()),
+        ("target = 'a' 'b'", set()),
+        ("target = 5", set()),
+        ("target = DATE '2026-01-01'", set()),
+        ("level = '02'", set()),
+        ("time >= TIMESTAMP '2026-01-01 00:00:00.1234567'", set()),
+        ("time >= 'now'", set()),
+        ("false", set()),
+        ("try_add(level, 1) = 3", set()),
+        ("level = 2 AND msg IS NULL IS DISTINCT FROM TRUE OR level = 3", set()),
+    ],
+)
+def test_conditions_are_used_only_where_both_engines_read_them_alike(
+    lake: Lake, condition: str, columns: set[str]
+) -> None:
+    (scan,) = scans_of(lake, f"SELECT * FROM log_entries WHERE {condition}")
+    assert set(scan.columns) == columns
+
+
+def test_bounds_by_the_clock_leave_room_for_other_clocks(lake: Lake) -> None:
+    now = time.time_ns() // 1000
+    clocked = "SELECT * FROM log_entries WHERE time BETWEEN now() - INTERVAL '1 day' AND now()"
+    (scan,) = scans_of(lake, clocked)
+    ((low, high),) = scan.columns["time"]
+    assert high is None
+    assert isinstance(low, int)
+    assert low < now - 25 * HOUR + HOUR // 2
+
+
+def test_a_name_that_means_something_else_after_the_select_is_no_condition(lake: Lake) -> None:
+    sql = (
+        "SELECT substr(target, 1, 2) AS target, count(*) AS n FROM log_entries "
+        "WHERE level = 2 GROUP BY target HAVING target = 'op'"
+    )
+    (scan,) = scans_of(lake, sql)
+    assert set(scan.columns) == {"level"}
+
+
+def test_the_callers_range_is_used_whatever_the_statement_says(lake: Lake) -> None:
+    within = TimeRange(T0, T0 + HOUR)
+    sql = "SELECT try_add(level, 1) FROM log_entries, processes, log_stats"
+    found = {scan.table: scan.columns for scan in scans_of(lake, sql, within)}
+    assert found == {
+        "log_entries": {"time": [(T0, T0 + HOUR - 1)]},
+        "processes": {},  # a process needs all its parts
+        "log_stats": {"time_bin": [(T0, T0 + HOUR - 1)]},
+    }
+
+
+def test_rows_that_only_spark_asks_for_are_not_pruned(lake: Lake, spark: SparkSession) -> None:
+    half = ask(lake, spark, "SELECT count(*) AS n FROM readings WHERE 1 / 2 > 0")
+    assert half["n"].to_pylist() == [20_100]
+
+
+def test_positions_survive_comments_and_line_ends() -> None:
+    text = "SELECT 'a -- b', -- c 'd\r\n /* e\n' */ f"
+    found = scan(text)
+    assert len(found.clean) == len(text)
+    assert found.clean.count("\n") == 2
+    assert "c" not in found.clean
+    assert found.texts == ("a -- b",)
+
+
+def test_engines_and_sessions_have_names_that_exist(lake: Lake) -> None:
+    with pytest.raises(BadInput, match="no engine sparky"):
+        lake.query("SELECT 1", engine="sparky")
