@@ -17,9 +17,13 @@ from benchmarks import (
     environment,
     find,
     footers,
+    fresh,
     landing,
     one_trace,
+    planning,
+    query,
     replan,
+    shell,
     sweep,
     writers,
 )
@@ -36,6 +40,10 @@ BENCHMARKS = {
     "build": build,
     "replan": replan,
     "trace": one_trace,
+    "query": query,
+    "planning": planning,
+    "fresh": fresh,
+    "shell": shell,
 }
 
 

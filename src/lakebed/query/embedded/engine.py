@@ -21,6 +21,8 @@ from datafusion import (
     RuntimeEnvBuilder,
     SessionConfig,
     SessionContext,
+    col,
+    lit,
 )
 from datafusion import expr as expressions
 
@@ -31,7 +33,7 @@ from lakebed.query import listings
 from lakebed.query.changing import Acting
 from lakebed.query.conditions import Scan
 from lakebed.query.content import TableContent, choose_bounds
-from lakebed.query.embedded import compatibility
+from lakebed.query.embedded import compatibility, histograms, properties
 from lakebed.query.embedded import functions as own_functions
 from lakebed.query.embedded.calls import ONLY_READ, LakeFunctions, Planning
 from lakebed.query.embedded.failing import translate
@@ -44,6 +46,14 @@ from lakebed.query.listings import Asked, Listed
 from lakebed.storage.objects import Store
 
 _KEPT_TABLES = 64
+_ABSENT = (
+    *("repeat", "lpad", "rpad", "range", "generate_series"),  # in FROM the last two are others
+    *("array_repeat", "list_repeat", "array_resize", "list_resize"),
+    "input_file_name",
+)
+"""Functions that make a value as large as they are told, outside the memory limit, and one that
+tells where the lake is."""
+
 _INSTANCE = re.compile("view_instance", re.IGNORECASE)
 
 
@@ -74,12 +84,12 @@ class Limits:
 class Engine:
     """The embedded engine of one lake. Safe to use from several threads."""
 
-    def __init__(self, store: Store, limits: Limits, functions: Sequence[Any] = ()) -> None:
+    def __init__(self, store: Store, limits: Limits) -> None:
         self._tables = StatementTables()
         self._locator = Locator(store)
         self._context = _make_context(limits, self._tables)
         self._locator.register(self._context)
-        for each in [*functions]:
+        for each in [*histograms.functions(), *properties.functions()]:
             _register(self._context, each)
         self._functions = LakeFunctions(
             self._context,
@@ -178,7 +188,7 @@ class Engine:
     def _make(self, content: TableContent) -> Any:
         parts = []
         if content.paths:
-            parts.append(self._table_of_files(tuple(content.paths)))
+            parts.append(self._table_of_files(tuple(content.paths), content.view_set))
         if content.tail:
             rows = pa.concat_tables(content.tail).to_batches()
             parts.append(self._table_of_batches(rows))
@@ -214,14 +224,16 @@ class Engine:
         self._context.register_record_batches("made", [list(batches)])
         return self._tables.take_made()
 
-    def _table_of_files(self, paths: tuple[str, ...]) -> Any:
-        """A table over exactly these files; the last ones used are kept."""
+    def _table_of_files(self, paths: tuple[str, ...], view_set: ViewSet) -> Any:
+        """A table over exactly these files; the last ones used are kept. The names of what is
+        nested in a column are not the file's, but those that were declared."""
         if paths in self._files:
             self._files.move_to_end(paths)
             return self._files[paths]
         places = ", ".join(_quote(self._locator.locate(path)) for path in paths)
         self._context.sql(f"CREATE EXTERNAL TABLE made STORED AS PARQUET LOCATION ({places})")
-        made = self._tables.take_made()
+        frame = self._context.read_table(self._tables.take_made())
+        made = _as_declared(frame, view_set, only_nested=True).into_view()
         self._files[paths] = made
         if len(self._files) > _KEPT_TABLES:
             self._files.popitem(last=False)
@@ -245,6 +257,8 @@ def _make_context(limits: Limits, tables: StatementTables) -> SessionContext:
     else:
         runtime = runtime.with_disk_manager_os()
     context = SessionContext(config, runtime)
+    for name in _ABSENT:
+        context.deregister_udf(name)
     context.register_catalog_provider(CATALOG, LakeCatalog(tables))
     return context
 
@@ -273,20 +287,19 @@ def _find_listed(scans: Sequence[Scan]) -> frozenset[str] | None:
     return frozenset(names)
 
 
-def _as_declared(frame: DataFrame, view_set: ViewSet) -> DataFrame:
-    """What merge SQL gives in the view set's own types and order."""
-    from datafusion import col
-
-    schema = with_views(view_set.schema)
-    return frame.select(
-        *(col(f'"{field.name}"').cast(field.type).alias(field.name) for field in schema)
-    )
+def _as_declared(frame: DataFrame, view_set: ViewSet, *, only_nested: bool = False) -> DataFrame:
+    """The frame in the view set's own types and order."""
+    columns = []
+    for field in with_views(view_set.schema):
+        column = col(f'"{field.name}"')
+        if pa.types.is_nested(field.type) or not only_nested:
+            column = column.cast(field.type).alias(field.name)
+        columns.append(column)
+    return frame.select(*columns)
 
 
 def _between(frame: DataFrame, view_set: ViewSet, begin: int | None, end: int | None) -> DataFrame:
     """The rows whose time is in a range that may be open."""
-    from datafusion import col, lit
-
     kind = view_set.schema.field(view_set.time_column).type
     time = col(f'"{view_set.time_column}"')
     if begin is not None:

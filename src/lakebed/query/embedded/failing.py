@@ -20,6 +20,7 @@ _MISSING = re.compile(r"(?:No files found at|Object at location) (\S+?)(?: not f
 _RAISED = re.compile(
     r"PyErr \{ type: <class 'lakebed\.errors\.(\w+)'>, value: \1\((.*?)\), traceback: "
 )
+_TOLD = re.compile(r"Execution error: (\w+): (.+)$")
 _PREFIXES = re.compile(
     r"^(?:DataFusion error: |Error during planning: |Schema error: |SQL error: |Arrow error: "
     r"|External error: |Execution error: |This feature is not implemented: |Optimizer rule '\w+' "
@@ -77,14 +78,16 @@ def _find_own(error: BaseException | None) -> LakebedError | None:
 
 def _find_quoted(text: str) -> LakebedError | None:
     """An error of ours that a function raised: the engine keeps how it is shown, and no more."""
-    raised = _RAISED.search(text)
-    kind = getattr(errors, raised[1], None) if raised is not None else None
-    if raised is None or kind is None:
+    shown = _RAISED.search(text) or _TOLD.search(text)
+    kind = getattr(errors, shown[1], None) if shown is not None else None
+    if shown is None or not (isinstance(kind, type) and issubclass(kind, LakebedError)):
         return None
-    try:
-        message = ast.literal_eval(raised[2])
-    except (SyntaxError, ValueError):
-        return None
+    message = shown[2]
+    if shown.re is _RAISED:
+        try:
+            message = ast.literal_eval(message)
+        except (SyntaxError, ValueError):
+            return None
     return kind(message) if isinstance(message, str) else None
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from functools import reduce
 from typing import Any
 
 import pyarrow as pa
@@ -19,6 +20,8 @@ from lakebed.query.conditions import Interval, Scan, Value, choose_either, combi
 Known = dict[str, Sequence[Interval]]
 
 _MOST_ALTERNATIVES = 8
+_MOST_INTERVALS = 200
+_MOST_LOOKS = 100
 _FLIPPED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
@@ -75,38 +78,67 @@ def _both(ours: Sequence[Known], theirs: Sequence[Known]) -> list[Known]:
     return [combine(one, other) for one in ours for other in theirs]
 
 
+def _either(alternatives: Sequence[Known]) -> list[Known]:
+    """The same alternatives, those of one column as one; when they are many, what all speak of."""
+    columns = {tuple(each) for each in alternatives}
+    if len(columns) == 1 and len(next(iter(columns))) == 1:
+        name = next(iter(columns))[0]
+        return [{name: _join([range_ for each in alternatives for range_ in each[name]])}]
+    if len(alternatives) <= _MOST_ALTERNATIVES:
+        return list(alternatives)
+    return [reduce(choose_either, alternatives)]
+
+
+def _join(intervals: Sequence[Interval]) -> Sequence[Interval]:
+    """The intervals; of very many, the one that holds them all."""
+    if len(intervals) <= _MOST_INTERVALS:
+        return intervals
+    lows, highs = zip(*intervals, strict=True)
+    if None in lows or None in highs or len({type(each) for each in lows + highs}) > 1:
+        return [(None, None)]
+    return [(min(lows), max(highs))]
+
+
 def _alternatives(predicate: Any) -> list[Known]:
-    """What a predicate says, as alternatives where it speaks of different columns: a process or
-    a stream."""
-    node = _look(predicate)
-    if isinstance(node, expressions.BinaryExpr) and node.op() in ("AND", "OR"):
-        left, right = _alternatives(node.left()), _alternatives(node.right())
-        if node.op() == "AND":
-            return _both(left, right)
-        if all(each.keys() == left[0].keys() and len(each) == 1 for each in (*left, *right)):
-            return [_understand(predicate)]
-        if len(left) + len(right) <= _MOST_ALTERNATIVES:
-            return [*left, *right]
-    return [_understand(predicate)]
+    """What a predicate says of its rows, as alternatives where it speaks of different columns. Of a
+    very long one only a part is read: each look costs as much as the rest is long."""
+    return _Reader(_MOST_LOOKS).read(predicate)
 
 
-def _understand(predicate: Any) -> Known:
-    """What a predicate says about single columns; nothing where it says something else."""
-    node = _look(predicate)
-    if isinstance(node, expressions.BinaryExpr):
-        operator = node.op()
-        if operator == "AND":
-            return combine(_understand(node.left()), _understand(node.right()))
-        if operator == "OR":
-            return choose_either(_understand(node.left()), _understand(node.right()))
-        return _compare(node.left(), operator, node.right())
-    if isinstance(node, expressions.InList) and not node.negated():
-        either: Known | None = None
-        for each in node.list():
-            one = _compare(node.expr(), "=", each)
-            either = one if either is None else choose_either(either, one)
-        return either or {}
-    return {}
+class _Reader:
+    """Reads a predicate until it has looked often enough; what is left says nothing."""
+
+    def __init__(self, looks: int) -> None:
+        self._looks = looks
+
+    def read(self, predicate: Any) -> list[Known]:
+        self._looks -= 1
+        if self._looks < 0:
+            return [{}]
+        node = _look(predicate)
+        if isinstance(node, expressions.BinaryExpr):
+            operator = node.op()
+            if operator not in ("AND", "OR"):
+                return [_compare(node.left(), operator, node.right())]
+            right = self.read(node.right())  # long chains lean to the left
+            left = self.read(node.left())
+            return _both(left, right) if operator == "AND" else _either([*left, *right])
+        if isinstance(node, expressions.InList) and not node.negated():
+            return [_among(node.expr(), node.list())]
+        return [{}]
+
+
+def _among(column: Any, values: Sequence[Any]) -> Known:
+    """What it means that a column is one of some literals."""
+    found: list[Interval] = []
+    name = None
+    for each in values:
+        known = _compare(column, "=", each)
+        if not known:
+            return {}
+        ((name, intervals),) = known.items()
+        found += intervals
+    return {} if name is None else {name: _join(found)}
 
 
 def _compare(left: Any, operator: str, right: Any) -> Known:

@@ -5,6 +5,7 @@ another thread. The engine stops at its next pause; its reader is told at once.
 from __future__ import annotations
 
 import asyncio
+import atexit
 import threading
 import time
 from collections.abc import Iterator
@@ -19,14 +20,26 @@ from lakebed.errors import Cancelled, TimedOut
 from lakebed.query.embedded.failing import translate
 from lakebed.query.embedded.types import without_views
 
+_LAST_WAIT, _WAY_BACK = 1.0, 0.05
+
 
 @cache
 def _loop() -> asyncio.AbstractEventLoop:
     """One event loop for the whole process: batches are awaited there, so that they can be
     cancelled."""
     loop = asyncio.new_event_loop()
-    threading.Thread(target=loop.run_forever, name="lakebed-queries", daemon=True).start()
+    thread = threading.Thread(target=loop.run_forever, name="lakebed-queries", daemon=True)
+    thread.start()
+    atexit.register(_end, loop, thread)
     return loop
+
+
+def _end(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
+    """Before the interpreter goes. The engine's own threads tell the loop of each batch; one that
+    is still on its way back from Python when that is gone takes the process down with it."""
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join(_LAST_WAIT)
+    time.sleep(_WAY_BACK)
 
 
 class BatchStream:

@@ -1,0 +1,113 @@
+"""What a statement may look like before an engine sees it: one of moderate size. Engines follow
+nested expressions by recursion and expand what is named twice, so a short text can keep a planner
+busy for hours or overflow its stack, and nothing can stop a planner.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from lakebed.errors import BadSql
+
+_MOST_CHARACTERS = 1 << 20
+_MOST_OPERATORS = 1000
+_MOST_SELECTS = 200
+_MOST_JOINS = 100
+_MOST_NESTED = 16
+_LONGEST_WORD = 1000
+_MOST_EXPANDED = 1000
+_TOKEN = re.compile(
+    r"""
+      (?P<skip>\s+|--[^\n]*|/\*.*?\*/)
+    | (?P<text>'(?:[^']|'')*'|\$\$.*?\$\$)
+    | (?P<quoted>"(?:[^"]|"")*")
+    | (?P<word>[^\W\d]\w*)
+    | (?P<number>\d[\w.]*)
+    | (?P<operator>[+\-*/%|&^<>=!~@#:]+)
+    | (?P<other>.)
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_NESTING = {"and", "or", "not", "union", "intersect", "except", "join", "like", "is", "between"}
+
+
+def check_statement(sql: str) -> None:
+    """Raise `BadSql` if the statement is larger than any that a person or a tool would write."""
+    if len(sql) > _MOST_CHARACTERS:
+        raise BadSql(
+            f"the statement has {len(sql)} characters; at most {_MOST_CHARACTERS} are taken"
+        )
+    if "\0" in sql or any("\ud800" <= each <= "\udfff" for each in sql):
+        raise BadSql("the statement holds characters that are no text")
+    tokens = list(_tokens(sql))
+    if any(len(word) > _LONGEST_WORD for kind, word in tokens):
+        raise BadSql(f"the statement has a name of more than {_LONGEST_WORD} characters")
+    operators = sum(kind == "operator" or word in _NESTING for kind, word in tokens)
+    selects = sum(word in ("select", "values") for kind, word in tokens if kind == "word")
+    joins = sum(word == "join" for _, word in tokens)
+    expanded = _count_expanded(tokens)
+    for count, most, what in (
+        (operators, _MOST_OPERATORS, "operators"),
+        (selects, _MOST_SELECTS, "SELECTs"),
+        (joins, _MOST_JOINS, "joins"),
+        (_measure_nesting(tokens), _MOST_NESTED, "levels, one inside the other"),
+        (expanded, _MOST_EXPANDED, "uses of named subqueries, one inside the other,"),
+    ):
+        if count > most:
+            raise BadSql(
+                f"the statement has {count} {what}; at most {most} are taken",
+                hint="write long lists as IN (…), and ask in several statements",
+            )
+
+
+def _tokens(sql: str) -> Iterator[tuple[str, str]]:
+    """Kind and lower-case text of each token that is no space, comment or text."""
+    for found in _TOKEN.finditer(sql):
+        kind = str(found.lastgroup)
+        if kind not in ("skip", "text"):
+            yield ("word" if kind == "quoted" else kind, found[0].strip('"').lower())
+
+
+def _measure_nesting(tokens: list[tuple[str, str]]) -> int:
+    """How deep the statement goes: parentheses, CASE, and signs and NOT in a row. A parser that
+    gives up at its limit tries everything again on the way back: each level doubles that."""
+    levels: list[int] = []
+    prefixes = deepest = depth = 0
+    for kind, word in tokens:
+        if word in ("(", "[", "{", "case"):
+            levels.append(1 + prefixes)
+            depth += levels[-1]
+            prefixes = 0
+        elif word in (")", "]", "}", "end"):
+            depth -= levels.pop() if levels else 0
+            prefixes = 0
+        else:
+            prefixes = prefixes + len(word) if kind == "operator" or word == "not" else 0
+        deepest = max(deepest, depth + max(0, prefixes - 3))
+    return deepest
+
+
+def _count_expanded(tokens: list[tuple[str, str]]) -> int:
+    """How often subqueries named by WITH are used once each use is replaced by what it stands for:
+    names that use each other twice double it with every line."""
+    weights: dict[str, int] = {}
+    bodies: list[tuple[str, int, int]] = []  # of open ones: name, depth, weight so far
+    depth = total = 0
+    for place, (kind, word) in enumerate(tokens):
+        if word == "(":
+            depth += 1
+            if place >= 2 and tokens[place - 1][1] == "as" and tokens[place - 2][0] == "word":
+                bodies.append((tokens[place - 2][1], depth, 1))
+        elif word == ")":
+            if bodies and bodies[-1][1] == depth:
+                name, _, weight = bodies.pop()
+                weights[name] = weights.get(name, 0) + weight
+            depth -= 1
+        elif kind == "word" and word in weights:
+            if bodies:
+                name, at, weight = bodies[-1]
+                bodies[-1] = (name, at, weight + weights[word])
+            else:
+                total += weights[word]
+    return total
