@@ -19,6 +19,7 @@ from lakebed.query.explanation import Explanation, TableExplanation
 from lakebed.query.listings import Asked, Listed
 from lakebed.query.result import Result, Stream
 from lakebed.query.snapshot import SnapshotTaker, StatementSnapshot, TableView
+from lakebed.query.statement import check_statement
 from lakebed.query.tail import TailReader, TailRows
 from lakebed.storage.objects import Store
 
@@ -92,6 +93,7 @@ class Queries:
         """Run one statement on one snapshot. Only administrators see the functions that change the
         lake; a statement that calls one has run and is committed when its result is there. The
         Spark engine uses a session that is given, or opens one and keeps it."""
+        check_statement(sql)
         within = self._read_range(begin, end)
         past = None if as_of is None else to_instant(as_of)
         if limit is not None and limit < 0:

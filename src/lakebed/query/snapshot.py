@@ -250,7 +250,7 @@ def _add_tails(
 ) -> None:
     """For each table what is not built: blocks to decode, or up to when there is something."""
     gaps: dict[str, list[TimeRange]] = {}
-    failed = failures.list_failures(connection)
+    failed = failures.list_failures_of(connection, list(tables))
     for name, table in tables.items():
         each = chosen[name]
         visible = [run.covered for run in runs[name] if _is_visible(run, each)]
