@@ -159,11 +159,21 @@ def test_bad_sql_gets_one_line_with_the_position(
     assert not small_lake.leases._pins
 
 
-def test_a_missing_file_is_damage_and_not_fewer_rows(hours: Lake) -> None:
-    lost = hours.partitions.list_partitions("readings")[1]
-    hours.store.delete([str(lost.file_path)])
+@pytest.mark.parametrize("when", ["before", "known", "during"])
+def test_a_missing_file_is_damage_and_not_fewer_rows(hours: Lake, when: str) -> None:
+    """Before any statement read it; after one did; and between planning and reading."""
+    lost = str(hours.partitions.list_partitions("readings")[1].file_path)
+    sql = "SELECT number FROM readings"
+    if when == "known":
+        hours.query(sql).to_arrow()
+    if when != "during":
+        hours.store.delete([lost])
     with pytest.raises(DamagedFile, match="missing"):
-        hours.query("SELECT count(number) FROM readings").to_arrow()
+        result = hours.query(sql)
+        hours.store.delete([lost])
+        result.to_arrow()
+    found = hours.query(f"{sql} WHERE time < '2026-01-01T01:00:00Z'").to_arrow()
+    assert found.num_rows == 100
 
 
 def test_tables_and_columns_are_described(hours: Lake) -> None:

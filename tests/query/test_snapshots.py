@@ -12,7 +12,8 @@ from contextlib import contextmanager
 import pytest
 import sqlalchemy as sa
 
-from lakebed.errors import LakebedError, SnapshotExpired
+from lakebed.catalog import leases
+from lakebed.errors import DamagedFile, LakebedError, SnapshotExpired
 from lakebed.lake import Lake, open_lake
 from tests.conftest import NewLake
 from tests.parts.building import build, land, tick
@@ -198,3 +199,24 @@ def test_what_is_built_is_looked_up_again_after_a_change_elsewhere(lake: Lake) -
         assert lake.query(sql).to_arrow()["n"].to_pylist() == [20]
         land(other, seed=9)
         assert lake.query(sql).to_arrow()["n"].to_pylist() == [40]
+
+
+def test_a_snapshot_whose_lease_was_lost_is_expired_and_not_damaged(lake: Lake) -> None:
+    lake.views.register(readings())
+    for hour in range(2):
+        publish_hour(lake, hour)
+    doomed = str(lake.partitions.list_partitions("readings")[0].file_path)
+    result = lake.query("SELECT number FROM readings")
+    lake.store.delete([doomed])
+    with pytest.raises(DamagedFile):
+        result.to_arrow()
+    result = lake.query("SELECT count(*) AS n FROM readings WHERE time >= '2026-01-01T01:00:00Z'")
+    assert result.to_arrow()["n"].to_pylist() == [3]
+    other = str(lake.partitions.list_partitions("readings")[1].file_path)
+    result = lake.query("SELECT number FROM readings WHERE time >= '2026-01-01T01:00:00Z'")
+    with lake.catalog.write() as transaction:
+        for each in leases.list_leases(transaction.connection):
+            leases.remove(transaction.connection, each.lease_id)
+    lake.store.delete([other])
+    with pytest.raises(SnapshotExpired):
+        result.to_arrow()

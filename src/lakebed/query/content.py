@@ -28,6 +28,11 @@ class TableContent:
     """How many there are in files and tail."""
 
     @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to read."""
+        return not (self.paths or self.tail)
+
+    @property
     def merge_sql(self) -> str | None:
         """What adds partial results up; it reads the view set under its own name."""
         source = self.view_set.source

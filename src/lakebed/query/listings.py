@@ -132,6 +132,11 @@ class Listed:
     tables: Mapping[str, pa.Table] = field(default_factory=dict)
     empty: Sequence[pa.Table] = ()
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was asked."""
+        return not (self.tables or self.empty)
+
 
 def find_instance_columns(view_set: ViewSet) -> list[str]:
     """The columns that tell which process or stream a row of a view set is of."""

@@ -16,6 +16,7 @@ from lakebed.query.changing import Acting, Administration, KeptRows
 from lakebed.query.conditions import EVER
 from lakebed.query.content import TableContent
 from lakebed.query.explanation import Explanation, TableExplanation
+from lakebed.query.holding import HeldStream
 from lakebed.query.listings import Asked, Listed
 from lakebed.query.result import Result, Stream
 from lakebed.query.snapshot import SnapshotTaker, StatementSnapshot, TableView
@@ -149,16 +150,22 @@ class Queries:
             tails = self._read_tails(snapshot)
             content = _collect(view_sets, snapshot, tails)
             longest = self._settings.timeout if timeout is None else timeout
-            stream: Stream = engine.run(
-                sql,
-                content,
-                within,
-                listed=snapshot.listed,
-                admin=admin,
-                acting=acting,
-                limit=None if acting else limit,
-                timeout=longest,
-            )
+            stream: Stream
+            nothing = snapshot.listed.is_empty and all(each.is_empty for each in content.values())
+            if acting is None and nothing:
+                stream = engine.run_over_nothing(sql, analysis, limit=limit, timeout=longest)
+            else:
+                stream = engine.run(
+                    sql,
+                    content,
+                    within,
+                    listed=snapshot.listed,
+                    admin=admin,
+                    acting=acting,
+                    limit=None if acting else limit,
+                    timeout=longest,
+                )
+            stream = HeldStream(stream, snapshot, self._store)
             if acting is not None:
                 stream = _act(acting, stream, limit)
         except BaseException:
@@ -191,7 +198,9 @@ class Queries:
         except BaseException:
             snapshot.close()
             raise
-        return Result(stream, _explain(SPARK, snapshot, tails), snapshot.close)
+        explanation = _explain(SPARK, snapshot, tails)
+        held = HeldStream(stream, snapshot, self._store)
+        return Result(held, explanation, snapshot.close)
 
     def close(self) -> None:
         """Stop the Spark sessions that statements opened."""

@@ -70,6 +70,8 @@ class Analysis:
     """What it wants of the catalog itself."""
     may_change: bool
     """It names a function that changes the lake."""
+    frame: DataFrame
+    """The statement over empty tables, which is all there is to run if they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +114,8 @@ class Engine:
     ) -> Analysis:
         """What a statement over these view sets needs. Nothing is run."""
         with self._lock, translate(sql):
-            self._show({name: TableContent(each) for name, each in view_sets.items()}, within)
+            nothing = {name: TableContent(each) for name, each in view_sets.items()}
+            self._show(sql, nothing, within)
             planning = Planning(view_sets, self._one, admin=admin)
             planning.tables = {name: self._table_of_listing(name) for name in listings.SCHEMAS}
             planning.no_empty = self._table_of_listing(listings.EMPTY)
@@ -132,6 +135,7 @@ class Engine:
                     tuple(planning.empty),
                 ),
                 may_change=self._functions.may_change(sql),
+                frame=frame,
             )
 
     def run(
@@ -149,7 +153,7 @@ class Engine:
         """Start a statement over exactly this content; of rows that have a time, over those in a
         range. Functions that change the lake need somebody who acts."""
         with self._lock, translate(sql):
-            self._show(tables, within)
+            self._show(sql, tables, within)
             view_sets = {name: each.view_set for name, each in tables.items()}
             planning = Planning(view_sets, self._one, admin=admin, acting=acting)
             if listed is not None:
@@ -162,6 +166,13 @@ class Engine:
             frame = frame.limit(limit)
         return BatchStream(frame, sql, timeout)
 
+    def run_over_nothing(
+        self, sql: str, analysis: Analysis, *, limit: int | None = None, timeout: float | None
+    ) -> BatchStream:
+        """Start a statement for which there is nothing to read: it needs no second plan."""
+        frame = analysis.frame if limit is None else analysis.frame.limit(limit)
+        return BatchStream(frame, sql, timeout)
+
     def _plan(self, sql: str, planning: Planning) -> DataFrame:
         """A table function cannot ask the context for a table, so those that it may need are there
         before."""
@@ -170,13 +181,15 @@ class Engine:
             planning.frames = {name: self._context.table(name) for name in names}
         return self._functions.plan(sql, planning)
 
-    def _show(self, tables: Mapping[str, TableContent], within: TimeRange | None) -> None:
-        """Make these the tables that SQL can name."""
+    def _show(self, sql: str, tables: Mapping[str, TableContent], within: TimeRange | None) -> None:
+        """Make these the tables that SQL can name. Of those whose name is not in the text only the
+        columns can matter."""
         shown = {name: self._make(each) for name, each in tables.items()}
         self._tables.visible = shown
+        text = sql.lower()
         for name, each in tables.items():
             bounds = choose_bounds(each.view_set, within)
-            if each.merge_sql is None and bounds == (None, None):
+            if name not in text or (each.merge_sql is None and bounds == (None, None)):
                 continue
             if each.merge_sql is None:
                 frame = self._context.table(name)

@@ -1,0 +1,75 @@
+"""A stream that vouches for its rows: at its end all files that it read are still there. The
+embedded engine passes over a file that is gone without a word, and files never come back; so what
+is there at the end was there all the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from lakebed.errors import Damage, DamagedFile, UnknownObject
+from lakebed.model.partition import Partition
+from lakebed.query.result import Stream
+from lakebed.query.snapshot import StatementSnapshot
+from lakebed.storage.local import LocalStore
+from lakebed.storage.objects import Store
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_REQUESTS = 32
+
+
+class HeldStream:
+    """Another stream over the files of a snapshot. If one of them is missing it raises: that the
+    snapshot was lost, or else that the lake is damaged."""
+
+    def __init__(self, stream: Stream, snapshot: StatementSnapshot, store: Store) -> None:
+        self.schema = stream.schema
+        self._stream = stream
+        self._snapshot = snapshot
+        self._store = store
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from self._stream
+            files = [each for table in self._snapshot.tables.values() for each in table.files]
+            _require_there(self._store, files)
+        except Damage:
+            self._snapshot.require_held()
+            raise
+
+    def cancel(self) -> None:
+        self._stream.cancel()
+
+    def close(self) -> None:
+        self._stream.close()
+
+
+def _require_there(store: Store, files: Sequence[Partition]) -> None:
+    """Raise unless every file is in the store and as large as the catalog says."""
+
+    def check(partition: Partition) -> None:
+        path = partition.file_path or ""
+        try:
+            size = store.size(path)
+        except UnknownObject as missing:
+            raise DamagedFile(
+                f"the file of {partition.describe()} is missing",
+                hint="see the damage with: lakebed check",
+            ) from missing
+        if size != partition.file_size:
+            raise DamagedFile(
+                f"the file of {partition.describe()} has {size} bytes, not {partition.file_size}",
+                hint="see the damage with: lakebed check",
+            )
+
+    if isinstance(store, LocalStore) or len(files) < 2:
+        for each in files:
+            check(each)
+    else:
+        with ThreadPoolExecutor(_REQUESTS) as pool:
+            for _ in pool.map(check, files):
+                pass
