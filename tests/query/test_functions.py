@@ -620,3 +620,20 @@ def test_statements_on_many_threads_keep_to_their_own_calls(hours: Lake) -> None
         assert message.endswith(str(each.insert_range))
     assert live(hours) == []
     assert len(history(hours, "retire")) == len(known)
+
+
+def test_properties_of_processes_are_read_like_others(lake: Lake) -> None:
+    from tests.parts.building import build, land
+
+    land(lake)
+    sql = (
+        "SELECT DISTINCT property_get(process_properties, 'service.name') AS a, "
+        "PROPERTY_GET(l.\"process_properties\",'service.name') AS b, service_name AS c, "
+        "properties_length(process_properties) > 3 AS d FROM log_entries l"
+    )
+    for is_built in (False, True):
+        if is_built:
+            build(lake)
+        found = lake.query(sql).to_arrow().to_pylist()
+        assert found
+        assert all(row["a"] == row["b"] == row["c"] and row["d"] for row in found)

@@ -21,6 +21,7 @@ The last four are for administrators.
 
 from __future__ import annotations
 
+import re
 from functools import reduce
 from operator import or_
 from typing import Any
@@ -79,6 +80,25 @@ def _materialize_partitions(planning: Planning, arguments: Arguments) -> Any:
         "materialize_partitions",
         lambda acting: acting.administration.build(view_set, within.begin, within.end),
     )
+
+
+_OF_PROCESSES = re.compile(
+    r"\b(property_get|properties_length)(\s*\(\s*(?:\w+\s*\.\s*)?\"?process_properties\"?\s*[,)])",
+    re.IGNORECASE,
+)
+_OF_TEXT = {"property_get": "json_get", "properties_length": "json_length"}
+
+
+def spell(sql: str) -> str:
+    """The statement as this engine takes it: a function has one list of types, and the properties
+    of processes are a text, not a map. Nothing changes its place, so that errors name the right
+    one."""
+
+    def replace(found: re.Match[str]) -> str:
+        name = found[1].lower()
+        return _OF_TEXT[name].ljust(len(name)) + found[2]
+
+    return _OF_PROCESSES.sub(replace, sql)
 
 
 TABLES = [

@@ -179,7 +179,7 @@ class Engine:
         if _INSTANCE.search(sql):
             names = [name for name in planning.view_sets if name in sql]
             planning.frames = {name: self._context.table(name) for name in names}
-        return self._functions.plan(sql, planning)
+        return self._functions.plan(compatibility.spell(sql), planning)
 
     def _show(self, sql: str, tables: Mapping[str, TableContent], within: TimeRange | None) -> None:
         """Make these the tables that SQL can name. Of those whose name is not in the text only the
