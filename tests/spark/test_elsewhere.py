@@ -35,6 +35,8 @@ def test_connect_goes_the_whole_way_on_a_machine_without_java(tmp_path: Path) ->
         "written": 6,
         "built": 120,
         "counted": 120,
+        "queried": 130,
+        "streamed": 130 * 130,
         "sum": 21,
     }
 
@@ -48,5 +50,7 @@ def test_executors_in_processes_of_their_own_go_the_whole_way(tmp_path: Path) ->
         "written": 6,
         "built": 120,
         "counted": 120,
+        "queried": 130,
+        "streamed": 130 * 130,
         "sum": 21,
     }

@@ -50,6 +50,13 @@ def main(folder: str, kind: str, value: str) -> None:
             found["built"] = snapshot.read_all("log_entries").num_rows
             found["counted"] = sum(snapshot.read_all("log_stats")["count"].to_pylist())
         assert lake.checker.run().is_clean
+        lake.telemetry.land("logs", generator.serialized("logs", 10))
+        sql = "SELECT time, msg, properties FROM log_entries ORDER BY time"
+        found["queried"] = lake.query(sql, engine="spark", spark=spark).to_arrow().num_rows
+        big = lake.query(
+            "SELECT a.msg FROM log_entries a CROSS JOIN log_entries b", engine="spark", spark=spark
+        )
+        found["streamed"] = sum(batch.num_rows for batch in big)
     application = str(spark.conf.get("spark.app.id"))
     spark.stop()
     # The executors of local-cluster work inside the installed pyspark and leave that behind.

@@ -97,7 +97,9 @@ class SparkStream:
     def _start(self) -> None:
         from pyspark import InheritableThread
 
-        self._thread = InheritableThread(target=self._produce, name="lakebed-spark", daemon=True)
+        self._thread = InheritableThread(
+            target=self._produce, session=self._session, name="lakebed-spark", daemon=True
+        )
         self._thread.start()
 
     def _next(self) -> pa.RecordBatch | None:
