@@ -32,10 +32,12 @@ _FILE_BYTES, _ROWS = 30_000, 1000
 def load(catalog: Catalog, partitions: int) -> None:
     """Insert live partitions of one minute each, and a few whose events span a month. Indexes and
     triggers are made again afterwards, which is faster than keeping them up."""
-    loader = _SqliteLoader if isinstance(catalog.dialect, SqliteDialect) else _PostgresLoader
+    on_sqlite = isinstance(catalog.dialect, SqliteDialect)
+    loader = _SqliteLoader if on_sqlite else _PostgresLoader
     series = [(1, READINGS.name, GLOBAL, READINGS.schema_hash)]
     rows = _partitions(partitions)
-    with catalog.beat() as connection:
+    # The catalog's own connections to PostgreSQL send statements ahead, and COPY cannot be.
+    with catalog.beat() if on_sqlite else connect_postgres(catalog.url) as connection:
         load = loader(connection)
         load.insert(schema.series.name, [c.name for c in schema.series.columns], series)
         made_by = load.drop_indexes(schema.partitions.name)
