@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import msgspec
 import sqlalchemy as sa
@@ -139,15 +140,28 @@ def list_blocks(
 
 def list_blocks_in(connection: sa.Connection, ranges: Sequence[TimeRange]) -> list[Block]:
     """Blocks of any kind that landed in one of a few ranges, in the order of insert times."""
+    bounds = {
+        f"{edge}{place}": getattr(each, edge)
+        for place, each in enumerate(ranges)
+        for edge in ("begin", "end")
+    }
+    return [_read(row) for row in connection.execute(_in_ranges(len(ranges)), bounds)]
+
+
+@cache
+def _in_ranges(count: int) -> sa.Select[tuple[object, ...]]:
+    """The query for so many ranges; making it takes longer than running it."""
     inside = sa.or_(
         sa.false(),
         *(
-            sa.and_(blocks.c.insert_time >= each.begin, blocks.c.insert_time < each.end)
-            for each in ranges
+            sa.and_(
+                blocks.c.insert_time >= sa.bindparam(f"begin{place}", type_=sa.BigInteger),
+                blocks.c.insert_time < sa.bindparam(f"end{place}", type_=sa.BigInteger),
+            )
+            for place in range(count)
         ),
     )
-    query = sa.select(blocks).where(inside).order_by(blocks.c.insert_time)
-    return [_read(row) for row in connection.execute(query)]
+    return sa.select(blocks).where(inside).order_by(blocks.c.insert_time)
 
 
 def list_senders(

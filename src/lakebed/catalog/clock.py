@@ -20,6 +20,7 @@ _ADVANCE = (
 )
 
 
+_NOW = sa.select(lake_clock.c.now)
 UPCOMING = greatest(lake_clock.c.now + 1, catalog_clock())
 """About what the next tick will be."""
 
@@ -34,7 +35,7 @@ def advance(connection: sa.Connection, ticks: int = 1) -> int:
 
 def now(connection: sa.Connection) -> int:
     """The last tick of this snapshot."""
-    return int(connection.scalar(sa.select(lake_clock.c.now)) or 0)
+    return int(connection.scalar(_NOW) or 0)
 
 
 def upcoming(connection: sa.Connection) -> int:

@@ -27,18 +27,25 @@ class Run:
     held: bool = False
 
 
+_CHANGED = sa.select(
+    sa.select(sa.func.min(journal.c.entry_id)).scalar_subquery(),
+    sa.select(sa.func.max(journal.c.entry_id)).scalar_subquery(),
+    sa.exists(
+        sa.select(journal.c.entry_id).where(
+            journal.c.entry_id > sa.bindparam("since", type_=sa.BigInteger),
+            journal.c.operation != LANDED,
+        )
+    ),
+)
+
+
 def has_changed(connection: sa.Connection, since: int) -> tuple[bool, int]:
     """Whether anything but landing was journaled after an entry, and the last entry there is: what
     was built at that entry is built no longer, or more is."""
-    first, last = connection.execute(
-        sa.select(sa.func.min(journal.c.entry_id), sa.func.max(journal.c.entry_id))
-    ).one()
+    first, last, changed = connection.execute(_CHANGED, {"since": since}).one()
     if since == 0 or first is None or first > since:
         return True, last or 0
-    other = sa.select(journal.c.entry_id).where(
-        journal.c.entry_id > since, journal.c.operation != LANDED
-    )
-    return connection.scalar(other.limit(1)) is not None, last
+    return bool(changed), last
 
 
 def list_runs(

@@ -55,16 +55,28 @@ def list_failures(
         query = query.where(table.c.view_set_name == view_set)
     if schema_hash is not None:
         query = query.where(table.c.file_schema_hash == schema_hash)
-    return _list(connection, query)
+    return _list(connection, query.order_by(*_ORDER))
 
 
 def list_failures_of(connection: sa.Connection, view_sets: Sequence[str]) -> list[BuildFailure]:
     """What of these view sets could not be built, in any schema."""
-    return _list(connection, sa.select(table).where(table.c.view_set_name.in_(list(view_sets))))
+    return _list(connection, _OF, {"view_sets": list(view_sets)})
 
 
-def _list(connection: sa.Connection, query: sa.Select[tuple[object, ...]]) -> list[BuildFailure]:
-    rows = connection.execute(query.order_by(table.c.view_set_name, table.c.insert_time))
+_ORDER = (table.c.view_set_name, table.c.insert_time)
+_OF = (
+    sa.select(table)
+    .where(table.c.view_set_name.in_(sa.bindparam("view_sets", expanding=True)))
+    .order_by(*_ORDER)
+)
+
+
+def _list(
+    connection: sa.Connection,
+    query: sa.Select[tuple[object, ...]],
+    parameters: dict[str, object] | None = None,
+) -> list[BuildFailure]:
+    rows = connection.execute(query, parameters)
     return [
         BuildFailure(
             row.view_set_name,

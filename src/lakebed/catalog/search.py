@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -24,22 +26,35 @@ class Wanted:
     events: Sequence[TimeRange] | None = None
 
 
+Spans = dict[tuple[str, bytes], Sequence[int]]
+"""The event spans that occur in a view set's schema."""
+
+
 def find_files(
-    connection: sa.Connection, wanted: Sequence[Wanted], as_of: int | None = None
+    connection: sa.Connection,
+    wanted: Sequence[Wanted],
+    spans: Spans,
+    as_of: int | None = None,
 ) -> dict[str, list[Partition]]:
-    """The partitions with files that match, now or at a past tick, by view set and insert time."""
+    """The partitions with files that match, now or at a past tick, by view set and insert time.
+    ``spans`` has what `list_spans` found of those that are asked for by event time."""
     found: dict[str, list[Partition]] = defaultdict(list)
-    if wanted:
-        chosen = _past(wanted, as_of) if as_of is not None else _present(connection, wanted)
-        query = (
-            sa.select(table)
-            .where(table.c.file_path.is_not(None), chosen)
-            .order_by(table.c.view_set_name, table.c.begin_insert_time, table.c.view_instance_id)
-        )
-        for row in connection.execute(query):
-            partition = read_partition(row)
-            found[partition.view_set].append(partition)
+    if as_of is None:
+        rows = _find_present(connection, wanted, spans)
+    else:
+        rows = connection.execute(_files(_past(wanted, as_of))) if wanted else []
+    for row in rows:
+        partition = read_partition(row)
+        found[partition.view_set].append(partition)
     return found
+
+
+def _files(chosen: sa.ColumnElement[bool]) -> sa.Select[Any]:
+    return (
+        sa.select(table)
+        .where(table.c.file_path.is_not(None), chosen)
+        .order_by(table.c.view_set_name, table.c.begin_insert_time, table.c.view_instance_id)
+    )
 
 
 def count_partitions(
@@ -97,34 +112,70 @@ def _overlaps(events: TimeRange) -> sa.ColumnElement[bool]:
     return sa.and_(table.c.min_event_time < events.end, table.c.max_event_time >= events.begin)
 
 
-def _present(connection: sa.Connection, wanted: Sequence[Wanted]) -> sa.ColumnElement[bool]:
+def _find_present(
+    connection: sa.Connection, wanted: Sequence[Wanted], spans: Spans
+) -> Iterable[sa.Row[Any]]:
     """Of the partitions with one span, those that overlap a range begin in a range bounded on both
     sides, which the index on events answers: one branch for each span that occurs."""
-    spans = _list_spans(connection, [each for each in wanted if each.events is not None])
-    branches = []
+    values: dict[str, object] = {}
+    by_time = 0
+    whole = 0
     for each in wanted:
-        base = sa.select(table.c.partition_id).where(*_at(None), *_of(each))
         if each.events is None:
-            branches.append(base)
+            values |= {f"whole_name{whole}": each.view_set, f"whole_hash{whole}": each.schema_hash}
+            whole += 1
             continue
-        branches += [
-            base.where(
-                table.c.event_span == span,
-                table.c.min_event_time > events.begin - span,
-                table.c.min_event_time < events.end,
-                table.c.max_event_time >= events.begin,
-            )
-            for span in spans[each.view_set]
-            for events in each.events
-        ]
-    return table.c.partition_id.in_(sa.union_all(*branches)) if branches else sa.false()
+        for span in spans.get((each.view_set, each.schema_hash), ()):
+            for events in each.events:
+                values |= {
+                    f"name{by_time}": each.view_set,
+                    f"hash{by_time}": each.schema_hash,
+                    f"span{by_time}": span,
+                    f"after{by_time}": events.begin - span,
+                    f"begin{by_time}": events.begin,
+                    f"end{by_time}": events.end,
+                }
+                by_time += 1
+    if not whole and not by_time:
+        return []
+    return connection.execute(_branches(whole, by_time), values)
 
 
-def _list_spans(connection: sa.Connection, wanted: Sequence[Wanted]) -> dict[str, list[int]]:
+@lru_cache(maxsize=64)
+def _branches(whole: int, by_time: int) -> sa.Select[Any]:
+    """The query with so many branches of each kind; making it takes longer than running it."""
+
+    def base(prefix: str, place: int) -> sa.Select[Any]:
+        return sa.select(table.c.partition_id).where(
+            *_at(None),
+            table.c.view_set_name == sa.bindparam(f"{prefix}name{place}"),
+            table.c.file_schema_hash == sa.bindparam(f"{prefix}hash{place}"),
+        )
+
+    branches = [base("whole_", place) for place in range(whole)]
+    branches += [
+        base("", place).where(
+            table.c.event_span == _number(f"span{place}"),
+            table.c.min_event_time > _number(f"after{place}"),
+            table.c.min_event_time < _number(f"end{place}"),
+            table.c.max_event_time >= _number(f"begin{place}"),
+        )
+        for place in range(by_time)
+    ]
+    return _files(table.c.partition_id.in_(sa.union_all(*branches)))
+
+
+def _number(name: str) -> sa.BindParameter[int]:
+    return sa.bindparam(name, type_=sa.BigInteger)
+
+
+def list_spans(connection: sa.Connection, wanted: Sequence[Wanted]) -> Spans:
     """The few event spans that occur in each view set, found by skipping from one to the next."""
-    found: dict[str, list[int]] = defaultdict(list)
+    found: dict[tuple[str, bytes], list[int]] = {
+        (each.view_set, each.schema_hash): [] for each in wanted
+    }
     if not wanted:
-        return found
+        return dict(found)
     live = table.c.retired_at.is_(None)
     smallest = (
         sa.select(sa.func.min(table.c.event_span))
@@ -169,7 +220,7 @@ def _list_spans(connection: sa.Connection, wanted: Sequence[Wanted]) -> dict[str
     spans = spans.union_all(
         sa.select(spans.c.name, spans.c.hash, following).where(spans.c.span.is_not(None))
     )
-    query = sa.select(spans.c.name, spans.c.span).where(spans.c.span.is_not(None))
-    for name, span in connection.execute(query):
-        found[name].append(span)
-    return found
+    query = sa.select(spans.c.name, spans.c.hash, spans.c.span).where(spans.c.span.is_not(None))
+    for name, schema_hash, span in connection.execute(query):
+        found[name, bytes(schema_hash)].append(span)
+    return dict(found)

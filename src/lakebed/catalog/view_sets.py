@@ -22,10 +22,12 @@ class ActiveViewSet:
     retained_from: int
 
 
+_ACTIVE = sa.select(view_sets).order_by(view_sets.c.name)
+
+
 def list_active(connection: sa.Connection) -> list[ActiveViewSet]:
     """Every registered view set, by name."""
-    rows = connection.execute(sa.select(view_sets).order_by(view_sets.c.name))
-    return [_read(row) for row in rows]
+    return [_read(row) for row in connection.execute(_ACTIVE)]
 
 
 def find(connection: sa.Connection, name: str) -> ActiveViewSet | None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from lakebed.catalog import blocks, clock, coverage, failures, search, view_sets
 from lakebed.catalog.catalog import Catalog, Connection
 from lakebed.catalog.coverage import Run
-from lakebed.catalog.search import Wanted
+from lakebed.catalog.search import Spans, Wanted
 from lakebed.catalog.view_sets import ActiveViewSet
 from lakebed.errors import SnapshotExpired
 from lakebed.model.block import Block, encodings_of
@@ -84,8 +84,7 @@ class SnapshotTaker:
     def __init__(self, catalog: Catalog, keeper: LeaseKeeper) -> None:
         self._catalog = catalog
         self._keeper = keeper
-        self._known: dict[str, list[Run]] = {}
-        self._known_at = 0
+        self._known = _Known()
         self._lock = threading.Lock()
 
     def list_view_sets(self) -> dict[str, ActiveViewSet]:
@@ -118,8 +117,12 @@ class SnapshotTaker:
                     usable = _usable(scan, active[scan.table].view_set)
                     by_table.setdefault(scan.table, []).append(usable)
                 chosen = {name: active[name] for name in by_table}
-                tables = self._find(connection, chosen, by_table, as_of, explained=explained)
-                runs = self._list_runs(connection, list(chosen), as_of)
+                wanted = _want(chosen, by_table)
+                known = self._look(connection, wanted, as_of)
+                tables = _find(
+                    connection, chosen, by_table, wanted, known.spans, as_of, explained=explained
+                )
+                runs = {name: known.runs[name] for name in chosen}
                 _add_tails(connection, tables, chosen, by_table, runs, tick, with_tail=with_tail)
                 listed = listings.look_up(
                     connection, asked or Asked(), active, tick, as_of, with_tail=with_tail
@@ -131,52 +134,79 @@ class SnapshotTaker:
             self._keeper.raise_pin(pin, tick)
         return StatementSnapshot(tick, tables, listed, pin, self._keeper)
 
-    def _find(
-        self,
-        connection: Connection,
-        chosen: Mapping[str, ActiveViewSet],
-        by_table: Mapping[str, Sequence[Scan]],
-        as_of: int | None,
-        *,
-        explained: bool,
-    ) -> dict[str, TableView]:
-        wanted = [
-            Wanted(name, each.schema_hash, _event_ranges(by_table[name], each.view_set.time_column))
-            for name, each in chosen.items()
-        ]
-        found = search.find_files(connection, wanted, as_of)
-        counts = search.count_partitions(connection, wanted, as_of) if explained else {}
-        tables = {}
-        for name, each in chosen.items():
-            table = TableView(each.view_set)
-            table.files, table.pruned = _prune(found.get(name, []), by_table[name], each.view_set)
-            if explained:
-                everything, empty = counts.get(name, (0, 0))
-                table.considered = everything
-                by_time = everything - empty - len(found.get(name, []))
-                by_time += table.pruned.pop("time", 0)
-                pruned = {"empty": empty, "time": by_time, **table.pruned}
-                table.pruned = {reason: count for reason, count in pruned.items() if count}
-            tables[name] = table
-        return tables
-
-    def _list_runs(
-        self, connection: Connection, names: Sequence[str], as_of: int | None
-    ) -> dict[str, list[Run]]:
+    def _look(self, connection: Connection, wanted: Sequence[Wanted], as_of: int | None) -> _Known:
         """What is built; read again only after something was published, retired or restored."""
         if as_of is not None:
-            return _by_view_set(names, coverage.list_runs(connection, names, as_of))
+            return _Known().complete(connection, wanted, as_of)
         with self._lock:
-            changed, last = coverage.has_changed(connection, self._known_at)
-            if last < self._known_at:  # an older snapshot than somebody else's: leave theirs
-                return _by_view_set(names, coverage.list_runs(connection, names))
+            changed, last = coverage.has_changed(connection, self._known.entry)
+            if last < self._known.entry:  # an older snapshot than somebody else's: leave theirs
+                return _Known().complete(connection, wanted)
             if changed:
-                self._known.clear()
-            self._known_at = last
-            missing = [name for name in names if name not in self._known]
-            if missing:
-                self._known |= _by_view_set(missing, coverage.list_runs(connection, missing))
-            return {name: self._known[name] for name in names}
+                self._known = _Known()
+            self._known.entry = last
+            return self._known.complete(connection, wanted)
+
+
+@dataclass(slots=True)
+class _Known:
+    """What the catalog said of the partitions of some view sets when the journal was so long."""
+
+    entry: int = 0
+    runs: dict[str, list[Run]] = field(default_factory=dict)
+    spans: Spans = field(default_factory=dict)
+
+    def complete(
+        self, connection: Connection, wanted: Sequence[Wanted], as_of: int | None = None
+    ) -> _Known:
+        """The same, for all of these."""
+        names = [each.view_set for each in wanted if each.view_set not in self.runs]
+        if names:
+            self.runs |= _by_view_set(names, coverage.list_runs(connection, names, as_of))
+        unknown = [
+            each
+            for each in wanted
+            if each.events is not None and (each.view_set, each.schema_hash) not in self.spans
+        ]
+        if unknown and as_of is None:
+            self.spans |= search.list_spans(connection, unknown)
+        return self
+
+
+def _want(
+    chosen: Mapping[str, ActiveViewSet], by_table: Mapping[str, Sequence[Scan]]
+) -> list[Wanted]:
+    return [
+        Wanted(name, each.schema_hash, _event_ranges(by_table[name], each.view_set.time_column))
+        for name, each in chosen.items()
+    ]
+
+
+def _find(
+    connection: Connection,
+    chosen: Mapping[str, ActiveViewSet],
+    by_table: Mapping[str, Sequence[Scan]],
+    wanted: Sequence[Wanted],
+    spans: Spans,
+    as_of: int | None,
+    *,
+    explained: bool,
+) -> dict[str, TableView]:
+    found = search.find_files(connection, wanted, spans, as_of)
+    counts = search.count_partitions(connection, wanted, as_of) if explained else {}
+    tables = {}
+    for name, each in chosen.items():
+        table = TableView(each.view_set)
+        table.files, table.pruned = _prune(found.get(name, []), by_table[name], each.view_set)
+        if explained:
+            everything, empty = counts.get(name, (0, 0))
+            table.considered = everything
+            by_time = everything - empty - len(found.get(name, []))
+            by_time += table.pruned.pop("time", 0)
+            pruned = {"empty": empty, "time": by_time, **table.pruned}
+            table.pruned = {reason: count for reason, count in pruned.items() if count}
+        tables[name] = table
+    return tables
 
 
 def _list_active(connection: Connection) -> dict[str, ActiveViewSet]:
