@@ -45,6 +45,8 @@ def questions(lake: Lake, sql: str) -> int:
 def test_the_number_of_questions_does_not_depend_on_what_there_is(lake: Lake) -> None:
     lake.views.register(readings())
     land(lake, seed=1)
+    build(lake)
+    land(lake, seed=7)
     publish_hour(lake, 0)
     one = questions(lake, "SELECT * FROM readings WHERE time > '2020-01-01'")
     for hour in range(1, 30):
