@@ -79,14 +79,13 @@ class NamePool:
         with self._catalog.write() as transaction:
             files.take_staged(transaction.connection, paths, self._lease)
 
-    def forget(self, lease: str | None = None) -> None:
-        """This lease was lost, and every reservation with it; without one, the last that was used.
-        What another thread reserved meanwhile under a newer lease stays."""
+    def forget(self, lease: str) -> None:
+        """This lease was lost, and every reservation with it. What another thread reserved
+        meanwhile under a newer lease stays."""
         with self._lock:
-            lost = self._lease if lease is None else lease
-            if lost == self._lease:
+            if lease == self._lease:
                 self._unused.clear()
-            self._keeper.forget_writer(lost)
+            self._keeper.forget_writer(lease)
 
     def close(self) -> None:
         """Give back the names that were never used."""

@@ -178,7 +178,7 @@ class Publisher:
             except (LeaseLost, AlreadyThere) as error:
                 # Taken for dead, or a put whose answer was lost: the names are lost, not the rows.
                 if isinstance(error, LeaseLost):
-                    self._names.forget()
+                    self._names.forget(lease)
                 if attempt == _ATTEMPTS - 1:
                     raise
             except (Conflict, BadInput):

@@ -80,6 +80,9 @@ def write(
             )[0]
             if file is not None:
                 unused.remove(file.path)
+        except LeaseLost:  # taken for dead: the names are lost, not the rows
+            names.forget(lease)
+            raise
         except OutcomeUnknown:
             unused = []  # perhaps published: the lease's end decides
             raise
@@ -91,8 +94,7 @@ def write(
 
     try:
         return attempt()
-    except LeaseLost:  # taken for dead: the names are lost, not the rows
-        names.forget()
+    except LeaseLost:
         return attempt()
     finally:
         names.close()
