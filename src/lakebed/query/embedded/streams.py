@@ -8,7 +8,7 @@ import asyncio
 import atexit
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import CancelledError, Future
 from functools import cache
 from typing import Any
@@ -21,6 +21,7 @@ from lakebed.query.embedded.failing import translate
 from lakebed.query.embedded.types import without_views
 
 _LAST_WAIT, _WAY_BACK = 1.0, 0.05
+_TOGETHER_BYTES, _TOGETHER_SECONDS = 1 << 20, 0.02
 
 
 @cache
@@ -40,6 +41,8 @@ def _end(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
     loop.call_soon_threadsafe(loop.stop)
     thread.join(_LAST_WAIT)
     time.sleep(_WAY_BACK)
+    if not thread.is_alive():
+        loop.close()
 
 
 class BatchStream:
@@ -52,31 +55,34 @@ class BatchStream:
         self._sql = sql
         self._timeout = timeout
         self._deadline = None if timeout is None else time.monotonic() + timeout
-        self._running: Any = None
+        self._running: _Pump | None = None
         self._waiting: Future[Any] | None = None
         self._cancelled = False
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         try:
-            while (batch := self._next()) is not None:
-                if batch.num_rows:
-                    yield _in_plain_types(batch, self.schema)
+            while batches := self._next():
+                for batch in batches:
+                    if batch.num_rows:
+                        yield _in_plain_types(batch, self.schema)
         finally:
             self.close()
 
-    def _next(self) -> pa.RecordBatch | None:
+    def _next(self) -> Sequence[pa.RecordBatch]:
+        """The next few batches; none at the end."""
         if self._cancelled:
             raise Cancelled("the statement was cancelled")
         with translate(self._sql):
             if self._running is None:
                 if self._frame is None:
-                    return None
-                self._running = self._frame.execute_stream()
+                    return ()
+                self._running = _Pump(self._frame.execute_stream())
                 self._frame = None
-            self._waiting = asyncio.run_coroutine_threadsafe(_advance(self._running), _loop())
+            self._waiting = asyncio.run_coroutine_threadsafe(self._running.take(), _loop())
             left = None if self._deadline is None else max(0, self._deadline - time.monotonic())
+            batches: Sequence[pa.RecordBatch]
             try:
-                return self._waiting.result(left)
+                batches = self._waiting.result(left)
             except CancelledError:
                 raise Cancelled("the statement was cancelled") from None
             except TimeoutError:
@@ -85,6 +91,7 @@ class BatchStream:
                     f"the statement took longer than {self._timeout:g} s",
                     hint="ask for less, or allow more time",
                 ) from None
+            return batches
 
     def cancel(self) -> None:
         """Stop the statement; its reader gets `Cancelled`."""
@@ -96,14 +103,49 @@ class BatchStream:
         """Stop the statement if it still runs, and let go of what it holds."""
         if self._waiting is not None and not self._waiting.done():
             self._waiting.cancel()
+        if self._running is not None:
+            _loop().call_soon_threadsafe(self._running.stop)
         self._running = self._frame = self._waiting = None
 
 
-async def _advance(stream: Any) -> pa.RecordBatch | None:
-    try:
-        return (await stream.__anext__()).to_pyarrow()
-    except StopAsyncIteration:
-        return None
+class _Pump:
+    """Awaits a running statement's batches, on the loop."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self._pending: asyncio.Future[Any] | None = None
+
+    async def take(self) -> list[pa.RecordBatch]:
+        """The next batches, small ones together, because each way to the loop and back takes its
+        time; but never one held back for the next. None at the end."""
+        batches: list[pa.RecordBatch] = []
+        size = 0
+        until = time.monotonic() + _TOGETHER_SECONDS
+        while not batches or size < _TOGETHER_BYTES:
+            if self._pending is None:
+                self._pending = asyncio.ensure_future(self._stream.__anext__())
+            left = None if not batches else max(0, until - time.monotonic())
+            try:
+                done, _ = await asyncio.wait({self._pending}, timeout=left)
+            except asyncio.CancelledError:
+                self.stop()
+                raise
+            if not done:
+                break
+            pending, self._pending = self._pending, None
+            try:
+                batch = pending.result().to_pyarrow()
+            except StopAsyncIteration:
+                break
+            batches.append(batch)
+            size += batch.nbytes
+        return batches
+
+    def stop(self) -> None:
+        """Let go of the statement; on the loop only."""
+        if self._pending is not None:
+            self._pending.cancel()
+        self._pending = self._stream = None
 
 
 def _in_plain_types(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
