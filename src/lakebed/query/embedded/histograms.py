@@ -48,7 +48,7 @@ def functions() -> list[ScalarUDF | AggregateUDF]:
     """Every function of this module, to be registered with a session.
 
     ``make_histogram(start, end, bins, value)`` and ``sum_histograms(h)`` aggregate.
-    ``quantile_from_histogram(h, q)``, ``variance_from_histogram(h)`` (of the population),
+    ``quantile_from_histogram(h, q)``, ``variance_from_histogram(h)`` (of a sample),
     ``count_from_histogram(h)`` and ``sum_from_histogram(h)`` read, and give NULL for NULL.
     """
     number = pa.float64()
@@ -302,11 +302,13 @@ def _sums(histograms: pa.StructArray) -> pa.Array:
 
 
 def _variances(histograms: pa.StructArray) -> pa.Array:
-    """Of the population. NULL if there are no values, or their squares are beyond a double."""
+    """Of a sample, as SQL's own. NULL if there are fewer than two values, or their squares are
+    beyond a double."""
     columns = _columns(histograms)
     count = columns["count"].cast(pa.float64(), safe=False)
     mean = pc.divide(columns["sum"], count)
     variance = pc.subtract(pc.divide(columns["sum_sq"], count), pc.multiply(mean, mean))
+    variance = pc.multiply(variance, pc.divide(count, pc.subtract(count, 1.0)))
     rounded_up = pc.max_element_wise(variance, 0.0, skip_nulls=False)
     return pc.if_else(pc.is_finite(variance), rounded_up, None)
 
