@@ -27,7 +27,7 @@ def run(places: Places) -> list[Result]:
     cases = {
         "lakebed --help": ([command, "--help"], _MOST_HELP_MS),
         "lakebed query --help": ([command, "query", "--help"], _MOST_HELP_MS),
-        "lakebed query": ([command, "--lake", folder, "query", sql], _MOST_ANSWER_MS),
+        "lakebed query": ([command, "query", sql, "--lake", folder], _MOST_ANSWER_MS),
     }
     seconds: dict[str, list[float]] = {name: [] for name in cases}
     for _ in range(times):

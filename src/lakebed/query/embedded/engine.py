@@ -72,6 +72,8 @@ class Analysis:
     """It names a function that changes the lake."""
     frame: DataFrame
     """The statement over empty tables, which is all there is to run if they are."""
+    is_idle: bool
+    """Then it has nothing to do: it scans view sets only, and neither counts nor recurses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +138,7 @@ class Engine:
                 ),
                 may_change=self._functions.may_change(sql),
                 frame=frame,
+                is_idle=bool(scans) and all(scan.table in view_sets for scan in scans),
             )
 
     def run(
@@ -171,7 +174,7 @@ class Engine:
     ) -> BatchStream:
         """Start a statement for which there is nothing to read: it needs no second plan."""
         frame = analysis.frame if limit is None else analysis.frame.limit(limit)
-        return BatchStream(frame, sql, timeout)
+        return BatchStream(frame, sql, timeout, at_once=analysis.is_idle)
 
     def _plan(self, sql: str, planning: Planning) -> DataFrame:
         """A table function cannot ask the context for a table, so those that it may need are there

@@ -49,7 +49,10 @@ class BatchStream:
     """The batches of one running statement, in plain types. To be read by one thread; `cancel` may
     come from any."""
 
-    def __init__(self, frame: DataFrame, sql: str, timeout: float | None) -> None:
+    def __init__(
+        self, frame: DataFrame, sql: str, timeout: float | None, *, at_once: bool = False
+    ) -> None:
+        """``at_once`` is for statements that have next to nothing to do."""
         self.schema = without_views(frame.schema())
         self._frame: DataFrame | None = frame
         self._sql = sql
@@ -57,6 +60,7 @@ class BatchStream:
         self._deadline = None if timeout is None else time.monotonic() + timeout
         self._running: _Pump | None = None
         self._waiting: Future[Any] | None = None
+        self._at_once = at_once
         self._cancelled = False
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
@@ -76,6 +80,9 @@ class BatchStream:
             if self._running is None:
                 if self._frame is None:
                     return ()
+                if self._at_once:
+                    frame, self._frame = self._frame, None
+                    return [batch for batch in frame.collect() if batch.num_rows]
                 self._running = _Pump(self._frame.execute_stream())
                 self._frame = None
             self._waiting = asyncio.run_coroutine_threadsafe(self._running.take(), _loop())
