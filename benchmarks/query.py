@@ -113,9 +113,9 @@ def _embedded_peers(lake: Lake) -> dict[str, Ask]:
     return {
         "lakebed, embedded": lambda sql: lake.query(sql).to_arrow(),
         "datafusion alone": lambda sql: alone.sql(sql).to_arrow_table(),
-        "duckdb": lambda sql: duck.execute(
+        "duckdb": lambda sql: duck.sql(
             _replace(sql, _IN_DUCKDB).replace("to_timestamp_micros", "make_timestamptz")
-        ).fetch_arrow_table(),
+        ).to_arrow_table(),
     }
 
 
