@@ -8,6 +8,7 @@ import os
 import random
 import sys
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -41,10 +42,14 @@ class History:
         lake.pipeline.limits = replace(
             lake.pipeline.limits, build_records=self.rng.choice([15, 40, 1000])
         )
+        self.deck: list[Callable[[], None]] = []
 
     def step(self) -> None:
-        rules = [self.land, self.land, self.build, self.retire, self.restore, self.evolve]
-        rule = self.rng.choice([*rules, self.retire_incompatible])
+        if not self.deck:  # each rule in its turn, in any order: none is left out by chance
+            rules = [self.land, self.land, self.build, self.retire, self.restore, self.evolve]
+            self.deck = [*rules, self.retire_incompatible]
+            self.rng.shuffle(self.deck)
+        rule = self.deck.pop()
         rule()
         self.ran[rule.__name__] += 1
         held = self.held("log_entries")
