@@ -194,6 +194,8 @@ def test_huge_statements_are_refused_at_once(lake: Lake, what: str) -> None:
     with pytest.raises(BadSql) as refused:
         lake.query(HUGE[what], timeout=5).to_arrow()
     assert len(str(refused.value)) < 600
+    with pytest.raises(BadSql):
+        lake.queries.describe(HUGE[what])
 
 
 @pytest.mark.parametrize(

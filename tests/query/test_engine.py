@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
@@ -77,10 +76,8 @@ def test_odd_names_of_folders_are_no_patterns(tmp_path_factory: pytest.TempPathF
 
 
 def test_a_time_limit_ends_a_statement(small_lake: Lake) -> None:
-    begin = time.monotonic()
     with pytest.raises(TimedOut, match=r"0\.3 s"):
         small_lake.query(ENDLESS, timeout=0.3).to_arrow()
-    assert time.monotonic() - begin < 60  # not the hours that it would take
     assert not small_lake.leases._pins
 
 

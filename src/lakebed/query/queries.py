@@ -209,6 +209,7 @@ class Queries:
 
     def describe(self, sql: str, *, admin: bool = True) -> pa.Schema:
         """The columns that a statement would give; nothing is run."""
+        check_statement(sql)
         view_sets = {name: each.view_set for name, each in self._taker.list_view_sets().items()}
         return self._embedded().analyse(sql, view_sets, admin=admin).schema
 
@@ -241,9 +242,9 @@ class Queries:
 
     def _embedded(self) -> Engine:
         if self._engine is None:
-            from lakebed.query.embedded.engine import Engine, Limits
+            from lakebed.query.embedded.engine import Engine
 
-            self._engine = Engine(self._store, Limits(self._settings.memory_bytes))
+            self._engine = Engine(self._store, self._settings.memory_bytes)
         return self._engine
 
     def _on_spark(
@@ -316,7 +317,7 @@ def _explain(
         engine,
         snapshot.tick,
         [_explain_table(name, each, tails[name]) for name, each in snapshot.tables.items()],
-        tuple(_find_warnings(snapshot.tables)),
+        tuple(_find_warnings(snapshot.tables, tails)),
     )
 
 
@@ -335,9 +336,16 @@ def _explain_table(name: str, table: TableView, tail: TailRows) -> TableExplanat
     )
 
 
-def _find_warnings(tables: Mapping[str, TableView]) -> list[str]:
+def _find_warnings(tables: Mapping[str, TableView], tails: Mapping[str, TailRows]) -> list[str]:
+    """What the rows leave out, and what to do about it."""
     said = []
     for name, table in tables.items():
+        failed = table.failed_blocks + tails[name].failed_blocks
+        if failed:
+            said.append(
+                f"{name}: {failed} blocks cannot be decoded and their records are not seen; "
+                f"build, then see why with: lakebed build {name} --plan"
+            )
         if table.hidden:
             more = f" and {len(table.hidden) - 1} more ranges" if len(table.hidden) > 1 else ""
             remedy = "publish them again" if table.view_set.source is None else "rebuild them"

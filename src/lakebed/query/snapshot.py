@@ -14,9 +14,8 @@ from lakebed.catalog.coverage import Run
 from lakebed.catalog.search import Spans, Wanted
 from lakebed.catalog.view_sets import ActiveViewSet
 from lakebed.errors import SnapshotExpired
-from lakebed.model.block import Block, encodings_of
+from lakebed.model.block import Block
 from lakebed.model.partition import Partition
-from lakebed.model.signal import Signal
 from lakebed.model.source import BlockSource, SqlSource
 from lakebed.model.time import TimeRange, find_gaps, format_instant
 from lakebed.model.view_set import ViewSet
@@ -26,6 +25,7 @@ from lakebed.query.conditions import EVER, Scan
 from lakebed.query.listings import Asked, Listed
 from lakebed.query.tail import Tail
 from lakebed.views.builtin import built_in
+from lakebed.views.dependencies import list_encodings
 
 _FEW_RANGES = 16
 
@@ -359,7 +359,7 @@ def _choose(
 ) -> list[Block]:
     """The blocks in a view set's gaps that may hold what the scans ask for."""
     decoder = _decoder(view_set)
-    encodings = None if decoder == "blocks" else set(encodings_of(Signal(decoder)))
+    encodings = list_encodings(view_set)
     ranges = _event_ranges(scans, view_set.time_column)
     chosen = []
     at = 0

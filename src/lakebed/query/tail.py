@@ -53,7 +53,6 @@ class TailReader:
         self._most_bytes = most_bytes
         self._cache_bytes = cache_bytes
         self._kept: OrderedDict[tuple[str, bytes, str], pa.Table] = OrderedDict()
-        self._failed: set[str] = set()
         self._size = 0
         self._lock = threading.Lock()
 
@@ -70,7 +69,7 @@ class TailReader:
 
     def read(self, tail: Tail) -> TailRows:
         """The rows of a tail's blocks, as tables of the view set's schema. A block that cannot be
-        decoded gives none; building it records why."""
+        decoded gives none, and is tried again by the next statement; building it records why."""
         tables: dict[str, pa.Table] = {}
         missing = []
         for block in tail.blocks:
@@ -81,24 +80,26 @@ class TailReader:
                 tables[block.block_id] = known
         for start in range(0, len(missing), _CHUNK_BLOCKS):
             tables |= self._decode(tail, missing[start : start + _CHUNK_BLOCKS])
-        found = [tables[block.block_id] for block in tail.blocks]
-        with self._lock:
-            failed = sum(block.block_id in self._failed for block in tail.blocks)
-        return TailRows([each for each in found if each.num_rows], failed)
+        decoded = [tables[block.block_id] for block in tail.blocks if block.block_id in tables]
+        return TailRows(
+            [each for each in decoded if each.num_rows], len(tail.blocks) - len(decoded)
+        )
 
     def _decode(self, tail: Tail, blocks: Sequence[Block]) -> dict[str, pa.Table]:
-        """Many blocks at once, because that is much quicker; then each by itself."""
+        """Many blocks at once, because that is much quicker; then each by itself, without those
+        that cannot be decoded."""
         import pyarrow.compute as pc
 
         view_set = tail.view_set
         made = decode_blocks(
             self._store, view_set, blocks, tail.processes or {}, tail.streams or {}
         )
-        with self._lock:
-            self._failed.update(block_id for block_id, _ in made.failures)
+        failed = {block_id for block_id, _ in made.failures}
         rows = made.rows.select(view_set.schema.names).cast(view_set.schema).combine_chunks()
         runs = pc.run_end_encode(rows.column("block_id").combine_chunks())
-        decoded = {block.block_id: rows.slice(0, 0) for block in blocks}
+        decoded = {
+            block.block_id: rows.slice(0, 0) for block in blocks if block.block_id not in failed
+        }
         begin = 0
         for block_id, end in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
             decoded[block_id] = rows.slice(begin, end - begin)

@@ -12,13 +12,13 @@ import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from datafusion import (
     DataFrame,
     RuntimeEnvBuilder,
+    ScalarUDF,
     SessionConfig,
     SessionContext,
     col,
@@ -26,7 +26,6 @@ from datafusion import (
 )
 from datafusion import expr as expressions
 
-from lakebed.errors import BadSql
 from lakebed.model.time import TimeRange
 from lakebed.model.view_set import ViewSet
 from lakebed.query import listings
@@ -73,28 +72,23 @@ class Analysis:
     frame: DataFrame
     """The statement over empty tables, which is all there is to run if they are."""
     is_idle: bool
-    """Then it has nothing to do: it scans view sets only, and neither counts nor recurses."""
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What one process may use for queries."""
-
-    memory_bytes: int
-    spill_folder: Path | None = None
-    threads: int | None = None
+    """It reads view sets only: if they are empty, there is nothing to do."""
 
 
 class Engine:
     """The embedded engine of one lake. Safe to use from several threads."""
 
-    def __init__(self, store: Store, limits: Limits) -> None:
+    def __init__(self, store: Store, memory_bytes: int) -> None:
+        """``memory_bytes`` is what all statements may use before they spill."""
         self._tables = StatementTables()
         self._locator = Locator(store)
-        self._context = _make_context(limits, self._tables)
+        self._context = _make_context(memory_bytes, self._tables)
         self._locator.register(self._context)
         for each in [*histograms.functions(), *properties.functions()]:
-            _register(self._context, each)
+            if isinstance(each, ScalarUDF):
+                self._context.register_udf(each)
+            else:
+                self._context.register_udaf(each)
         self._functions = LakeFunctions(
             self._context,
             [*compatibility.TABLES, *own_functions.TABLES],
@@ -218,10 +212,7 @@ class Engine:
     def _empty_table(self, view_set: ViewSet) -> Any:
         key = (view_set.name, view_set.schema_hash)
         if key not in self._empty:
-            schema = with_views(view_set.schema)
-            batch = pa.RecordBatch.from_pylist([], schema)
-            self._context.register_record_batches("made", [[batch]])
-            self._empty[key] = self._tables.take_made()
+            self._empty[key] = self._table_of_rows(with_views(view_set.schema).empty_table())
         return self._empty[key]
 
     def _table_of_listing(self, name: str) -> Any:
@@ -256,7 +247,7 @@ class Engine:
         return made
 
 
-def _make_context(limits: Limits, tables: StatementTables) -> SessionContext:
+def _make_context(memory_bytes: int, tables: StatementTables) -> SessionContext:
     config = (
         SessionConfig()
         .with_default_catalog_and_schema(CATALOG, SCHEMA)
@@ -265,30 +256,13 @@ def _make_context(limits: Limits, tables: StatementTables) -> SessionContext:
         .set("datafusion.execution.time_zone", "UTC")
         .set("datafusion.sql_parser.map_string_types_to_utf8view", "true")
     )
-    if limits.threads is not None:
-        config = config.with_target_partitions(limits.threads)
-    runtime = RuntimeEnvBuilder().with_fair_spill_pool(limits.memory_bytes)
-    if limits.spill_folder is not None:
-        runtime = runtime.with_temp_file_path(limits.spill_folder)
-    else:
-        runtime = runtime.with_disk_manager_os()
+    runtime = RuntimeEnvBuilder().with_fair_spill_pool(memory_bytes)
+    runtime = runtime.with_disk_manager_os()
     context = SessionContext(config, runtime)
     for name in _ABSENT:
         context.deregister_udf(name)
     context.register_catalog_provider(CATALOG, LakeCatalog(tables))
     return context
-
-
-def _register(context: SessionContext, function: Any) -> None:
-    kind = type(function).__name__
-    if kind == "ScalarUDF":
-        context.register_udf(function)
-    elif kind == "AggregateUDF":
-        context.register_udaf(function)
-    elif kind == "TableFunction":
-        context.register_udtf(function)
-    else:
-        raise BadSql(f"{function!r} is no SQL function")
 
 
 def _find_listed(scans: Sequence[Scan]) -> frozenset[str] | None:
