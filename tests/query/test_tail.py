@@ -235,6 +235,21 @@ def test_blocks_are_decoded_once(lake: Lake, monkeypatch: pytest.MonkeyPatch) ->
         assert sum(decoded) > 0
 
 
+def test_many_small_landings_are_put_together_and_none_is_lost(lake: Lake) -> None:
+    ends = []
+    for number in range(40):  # more than are put together at once
+        land(lake, seed=number)
+        ends.append(tick(lake) + 1)
+        assert count(lake) == 20 * (number + 1)
+    expected = messages(lake)
+    for number in range(0, 38, 2):  # more gaps than are asked for one by one
+        build(lake, begin=ends[number], end=ends[number + 1])
+        assert explain(lake).partitions_read == number // 2 + 1
+        land(lake, seed=100 + number)
+        assert count(lake) == 800 + 10 * (number + 2)
+    assert messages(lake) & expected == expected
+
+
 def test_the_past_has_its_own_tail(lake: Lake) -> None:
     land(lake, seed=1)
     first = tick(lake)

@@ -1,6 +1,6 @@
 """A connection to the truth. Everything that changes the lake happens inside `Catalog.write`, which
 takes a tick of the one clock first; everything that reads it happens inside `Catalog.read`, one
-repeatable snapshot, or, if a write will ask again, inside `Catalog.glance`.
+repeatable snapshot, or, for a single look, inside `Catalog.glance`.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ class Catalog:
 
     @contextmanager
     def glance(self) -> Iterator[sa.Connection]:
-        """Statements that may each see another state of the lake: one round trip each, for what a
-        write will ask again."""
+        """Statements that may each see another state of the lake: one round trip each, for a single
+        look, or for what a write will ask again."""
         with self._translated(), self._glancer.connect() as connection, connection.begin():
             yield connection
 

@@ -186,7 +186,7 @@ class LeaseKeeper:
     def _notice_loss(self) -> None:
         """A lease that an observer has ended must not be built on: it protects nothing."""
         if self._reader is not None:
-            with self._catalog.read() as connection:
+            with self._catalog.glance() as connection:
                 if leases.find(connection, self._reader.lease_id) is None:
                     self._lose_reader()
 

@@ -5,6 +5,7 @@ and what cannot be seen. Found in a constant number of catalog queries.
 from __future__ import annotations
 
 import threading
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -28,6 +29,7 @@ from lakebed.views.builtin import built_in
 from lakebed.views.dependencies import list_encodings
 
 _FEW_RANGES = 16
+_MOST_BLOCKS = 200_000
 
 
 @dataclass(slots=True)
@@ -89,7 +91,7 @@ class SnapshotTaker:
 
     def list_view_sets(self) -> dict[str, ActiveViewSet]:
         """The view sets that statements can name."""
-        with self._catalog.read() as connection:
+        with self._catalog.glance() as connection:
             return _list_active(connection)
 
     def take(
@@ -122,8 +124,10 @@ class SnapshotTaker:
                 tables = _find(
                     connection, chosen, by_table, wanted, known.spans, as_of, explained=explained
                 )
-                runs = {name: known.runs[name] for name in chosen}
-                _add_tails(connection, tables, chosen, by_table, runs, tick, with_tail=with_tail)
+                gaps = _find_gaps(connection, tables, chosen, known.runs, tick)
+                if with_tail and any(gaps.values()):
+                    landed = self._look_at_blocks(connection, known, gaps)
+                    _add_tails(connection, tables, gaps, landed, by_table)
                 listed = listings.look_up(
                     connection, asked or Asked(), active, tick, as_of, with_tail=with_tail
                 )
@@ -147,14 +151,26 @@ class SnapshotTaker:
             self._known.entry = last
             return self._known.complete(connection, wanted)
 
+    def _look_at_blocks(
+        self, connection: Connection, known: _Known, gaps: Mapping[str, Sequence[TimeRange]]
+    ) -> Sequence[Block]:
+        with self._lock:
+            return known.list_blocks(
+                connection, sorted(gap for some in gaps.values() for gap in some)
+            )
+
 
 @dataclass(slots=True)
 class _Known:
-    """What the catalog said of the partitions of some view sets when the journal was so long."""
+    """What the catalog said of the partitions of some view sets when the journal was so long, and
+    of the blocks that no partition covers: those only become more until something is built."""
 
     entry: int = 0
     runs: dict[str, list[Run]] = field(default_factory=dict)
     spans: Spans = field(default_factory=dict)
+    landed: list[Block] = field(default_factory=list)
+    landed_in: list[TimeRange] = field(default_factory=list)
+    """The insert times of which all blocks are known; they are in the order of these."""
 
     def complete(
         self, connection: Connection, wanted: Sequence[Wanted], as_of: int | None = None
@@ -171,6 +187,22 @@ class _Known:
         if unknown and as_of is None:
             self.spans |= search.list_spans(connection, unknown)
         return self
+
+    def list_blocks(self, connection: Connection, needed: Sequence[TimeRange]) -> Sequence[Block]:
+        """All blocks that landed in some ranges, and perhaps others, by insert time."""
+        unknown = [gap for each in _join(needed) for gap in find_gaps(each, self.landed_in)]
+        if not unknown:
+            return self.landed
+        asked = _at_most(_FEW_RANGES, unknown)
+        found = blocks.list_blocks_in(connection, asked)
+        if self.landed and found and found[0].insert_time <= self.landed[-1].insert_time:
+            both = {each.insert_time: each for each in [*self.landed, *found]}
+            found = [both[time] for time in sorted(both)]
+        else:
+            found = [*self.landed, *found]
+        if len(found) <= _MOST_BLOCKS:
+            self.landed, self.landed_in = found, _join(sorted([*self.landed_in, *asked]))
+        return found
 
 
 def _want(
@@ -268,17 +300,15 @@ def _prune(
     return kept, pruned
 
 
-def _add_tails(
+def _find_gaps(
     connection: Connection,
     tables: Mapping[str, TableView],
     chosen: Mapping[str, ActiveViewSet],
-    by_table: Mapping[str, Sequence[Scan]],
     runs: Mapping[str, Sequence[Run]],
     tick: int,
-    *,
-    with_tail: bool,
-) -> None:
-    """For each table what is not built: blocks to decode, or up to when there is something."""
+) -> dict[str, list[TimeRange]]:
+    """The insert times that are not built, of tables that are made of blocks; and what each table
+    cannot show."""
     gaps: dict[str, list[TimeRange]] = {}
     failed = failures.list_failures_of(connection, list(tables))
     for name, table in tables.items():
@@ -299,8 +329,7 @@ def _add_tails(
         table.failed_blocks = len(mine)
         skipped = [TimeRange(row.insert_time, row.insert_time + 1) for row in mine]
         gaps[name] = find_gaps(within, [*visible, *others, *held, *skipped])
-    if with_tail and any(gaps.values()):
-        _fill_tails(connection, tables, gaps, by_table)
+    return gaps
 
 
 def _is_visible(run: Run, active: ActiveViewSet) -> bool:
@@ -319,14 +348,14 @@ def _subtract(
     ]
 
 
-def _fill_tails(
+def _add_tails(
     connection: Connection,
     tables: Mapping[str, TableView],
     gaps: Mapping[str, Sequence[TimeRange]],
+    landed: Sequence[Block],
     by_table: Mapping[str, Sequence[Scan]],
 ) -> None:
-    needed = _join(sorted(gap for some in gaps.values() for gap in some))
-    landed = blocks.list_blocks_in(connection, needed)
+    """For each table with gaps the blocks in them, which are to be decoded."""
     for name, some in gaps.items():
         view_set = tables[name].view_set
         chosen = _choose(landed, view_set, some, by_table[name])
@@ -339,16 +368,19 @@ def _fill_tails(
 
 
 def _join(ranges: Sequence[TimeRange]) -> list[TimeRange]:
-    """The same instants in fewer ranges; when there are very many, in one that has more."""
+    """The same instants in fewer ranges."""
     joined: list[TimeRange] = []
     for each in ranges:
         if joined and each.begin <= joined[-1].end:
             joined[-1] = TimeRange(joined[-1].begin, max(joined[-1].end, each.end))
         else:
             joined.append(each)
-    if len(joined) > _FEW_RANGES:
-        return [TimeRange(joined[0].begin, joined[-1].end)]
     return joined
+
+
+def _at_most(few: int, ranges: Sequence[TimeRange]) -> Sequence[TimeRange]:
+    """These ranges, or when there are very many, one that has more."""
+    return ranges if len(ranges) <= few else [TimeRange(ranges[0].begin, ranges[-1].end)]
 
 
 def _choose(
@@ -361,20 +393,21 @@ def _choose(
     decoder = _decoder(view_set)
     encodings = list_encodings(view_set)
     ranges = _event_ranges(scans, view_set.time_column)
-    chosen = []
-    at = 0
-    for block in landed:
-        while at < len(gaps) and gaps[at].end <= block.insert_time:
-            at += 1
-        if at == len(gaps):
-            break
-        if block.insert_time < gaps[at].begin:
-            continue
-        if encodings is not None and block.encoding not in encodings:
-            continue
-        if ranges is None or any(_has_events(block, decoder, each) for each in ranges):
-            chosen.append(block)
+    chosen: list[Block] = []
+    for gap in gaps:
+        first = bisect_left(landed, gap.begin, key=_insert_time)
+        last = bisect_left(landed, gap.end, key=_insert_time)
+        chosen += (
+            block
+            for block in landed[first:last]
+            if (encodings is None or block.encoding in encodings)
+            and (ranges is None or any(_has_events(block, decoder, each) for each in ranges))
+        )
     return chosen
+
+
+def _insert_time(block: Block) -> int:
+    return block.insert_time
 
 
 def _has_events(block: Block, decoder: str, wanted: TimeRange) -> bool:

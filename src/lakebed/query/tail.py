@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from lakebed.errors import TailTooLarge
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _CHUNK_BLOCKS = 256
+_SMALL_ROWS = 10_000
+_MANY_SMALL = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,17 +46,111 @@ class TailRows:
         return sum(each.num_rows for each in self.tables)
 
 
+@dataclass(slots=True, eq=False)
+class _Chunk:
+    """Rows of many blocks in one piece, and where each block's rows begin and end."""
+
+    of: tuple[str, bytes]
+    """The view set's name and schema hash."""
+    rows: pa.Table
+    places: dict[str, tuple[int, int]]
+
+
+@dataclass(slots=True)
+class _Found:
+    """The rows of some blocks, in as few pieces as there are, and the blocks that are unknown."""
+
+    pieces: list[tuple[_Chunk, int, int]] = field(default_factory=list)
+    missing: list[Block] = field(default_factory=list)
+
+    def add(self, chunk: _Chunk, begin: int, end: int) -> None:
+        if self.pieces and self.pieces[-1][0] is chunk and self.pieces[-1][2] == begin:
+            begin = self.pieces.pop()[1]
+        if begin < end:
+            self.pieces.append((chunk, begin, end))
+
+    def slices(self) -> list[pa.Table]:
+        return [chunk.rows.slice(begin, end - begin) for chunk, begin, end in self.pieces]
+
+
+class _Chunks:
+    """What was decoded: the most recently used, up to a number of bytes. Small chunks are put
+    together, because what an engine takes over costs as much for one row as for thousands."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._size = 0
+        self._by_block: dict[tuple[tuple[str, bytes], str], _Chunk] = {}
+        self._used: OrderedDict[_Chunk, None] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def find(self, of: tuple[str, bytes], blocks: Sequence[Block]) -> _Found:
+        """What there is of these blocks of a view set."""
+        found = _Found()
+        with self._lock:
+            for block in blocks:
+                chunk = self._by_block.get((of, block.block_id))
+                if chunk is None:
+                    found.missing.append(block)
+                else:
+                    found.add(chunk, *chunk.places[block.block_id])
+            for chunk, _, _ in found.pieces:
+                self._used.move_to_end(chunk)
+        return found
+
+    def keep(self, chunk: _Chunk) -> None:
+        """Remember a chunk."""
+        with self._lock:
+            self._add(chunk)
+            small = [each for each in self._used if _is_small(each, chunk.of)]
+            if len(small) > _MANY_SMALL:
+                for each in small:
+                    self._drop(each)
+                self._add(_put_together(small))
+            while self._size > self._most_bytes and self._used:
+                self._drop(next(iter(self._used)))
+
+    def _add(self, chunk: _Chunk) -> None:
+        self._used[chunk] = None
+        self._size += chunk.rows.nbytes
+        self._by_block |= dict.fromkeys(_keys(chunk), chunk)
+
+    def _drop(self, chunk: _Chunk) -> None:
+        del self._used[chunk]
+        self._size -= chunk.rows.nbytes
+        for key in _keys(chunk):
+            if self._by_block.get(key) is chunk:  # two threads may have decoded the same block
+                del self._by_block[key]
+
+
+def _keys(chunk: _Chunk) -> Iterable[tuple[tuple[str, bytes], str]]:
+    return ((chunk.of, block_id) for block_id in chunk.places)
+
+
+def _is_small(chunk: _Chunk, of: tuple[str, bytes]) -> bool:
+    return chunk.rows.num_rows < _SMALL_ROWS and chunk.of == of
+
+
+def _put_together(chunks: Sequence[_Chunk]) -> _Chunk:
+    import pyarrow as pa
+
+    places: dict[str, tuple[int, int]] = {}
+    start = 0
+    for chunk in chunks:
+        places |= {key: (begin + start, end + start) for key, (begin, end) in chunk.places.items()}
+        start += chunk.rows.num_rows
+    rows = pa.concat_tables([chunk.rows for chunk in chunks]).combine_chunks()
+    return _Chunk(chunks[0].of, rows, places)
+
+
 class TailReader:
-    """Decodes tails. Blocks never change, so what was decoded is kept: the most recently used, up
-    to a number of bytes. Safe to use from several threads."""
+    """Decodes tails. Blocks never change, so what was decoded is kept for the next statement, up to
+    a number of bytes. Safe to use from several threads."""
 
     def __init__(self, store: Store, *, most_bytes: int, cache_bytes: int) -> None:
         self._store = store
         self._most_bytes = most_bytes
-        self._cache_bytes = cache_bytes
-        self._kept: OrderedDict[tuple[str, bytes, str], pa.Table] = OrderedDict()
-        self._size = 0
-        self._lock = threading.Lock()
+        self._chunks = _Chunks(cache_bytes)
 
     def require_bounded(self, tails: Sequence[Tail]) -> None:
         """Raise if a statement would have to decode more than is sensible."""
@@ -70,24 +166,19 @@ class TailReader:
     def read(self, tail: Tail) -> TailRows:
         """The rows of a tail's blocks, as tables of the view set's schema. A block that cannot be
         decoded gives none, and is tried again by the next statement; building it records why."""
-        tables: dict[str, pa.Table] = {}
-        missing = []
-        for block in tail.blocks:
-            known = self._find(tail.view_set, block)
-            if known is None:
-                missing.append(block)
-            else:
-                tables[block.block_id] = known
-        for start in range(0, len(missing), _CHUNK_BLOCKS):
-            tables |= self._decode(tail, missing[start : start + _CHUNK_BLOCKS])
-        decoded = [tables[block.block_id] for block in tail.blocks if block.block_id in tables]
-        return TailRows(
-            [each for each in decoded if each.num_rows], len(tail.blocks) - len(decoded)
-        )
+        found = self._chunks.find(_key(tail.view_set), tail.blocks)
+        failed = 0
+        for start in range(0, len(found.missing), _CHUNK_BLOCKS):
+            blocks = found.missing[start : start + _CHUNK_BLOCKS]
+            chunk = self._decode(tail, blocks)
+            self._chunks.keep(chunk)
+            found.add(chunk, 0, chunk.rows.num_rows)
+            failed += len(blocks) - len(chunk.places)
+        return TailRows(found.slices(), failed)
 
-    def _decode(self, tail: Tail, blocks: Sequence[Block]) -> dict[str, pa.Table]:
-        """Many blocks at once, because that is much quicker; then each by itself, without those
-        that cannot be decoded."""
+    def _decode(self, tail: Tail, blocks: Sequence[Block]) -> _Chunk:
+        """Many blocks at once, because that is much quicker, without those that cannot be
+        decoded."""
         import pyarrow.compute as pc
 
         view_set = tail.view_set
@@ -96,32 +187,14 @@ class TailReader:
         )
         failed = {block_id for block_id, _ in made.failures}
         rows = made.rows.select(view_set.schema.names).cast(view_set.schema).combine_chunks()
+        places = {block.block_id: (0, 0) for block in blocks if block.block_id not in failed}
         runs = pc.run_end_encode(rows.column("block_id").combine_chunks())
-        decoded = {
-            block.block_id: rows.slice(0, 0) for block in blocks if block.block_id not in failed
-        }
         begin = 0
         for block_id, end in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
-            decoded[block_id] = rows.slice(begin, end - begin)
+            places[block_id] = (begin, end)
             begin = end
-        self._keep(view_set, decoded)
-        return decoded
+        return _Chunk(_key(view_set), rows, places)
 
-    def _find(self, view_set: ViewSet, block: Block) -> pa.Table | None:
-        key = (view_set.name, view_set.schema_hash, block.block_id)
-        with self._lock:
-            found = self._kept.get(key)
-            if found is not None:
-                self._kept.move_to_end(key)
-            return found
 
-    def _keep(self, view_set: ViewSet, decoded: dict[str, pa.Table]) -> None:
-        with self._lock:
-            for block_id, table in decoded.items():
-                key = (view_set.name, view_set.schema_hash, block_id)
-                if key not in self._kept:
-                    self._kept[key] = table
-                    self._size += table.nbytes
-            while self._size > self._cache_bytes and self._kept:
-                _, dropped = self._kept.popitem(last=False)
-                self._size -= dropped.nbytes
+def _key(view_set: ViewSet) -> tuple[str, bytes]:
+    return view_set.name, view_set.schema_hash
