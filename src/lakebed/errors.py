@@ -4,11 +4,15 @@
     ├── BadInput            fix the call                                       exit 2
     │   ├── BadPayload      the bytes are not what they should be
     │   ├── BadDefinition   a view set cannot be defined like this; every problem is named
+    │   ├── BadSchema       a table cannot have these columns; every problem is named
+    │   ├── BadRecords      records do not fit their table; every bad record is named
     │   ├── BadSql          with the line and column, where they are known
     │   └── PayloadTooLarge
     ├── NotFound            name something that exists                         exit 3
     │   ├── LakeNotFound
     │   ├── UnknownViewSet
+    │   ├── UnknownDatabase
+    │   ├── UnknownTable
     │   ├── UnknownPartition
     │   ├── UnknownFooter
     │   └── UnknownObject
@@ -40,6 +44,7 @@ An error is one lowercase sentence that says what was expected; ``hint`` says wh
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 
 class LakebedError(Exception):
@@ -68,6 +73,28 @@ class BadDefinition(BadInput):
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__("\n".join(problems))
         self.problems = tuple(problems)
+
+
+class BadSchema(BadInput):
+    """A table cannot have these columns; ``problems`` has a line for everything wrong."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = tuple(problems)
+
+
+class BadRecords(BadInput):
+    """Records do not fit their table and nothing was written; ``bad`` has every one of them."""
+
+    shown = 5
+
+    def __init__(self, bad: Sequence[Any], total: int) -> None:
+        lines = [f"{len(bad)} of {total} records are bad", *map(str, bad[: self.shown])]
+        if len(bad) > self.shown:
+            lines.append(f"and {len(bad) - self.shown} more")
+        super().__init__("\n".join(lines))
+        self.bad = tuple(bad)
+        self.total = total
 
 
 class BadSql(BadInput):
@@ -102,6 +129,14 @@ class LakeNotFound(NotFound):
 
 class UnknownViewSet(NotFound):
     """No view set of this name is registered."""
+
+
+class UnknownDatabase(NotFound):
+    """No database of this name exists."""
+
+
+class UnknownTable(NotFound):
+    """The database has no table of this name."""
 
 
 class UnknownPartition(NotFound):

@@ -1,0 +1,1 @@
+"""User tables of JSON records: schema, validation, insert, upsert."""
