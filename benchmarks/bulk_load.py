@@ -135,6 +135,7 @@ def _partitions(count: int) -> Iterator[dict[str, Any]]:
             "statistics": _STATISTICS,
             "published_at": begin + MINUTE,
             "held": False,
+            "replaced": False,
         }
 
 

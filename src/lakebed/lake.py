@@ -23,10 +23,12 @@ from lakebed.ingest.landing import Lander
 from lakebed.ingest.telemetry import Telemetry
 from lakebed.lifecycle import backup
 from lakebed.lifecycle.backup import CopyProgress
+from lakebed.lifecycle.changes import restore_row
 from lakebed.lifecycle.check import Checker
 from lakebed.lifecycle.landed import BlockRetirement
 from lakebed.lifecycle.retire import Breaker, Retirement
 from lakebed.lifecycle.sweep import LeaseObserver, Sweeper
+from lakebed.model.table import BUCKET_COLUMN
 from lakebed.model.time import (
     DEFAULT_GRACE,
     DEFAULT_LONGEST_READ,
@@ -34,12 +36,15 @@ from lakebed.model.time import (
     Instant,
     parse_duration,
 )
+from lakebed.model.user_table import UserTable
 from lakebed.model.view_set import ViewSet
 from lakebed.partitions.catalogue import Partitions
 from lakebed.partitions.leases import LeaseKeeper
 from lakebed.partitions.names import NamePool
 from lakebed.partitions.publish import Publisher
 from lakebed.partitions.snapshot import SnapshotReader
+from lakebed.partitions.table_snapshots import TableSnapshots
+from lakebed.partitions.tables import TablePublisher
 from lakebed.pipeline.pipeline import Pipeline
 from lakebed.query.changing import Administration
 from lakebed.query.queries import Queries, QuerySettings
@@ -49,9 +54,11 @@ from lakebed.settings import Settings
 from lakebed.storage import layout, marks
 from lakebed.storage.local import LocalStore
 from lakebed.storage.objects import Store, open_store, probe_create_only
+from lakebed.tables.tables import Tables
 from lakebed.views.registry import Change, Registry
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
@@ -149,6 +156,16 @@ class Lake:
             ),
             Administration(self.retirement.begin_changes, self._build),
             _spark_tools(store),
+        )
+        self.tables = Tables(
+            catalog,
+            store,
+            TableSnapshots(catalog, self.leases),
+            TablePublisher(catalog, store, self._names, new_id),
+            new_id,
+            query=self.queries.query,
+            match=_match,
+            restore=restore_row,
         )
 
     def _build(self, view_set: str, begin: int, end: int) -> list[tuple[int, str]]:
@@ -253,6 +270,21 @@ class Lake:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _match(rows: pa.Table, table: UserTable, condition: str) -> pa.Table:
+    """The rows of a user's table for which a condition in SQL is true."""
+    import pyarrow as pa
+
+    from lakebed.query.embedded import small
+
+    place = "_place"
+    shown = rows.append_column(BUCKET_COLUMN, table.bucket.name_all(rows[table.time_column]))
+    shown = shown.append_column(place, pa.array(range(rows.num_rows), pa.int64()))
+    found = small.run(
+        f"SELECT {place} FROM {table.name} WHERE ({condition}\n) ORDER BY 1", {table.name: shown}
+    )
+    return rows.take(found[place])
 
 
 def _spark_tools(store: Store) -> SparkTools:

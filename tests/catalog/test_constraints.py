@@ -61,6 +61,7 @@ def _insert(catalog: Catalog, series_id: int, begin: int, end: int, **changes: A
         "statistics": "{}",
         "published_at": 1,
         "held": False,
+        "replaced": False,
     } | changes
     names = ", ".join(row)
     values = ", ".join(f":{name}" for name in row)

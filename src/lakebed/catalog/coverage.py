@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 
-from lakebed.catalog.journal import LANDED
+from lakebed.catalog.journal import QUIET
 from lakebed.catalog.schema import journal, series
 from lakebed.catalog.schema import partitions as table
 from lakebed.model.time import TimeRange
@@ -33,14 +33,14 @@ _CHANGED = sa.select(
     sa.exists(
         sa.select(journal.c.entry_id).where(
             journal.c.entry_id > sa.bindparam("since", type_=sa.BigInteger),
-            journal.c.operation != LANDED,
+            journal.c.operation.not_in(QUIET),
         )
     ),
 )
 
 
 def has_changed(connection: sa.Connection, since: int) -> tuple[bool, int]:
-    """Whether anything but landing was journaled after an entry, and the last entry there is: what
+    """Whether view sets changed after an entry of the journal, and the last entry there is: what
     was built at that entry is built no longer, or more is."""
     first, last, changed = connection.execute(_CHANGED, {"since": since}).one()
     if since == 0 or first is None or first > since:

@@ -174,3 +174,16 @@ def _read(row: sa.Row[tuple[object, ...]]) -> TemporaryFile:
         row.reason,
         row.retired_at,
     )
+
+
+def expire(connection: sa.Connection, paths: Sequence[str], expiration: int) -> None:
+    """Give retired files that would stay for ever an end."""
+    connection.execute(
+        sa.update(temporary_files)
+        .where(
+            one_of(temporary_files.c.file_path, paths),
+            temporary_files.c.state == FileState.RETIRED.value,
+            temporary_files.c.expiration.is_(None),
+        )
+        .values(expiration=expiration)
+    )

@@ -14,8 +14,9 @@ from lakebed.catalog.schema import journal
 from lakebed.catalog.trips import LATER
 from lakebed.model.partition import Partition
 
-LANDED = "land"
-"""The operation that adds blocks and changes no partition."""
+LANDED, INSERTED, DELETED, FOLDED = "land", "insert", "delete rows", "fold"
+QUIET = (LANDED, INSERTED, DELETED, FOLDED)
+"""What changes no partition of a view set: it adds blocks, or is about users' tables."""
 
 _INSERT = sa.insert(journal).inline().execution_options(**{LATER: True})
 

@@ -78,14 +78,26 @@ def retire(
     *,
     expiration: int | None,
     held: bool = False,
+    replaced: bool = False,
 ) -> int:
     """Take live partitions out of sight; how many of them still were live."""
     statement = (
         sa.update(table)
         .where(one_of(table.c.partition_id, partition_ids), table.c.retired_at.is_(None))
-        .values(retired_at=tick, expiration=expiration, held=held)
+        .values(retired_at=tick, expiration=expiration, held=held, replaced=replaced)
     )
     return connection.execute(statement).rowcount
+
+
+def condemn(connection: sa.Connection, partition_ids: Sequence[str], expiration: int) -> None:
+    """Take from retired partitions the right to come back, and from held ones to stay."""
+    connection.execute(
+        sa.update(table)
+        .where(one_of(table.c.partition_id, partition_ids), table.c.retired_at.is_not(None))
+        .values(
+            replaced=True, held=False, expiration=sa.func.coalesce(table.c.expiration, expiration)
+        )
+    )
 
 
 def release(connection: sa.Connection, partition_id: str, expiration: int) -> None:
@@ -436,6 +448,7 @@ def _write(partition: Partition, series_id: int) -> dict[str, object]:
         "retired_at": partition.retired_at,
         "expiration": partition.expiration,
         "held": partition.held,
+        "replaced": partition.replaced,
     }
 
 
@@ -463,6 +476,7 @@ def read_partition(row: sa.Row[Any]) -> Partition:
         retired_at,
         expiration,
         held,
+        replaced,
     ) = row[: len(table.columns)]
     return Partition(
         partition_id=partition_id,
@@ -479,6 +493,7 @@ def read_partition(row: sa.Row[Any]) -> Partition:
         retired_at=retired_at,
         expiration=expiration,
         held=bool(held),
+        replaced=bool(replaced),
     )
 
 

@@ -149,6 +149,8 @@ partitions = _table(
     # When a retired partition may be swept; NULL while live, and while held.
     _big("expiration"),
     sa.Column("held", sa.Boolean, nullable=False),
+    # Its rows live on in the partitions that were published in its place.
+    sa.Column("replaced", sa.Boolean, nullable=False),
 )
 
 partition_metadata = _table(
@@ -201,4 +203,47 @@ journal = _table(
     _big("rows", **REQUIRED),
     _big("bytes", **REQUIRED),
     _text("detail", **REQUIRED),
+)
+
+databases = _table(
+    "databases",
+    _text("database_id", primary_key=True),
+    _text("name", **REQUIRED),
+    _big("created_at", **REQUIRED),
+    _big("deleted_at"),
+)
+
+# Tables of records that users insert; their partitions are found by the id, not the name.
+tables = _table(
+    "tables",
+    _text("table_id", primary_key=True),
+    _text("database_id", **REQUIRED),
+    _text("name", **REQUIRED),
+    _text("bucket", **REQUIRED),
+    _big("retention_us"),
+    # Of a table that holds what another one refused: which.
+    _text("rejects_of"),
+    _big("created_at", **REQUIRED),
+    # The last tick at which rows came or went.
+    _big("changed_at", **REQUIRED),
+    _big("deleted_at"),
+)
+
+table_versions = _table(
+    "table_versions",
+    _text("table_id", primary_key=True),
+    sa.Column("version", sa.Integer, primary_key=True),
+    _text("definition", **REQUIRED),
+    _big("created_at", **REQUIRED),
+)
+
+# Inserts that carried a key of their own, so that a retry is known.
+table_inserts = _table(
+    "table_inserts",
+    _text("table_id", primary_key=True),
+    _text("key", primary_key=True),
+    _bytes("digest", **REQUIRED),
+    _big("tick", **REQUIRED),
+    _big("rows", **REQUIRED),
+    _big("rejected", **REQUIRED),
 )

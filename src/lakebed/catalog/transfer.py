@@ -10,6 +10,7 @@ from lakebed.catalog.dialects import one_of
 from lakebed.catalog.schema import (
     blocks,
     build_failures,
+    databases,
     journal,
     lake_clock,
     partition_metadata,
@@ -18,13 +19,19 @@ from lakebed.catalog.schema import (
     segments,
     series,
     streams,
+    table_inserts,
+    table_versions,
+    tables,
     temporary_files,
     view_sets,
 )
 from lakebed.model.partition import FileState
 
 _PAGE_ROWS = 2_000
-_WHOLE = (processes, streams, segments, blocks, view_sets, series, build_failures, journal)
+_WHOLE = (
+    *(processes, streams, segments, blocks, view_sets, series, build_failures, journal),
+    *(databases, tables, table_versions, table_inserts),
+)
 _NUMBERED = ((series, "series_id"), (journal, "entry_id"))
 
 

@@ -10,12 +10,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from lakebed.catalog import clock, files, journal, lakes, partitions
+from lakebed.catalog import clock, files, journal, lakes, partitions, tables
 from lakebed.catalog.catalog import Catalog, Connection, Transaction
 from lakebed.errors import Conflict, LakebedError, Overlap, Refused, Unavailable
 from lakebed.lifecycle import selection
 from lakebed.model.partition import FileState, Partition
 from lakebed.model.time import TimeRange
+from lakebed.model.user_table import is_table, table_id_of
 from lakebed.partitions.publish import retire_rows
 
 Asked = TypeVar("Asked")
@@ -178,10 +179,18 @@ def restore_row(transaction: Transaction, partition_id: str, new_id: str) -> Par
     ):
         raise Conflict(f"{old.describe()} is being swept")
     restored = replace(
-        old, partition_id=new_id, published_at=tick, retired_at=None, expiration=None, held=False
+        old,
+        partition_id=new_id,
+        published_at=tick,
+        retired_at=None,
+        expiration=None,
+        held=False,
+        replaced=False,
     )
     partitions.release(connection, partition_id, tick + lakes.get(connection).grace_us)
     partitions.insert_many(connection, [restored])
+    if is_table(restored.view_set):
+        tables.touch(connection, table_id_of(restored.view_set), tick)
     journal.append(transaction, [journal.Entry.about("restore", restored, f"of {partition_id}")])
     return restored
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
-from lakebed.catalog import blocks, clock, partitions, view_sets
+from lakebed.catalog import blocks, clock, partitions, tables, view_sets
 from lakebed.catalog.catalog import Catalog, Connection, Transaction
 from lakebed.catalog.partitions import Search
 from lakebed.errors import BadInput, LakebedError, Refused, StalePlan
@@ -16,6 +16,7 @@ from lakebed.lifecycle import selection
 from lakebed.lifecycle.changes import Changes, describe_success, restore_row
 from lakebed.model.partition import Partition
 from lakebed.model.time import Instant, TimeRange, format_instant
+from lakebed.model.user_table import is_table
 from lakebed.model.view_set import GLOBAL
 from lakebed.partitions.publish import retire_rows
 
@@ -138,6 +139,24 @@ class Retirement:
             plan = self._plan(connection, found.inside, selection.by_range(wanted), hold=hold)
         return replace(plan, straddling=tuple(found.straddling))
 
+    def plan_by_table_retention(self, database: str, name: str) -> RetirementPlan:
+        """Every live partition of a table in buckets that are older than its retention."""
+        with self._catalog.read() as connection:
+            table = tables.get(connection, database, name)
+            if table.retention_us is None:
+                raise BadInput(
+                    f"table {table.full_name} keeps its rows for ever",
+                    hint=f"say how long with: lakebed tables alter {table.full_name} --keep 90d",
+                )
+            floor = clock.upcoming(connection) - table.retention_us
+            old = [
+                each
+                for each in tables.list_partitions(connection, table.stored_as)
+                if table.bucket.range_of(each.instance).end <= floor
+            ]
+            reason = f"retired by retention, older than {format_instant(floor)}"
+            return self._plan(connection, old, reason)
+
     def plan_by_retention(self, view_set: str) -> RetirementPlan:
         """Every live partition older than its view set's retention; the floor rises with it, so
         that nothing below comes back."""
@@ -166,8 +185,11 @@ class Retirement:
             found = [
                 each
                 for each in partitions.search(connection, Search(view_sets=wanted))
-                if each.view_set not in active
-                or active[each.view_set].schema_hash != each.schema_hash
+                if not is_table(each.view_set)  # tables read every version of their schema
+                and (
+                    each.view_set not in active
+                    or active[each.view_set].schema_hash != each.schema_hash
+                )
             ]
             rebuildable = blocks.list_rebuildable(connection, found)
         return [

@@ -7,12 +7,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lakebed.catalog import partitions, view_sets
+from lakebed.catalog import partitions, tables, view_sets
 from lakebed.catalog.catalog import Connection
 from lakebed.catalog.partitions import Search
 from lakebed.errors import Ambiguous, Conflict, Overlap, UnknownPartition
 from lakebed.model.partition import Partition
 from lakebed.model.time import TimeRange
+from lakebed.model.user_table import is_table, table_id_of
 from lakebed.storage.layout import check_path
 
 BY_IDENTITY = "retired by identity"
@@ -97,6 +98,8 @@ def get_restorable(connection: Connection, partition_id: str) -> Partition:
     old = found[0]
     if old.is_live:
         raise Conflict(f"{old.describe()} is live; there is nothing to restore")
+    if is_table(old.view_set):
+        _require_table_wants(connection, old)
     newer = partitions.find_newer_copy(connection, old)
     if newer is not None:
         raise Conflict(
@@ -112,7 +115,27 @@ def get_restorable(connection: Connection, partition_id: str) -> Partition:
 def list_in_the_way(connection: Connection, old: Partition) -> list[Partition]:
     """Live partitions of the same series that overlap a retired one."""
     found = _live(connection, old.view_set, old.instance, old.insert_range)
+    if is_table(old.view_set):  # every version of a table's schema is read together
+        return found
     return [each for each in found if each.schema_hash == old.schema_hash]
+
+
+def _require_table_wants(connection: Connection, old: Partition) -> None:
+    """A table's partition comes back only if its rows are nowhere else, and not without it."""
+    if old.replaced:
+        raise Conflict(
+            f"what is left of the rows of {old.describe()} lives on in what replaced it",
+            hint="read the past with as_of, or --as-of",
+        )
+    table = tables.get_by_id(connection, table_id_of(old.view_set))
+    if table.deleted_at is not None:
+        raise Conflict(
+            f"table {table.full_name} was deleted",
+            hint=f"restore it with: lakebed tables restore {table.full_name}",
+        )
+    in_the_way = list_in_the_way(connection, old)
+    if in_the_way:
+        raise Overlap(f"{in_the_way[0].describe()} is in the way")
 
 
 def require_known(connection: Connection, view_set: str) -> None:

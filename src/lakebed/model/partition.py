@@ -62,6 +62,8 @@ class Partition:
     retired_at: int | None = None
     expiration: int | None = None
     held: bool = False
+    replaced: bool = False
+    """Retired, because its rows live on in what was published in its place."""
 
     @property
     def view_set(self) -> str:

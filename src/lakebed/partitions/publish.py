@@ -5,7 +5,7 @@ live, retires exactly what they replace, and writes the journal. Or nothing happ
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -273,19 +273,10 @@ def _publish(
         operation="replace",
         reason=reason,
         hint="take a new snapshot and plan again",
+        replaced=True,
     )
     made = [each.file for each in written if each.file is not None]
-    stored = [
-        StoredFooter(
-            file.path,
-            file.size,
-            file.footer,
-            footer_format.FOOTER_FORMAT,
-            footer_format.digest(file.footer),
-        )
-        for file in made
-    ]
-    footers.insert_many(connection, stored, tick)
+    footers.insert_many(connection, stored_footers(made), tick)
     new = [
         each.to_partition(partition_id, tick)
         for each, partition_id in zip(written, ids, strict=True)
@@ -301,6 +292,20 @@ def _publish(
     return new
 
 
+def stored_footers(written: Iterable[WrittenFile]) -> list[StoredFooter]:
+    """The footers of new files, as they are stored."""
+    return [
+        StoredFooter(
+            file.path,
+            file.size,
+            file.footer,
+            footer_format.FOOTER_FORMAT,
+            footer_format.digest(file.footer),
+        )
+        for file in written
+    ]
+
+
 def retire_rows(
     transaction: Transaction,
     old: Sequence[Partition],
@@ -309,15 +314,19 @@ def retire_rows(
     reason: str | None,
     hint: str,
     hold: bool = False,
+    replaced: bool = False,
 ) -> None:
     """Retire exactly these partitions, which must all still be live, and give their files a grace
-    period (or, held, none that ends)."""
+    period (or, held, none that ends). ``replaced`` says that their rows live on in others."""
     if not old:
         return
     connection, tick = transaction.connection, transaction.tick
     expiration = None if hold else tick + lakes.get(connection).grace_us
     ids = [partition.partition_id for partition in old]
-    if partitions.retire(connection, ids, tick, expiration=expiration, held=hold) != len(old):
+    retired = partitions.retire(
+        connection, ids, tick, expiration=expiration, held=hold, replaced=replaced
+    )
+    if retired != len(old):
         retired_now = {
             each.partition_id
             for each in partitions.list_by_id(connection, ids)

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
+from lakebed.model.partition import Partition
 from lakebed.model.source import SqlSource
 from lakebed.model.time import TimeRange
+from lakebed.model.user_table import UserTable
 from lakebed.model.view_set import ViewSet
 from lakebed.query.conditions import EVER
 
@@ -37,6 +39,47 @@ class TableContent:
         """What adds partial results up; it reads the view set under its own name."""
         source = self.view_set.source
         return source.merge_sql if isinstance(source, SqlSource) else None
+
+
+@dataclass(frozen=True, slots=True)
+class UserContent:
+    """A user's table: rows in files and in memory, but for those that something newer hides."""
+
+    table: UserTable
+    files: Sequence[Partition] = ()
+    rows: pa.Table | None = None
+    """Those of small partitions: of each key the last."""
+    hiding: pa.Table | None = None
+    """Keys with versions: older rows of theirs do not count."""
+    hiding_files: Sequence[Partition] = ()
+    """Partitions whose keys hide older rows of files and memory alike."""
+    compares: bool = False
+    """Whether some of what hides may be older than some of the rows in files."""
+
+    @property
+    def view_set(self) -> ViewSet:
+        """The table as it is shown."""
+        return self.table.shown
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to read."""
+        return not self.files and self.rows is None
+
+    @property
+    def num_rows(self) -> int:
+        """How many rows there are at most."""
+        return sum(each.num_rows for each in self.files) + (
+            0 if self.rows is None else self.rows.num_rows
+        )
+
+    @property
+    def merge_sql(self) -> str | None:
+        """None: partial results of tables are not added up."""
+        return None
+
+
+Content = TableContent | UserContent
 
 
 def choose_bounds(view_set: ViewSet, within: TimeRange | None) -> tuple[int | None, int | None]:

@@ -21,11 +21,14 @@ class TableExplanation:
     partitions_read: int
     rows_in_partitions: int
     bytes_in_partitions: int
-    tail_blocks: int
-    tail_rows: int
-    failed_blocks: int
-    built_until: str | None
+    tail_blocks: int | None = None
+    """None for users' tables, which have no tail."""
+    tail_rows: int = 0
+    failed_blocks: int = 0
+    built_until: str | None = None
     """Of SQL view sets, which have no tail: the insert time up to which they are built."""
+    keys_read: int = 0
+    """Of users' tables: partitions of which only the keys were read, because they may be newer."""
 
 
 @dataclass(slots=True)
@@ -60,7 +63,9 @@ def _describe(table: TableExplanation) -> str:
         f"{table.partitions_read:,} read "
         f"({_count(table.rows_in_partitions, 'row')}, {_count(table.bytes_in_partitions, 'byte')})"
     )
-    if table.built_until is None:
+    if table.keys_read:
+        parts.append(f"keys of {_count(table.keys_read, 'newer partition')} read")
+    if table.built_until is None and table.tail_blocks is not None:
         tail = f"{_count(table.tail_rows, 'row')} in {_count(table.tail_blocks, 'block')}"
         parts.append(f"fresh tail of {tail}" if table.tail_blocks else "no fresh tail")
     if table.failed_blocks:

@@ -35,8 +35,7 @@ class HeldStream:
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         try:
             yield from self._stream
-            files = [each for table in self._snapshot.tables.values() for each in table.files]
-            _require_there(self._store, files)
+            _require_there(self._store, self._snapshot.files)
         except Damage:
             self._snapshot.require_held()
             raise

@@ -14,7 +14,7 @@ from lakebed.model.view_set import ViewSet
 from lakebed.partitions.leases import LeaseKeeper
 from lakebed.query.changing import Acting, Administration, KeptRows
 from lakebed.query.conditions import EVER
-from lakebed.query.content import TableContent
+from lakebed.query.content import Content, TableContent
 from lakebed.query.explanation import Explanation, TableExplanation
 from lakebed.query.holding import HeldStream
 from lakebed.query.listings import Asked, Listed
@@ -22,6 +22,7 @@ from lakebed.query.result import Result, Stream
 from lakebed.query.snapshot import SnapshotTaker, StatementSnapshot, TableView
 from lakebed.query.statement import check_statement
 from lakebed.query.tail import TailReader, TailRows
+from lakebed.query.user_tables import UserReader, UserView
 from lakebed.storage.objects import Store
 
 if TYPE_CHECKING:
@@ -70,6 +71,9 @@ class Queries:
         self._tails = TailReader(
             store, most_bytes=settings.tail_bytes, cache_bytes=settings.tail_cache_bytes
         )
+        self._users = UserReader(
+            store, most_bytes=settings.tail_bytes, cache_bytes=settings.tail_cache_bytes
+        )
         self._engine: Engine | None = None
         self._spark_tools = spark
         self._spark: SparkEngines | None = None
@@ -90,10 +94,12 @@ class Queries:
         spark: SparkSession | None = None,
         master: str | None = None,
         remote: str | None = None,
+        database: str | None = None,
     ) -> Result:
         """Run one statement on one snapshot. Only administrators see the functions that change the
         lake; a statement that calls one has run and is committed when its result is there. The
-        Spark engine uses a session that is given, or opens one and keeps it."""
+        Spark engine uses a session that is given, or opens one and keeps it. Tables of
+        ``database`` can be named without it."""
         check_statement(sql)
         within = self._read_range(begin, end)
         past = None if as_of is None else to_instant(as_of)
@@ -109,6 +115,7 @@ class Queries:
                 as_of=past,
                 with_tail=not stale,
                 explained=explained,
+                database=database,
             )
         if engine != EMBEDDED:
             raise BadInput(f"there is no engine {engine}", hint=f"use {EMBEDDED} or {SPARK}")
@@ -121,6 +128,7 @@ class Queries:
             timeout=timeout,
             explained=explained,
             admin=admin,
+            database=database,
         )
 
     def _query_embedded(
@@ -134,9 +142,10 @@ class Queries:
         timeout: float | None,
         explained: bool,
         admin: bool,
+        database: str | None,
     ) -> Result:
         engine = self._embedded()
-        view_sets = {name: each.view_set for name, each in self._taker.list_view_sets().items()}
+        view_sets = self._taker.list_tables(sql, database)
         analysis = engine.analyse(sql, view_sets, within, admin=admin)
         acting = self._begin_changes(analysis, past) if admin else None
         snapshot = self._taker.take(
@@ -145,10 +154,11 @@ class Queries:
             with_tail=not stale,
             explained=explained,
             asked=analysis.asked,
+            database=database,
         )
         try:
             tails = self._read_tails(snapshot)
-            content = _collect(view_sets, snapshot, tails)
+            content = self._collect(view_sets, snapshot, tails)
             longest = self._settings.timeout if timeout is None else timeout
             stream: Stream
             nothing = snapshot.listed.is_empty and all(each.is_empty for each in content.values())
@@ -187,14 +197,15 @@ class Queries:
         timeout: float | None,
         **of_snapshot: Any,
     ) -> Result:
-        view_sets = {name: each.view_set for name, each in self._taker.list_view_sets().items()}
+        view_sets = self._taker.list_tables(sql, of_snapshot["database"])
         analysis = engine.analyse(sql, view_sets, within)
         snapshot = self._taker.take(analysis.scans, **of_snapshot)
         try:
             tails = self._read_tails(snapshot)
-            content = _collect(view_sets, snapshot, tails)
+            content = self._collect(view_sets, snapshot, tails)
             longest = self._settings.timeout if timeout is None else timeout
-            stream = engine.run(analysis, content, within, limit=limit, timeout=longest)
+            tables = {n: each for n, each in content.items() if isinstance(each, TableContent)}
+            stream = engine.run(analysis, tables, within, limit=limit, timeout=longest)
         except BaseException:
             snapshot.close()
             raise
@@ -210,8 +221,7 @@ class Queries:
     def describe(self, sql: str, *, admin: bool = True) -> pa.Schema:
         """The columns that a statement would give; nothing is run."""
         check_statement(sql)
-        view_sets = {name: each.view_set for name, each in self._taker.list_view_sets().items()}
-        return self._embedded().analyse(sql, view_sets, admin=admin).schema
+        return self._embedded().analyse(sql, self._taker.list_tables(sql), admin=admin).schema
 
     def look_up(self, asked: Asked, *, as_of: Instant | None = None, stale: bool = False) -> Listed:
         """What the catalog knows, without SQL."""
@@ -267,6 +277,22 @@ class Queries:
             EVER.end if end is None else parse_moment(end, now),
         )
 
+    def _collect(
+        self,
+        view_sets: Mapping[str, ViewSet],
+        snapshot: StatementSnapshot,
+        tails: Mapping[str, TailRows],
+    ) -> dict[str, Content]:
+        """What each table holds; those that a statement does not need hold nothing."""
+        content: dict[str, Content] = {name: TableContent(each) for name, each in view_sets.items()}
+        for name, table in snapshot.tables.items():
+            paths = [each.file_path for each in table.files if each.file_path is not None]
+            rows = sum(each.num_rows for each in table.files) + tails[name].num_rows
+            content[name] = TableContent(table.view_set, paths, tails[name].tables, rows)
+        for name, user in snapshot.user_tables.items():
+            content[name] = self._users.read(user)
+        return content
+
     def _read_tails(self, snapshot: StatementSnapshot) -> dict[str, TailRows]:
         tails = [each.tail for each in snapshot.tables.values() if each.tail is not None]
         self._tails.require_bounded(tails)
@@ -274,18 +300,6 @@ class Queries:
             name: TailRows() if each.tail is None else self._tails.read(each.tail)
             for name, each in snapshot.tables.items()
         }
-
-
-def _collect(
-    view_sets: Mapping[str, ViewSet], snapshot: StatementSnapshot, tails: Mapping[str, TailRows]
-) -> dict[str, TableContent]:
-    """What each table holds; those that a statement does not need hold nothing."""
-    content = {name: TableContent(each) for name, each in view_sets.items()}
-    for name, table in snapshot.tables.items():
-        paths = [each.file_path for each in table.files if each.file_path is not None]
-        rows = sum(each.num_rows for each in table.files) + tails[name].num_rows
-        content[name] = TableContent(table.view_set, paths, tails[name].tables, rows)
-    return content
 
 
 def _act(acting: Acting, stream: Stream, limit: int | None) -> Stream:
@@ -313,10 +327,12 @@ def _take(batches: Sequence[pa.RecordBatch], limit: int | None) -> list[pa.Recor
 def _explain(
     engine: str, snapshot: StatementSnapshot, tails: Mapping[str, TailRows]
 ) -> Explanation:
+    explained = [_explain_table(name, each, tails[name]) for name, each in snapshot.tables.items()]
+    explained += [_explain_user(name, each) for name, each in snapshot.user_tables.items()]
     return Explanation(
         engine,
         snapshot.tick,
-        [_explain_table(name, each, tails[name]) for name, each in snapshot.tables.items()],
+        explained,
         tuple(_find_warnings(snapshot.tables, tails)),
     )
 
@@ -333,6 +349,18 @@ def _explain_table(name: str, table: TableView, tail: TailRows) -> TableExplanat
         tail.num_rows,
         table.failed_blocks + tail.failed_blocks,
         None if table.built_until is None else format_instant(table.built_until),
+    )
+
+
+def _explain_user(name: str, user: UserView) -> TableExplanation:
+    return TableExplanation(
+        name,
+        user.considered,
+        user.pruned,
+        len(user.read),
+        sum(each.num_rows for each in user.read),
+        sum(each.file_size for each in user.read),
+        keys_read=len(user.opened) - len(user.read),
     )
 
 

@@ -9,7 +9,7 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from lakebed.catalog import blocks, clock, coverage, failures, search, view_sets
+from lakebed.catalog import blocks, clock, coverage, failures, search, tables, view_sets
 from lakebed.catalog.catalog import Catalog, Connection
 from lakebed.catalog.coverage import Run
 from lakebed.catalog.search import Spans, Wanted
@@ -19,12 +19,15 @@ from lakebed.model.block import Block
 from lakebed.model.partition import Partition
 from lakebed.model.source import BlockSource, SqlSource
 from lakebed.model.time import TimeRange, find_gaps, format_instant
+from lakebed.model.user_table import UserTable
 from lakebed.model.view_set import ViewSet
 from lakebed.partitions.leases import LeaseKeeper, Pin
 from lakebed.query import conditions, listings
+from lakebed.query import user_tables as user_views
 from lakebed.query.conditions import EVER, Scan
 from lakebed.query.listings import Asked, Listed
 from lakebed.query.tail import Tail
+from lakebed.query.user_tables import UserView, by_name
 from lakebed.views.builtin import built_in
 from lakebed.views.dependencies import list_encodings
 
@@ -56,15 +59,23 @@ class StatementSnapshot:
         self,
         tick: int,
         tables: Mapping[str, TableView],
+        user_tables: Mapping[str, UserView],
         listed: Listed,
         pin: Pin,
         keeper: LeaseKeeper,
     ) -> None:
         self.tick = tick
         self.tables = tables
+        self.user_tables = user_tables
         self.listed = listed
         self._pin = pin
         self._keeper = keeper
+
+    @property
+    def files(self) -> list[Partition]:
+        """Every partition whose file is opened."""
+        views = [each for table in self.tables.values() for each in table.files]
+        return [*views, *(each for user in self.user_tables.values() for each in user.opened)]
 
     def require_held(self) -> None:
         """Raise if somebody may have swept what this snapshot reads."""
@@ -89,10 +100,15 @@ class SnapshotTaker:
         self._known = _Known()
         self._lock = threading.Lock()
 
-    def list_view_sets(self) -> dict[str, ActiveViewSet]:
-        """The view sets that statements can name."""
+    def list_tables(self, sql: str, database: str | None = None) -> dict[str, ViewSet]:
+        """What a statement can name: view sets and, unless its text has nothing that could be one,
+        users' tables; those of one database without its name, too."""
         with self._catalog.glance() as connection:
-            return _list_active(connection)
+            found = {name: each.view_set for name, each in _list_active(connection).items()}
+            if database is not None or "." in sql or "show" in sql.lower():
+                users = by_name(tables.list_tables(connection), database)
+                found |= {name: each.shown for name, each in users.items()}
+            return found
 
     def take(
         self,
@@ -102,9 +118,10 @@ class SnapshotTaker:
         with_tail: bool = True,
         explained: bool = False,
         asked: Asked | None = None,
+        database: str | None = None,
     ) -> StatementSnapshot:
         """What the tables that these scans name hold, as far as the scans may need it, and what
-        is asked of the catalog itself."""
+        is asked of the catalog itself. Tables of ``database`` may be named without it."""
         pin = self._keeper.pin(as_of)
         try:
             with self._catalog.read() as connection:
@@ -112,22 +129,30 @@ class SnapshotTaker:
                 if as_of is not None:  # a sweep may have come between the pin and this look
                     clock.require_readable(connection, as_of)
                 active = _list_active(connection)
+                users = _find_users(connection, scans, active, database)
                 by_table: dict[str, list[Scan]] = {}
                 for scan in scans:
-                    if scan.table not in active:
-                        view_sets.get(connection, scan.table)
-                    usable = _usable(scan, active[scan.table].view_set)
-                    by_table.setdefault(scan.table, []).append(usable)
-                chosen = {name: active[name] for name in by_table}
+                    if scan.table in users:
+                        shown = users[scan.table].shown
+                    elif scan.table in active:
+                        shown = active[scan.table].view_set
+                    else:
+                        shown = view_sets.get(connection, scan.table).view_set
+                    by_table.setdefault(scan.table, []).append(_usable(scan, shown))
+                user_tables = {
+                    name: user_views.find(connection, each, by_table[name], as_of)
+                    for name, each in users.items()
+                }
+                chosen = {name: active[name] for name in by_table if name not in users}
                 wanted = _want(chosen, by_table)
                 known = self._look(connection, wanted, as_of)
-                tables = _find(
+                found = _find(
                     connection, chosen, by_table, wanted, known.spans, as_of, explained=explained
                 )
-                gaps = _find_gaps(connection, tables, chosen, known.runs, tick)
+                gaps = _find_gaps(connection, found, chosen, known.runs, tick)
                 if with_tail and any(gaps.values()):
                     landed = self._look_at_blocks(connection, known, gaps)
-                    _add_tails(connection, tables, gaps, landed, by_table)
+                    _add_tails(connection, found, gaps, landed, by_table)
                 listed = listings.look_up(
                     connection, asked or Asked(), active, tick, as_of, with_tail=with_tail
                 )
@@ -136,7 +161,7 @@ class SnapshotTaker:
             raise
         if as_of is None:
             self._keeper.raise_pin(pin, tick)
-        return StatementSnapshot(tick, tables, listed, pin, self._keeper)
+        return StatementSnapshot(tick, found, user_tables, listed, pin, self._keeper)
 
     def _look(self, connection: Connection, wanted: Sequence[Wanted], as_of: int | None) -> _Known:
         """What is built; read again only after something was published, retired or restored."""
@@ -226,7 +251,7 @@ def _find(
 ) -> dict[str, TableView]:
     found = search.find_files(connection, wanted, spans, as_of)
     counts = search.count_partitions(connection, wanted, as_of) if explained else {}
-    tables = {}
+    views = {}
     for name, each in chosen.items():
         table = TableView(each.view_set)
         table.files, table.pruned = _prune(found.get(name, []), by_table[name], each.view_set)
@@ -237,8 +262,22 @@ def _find(
             by_time += table.pruned.pop("time", 0)
             pruned = {"empty": empty, "time": by_time, **table.pruned}
             table.pruned = {reason: count for reason, count in pruned.items() if count}
-        tables[name] = table
-    return tables
+        views[name] = table
+    return views
+
+
+def _find_users(
+    connection: Connection,
+    scans: Sequence[Scan],
+    active: Mapping[str, ActiveViewSet],
+    database: str | None,
+) -> dict[str, UserTable]:
+    """The users' tables that some scans name."""
+    names = {scan.table for scan in scans}
+    if all(name in active for name in names) and database is None:
+        return {}
+    known = by_name(tables.list_tables(connection), database)
+    return {name: known[name] for name in sorted(names) if name in known}
 
 
 def _list_active(connection: Connection) -> dict[str, ActiveViewSet]:
@@ -302,7 +341,7 @@ def _prune(
 
 def _find_gaps(
     connection: Connection,
-    tables: Mapping[str, TableView],
+    views: Mapping[str, TableView],
     chosen: Mapping[str, ActiveViewSet],
     runs: Mapping[str, Sequence[Run]],
     tick: int,
@@ -310,8 +349,8 @@ def _find_gaps(
     """The insert times that are not built, of tables that are made of blocks; and what each table
     cannot show."""
     gaps: dict[str, list[TimeRange]] = {}
-    failed = failures.list_failures_of(connection, list(tables))
-    for name, table in tables.items():
+    failed = failures.list_failures_of(connection, list(views))
+    for name, table in views.items():
         each = chosen[name]
         visible = [run.covered for run in runs[name] if _is_visible(run, each)]
         others = [run.covered for run in runs[name] if not _is_visible(run, each) and not run.held]
@@ -350,21 +389,21 @@ def _subtract(
 
 def _add_tails(
     connection: Connection,
-    tables: Mapping[str, TableView],
+    views: Mapping[str, TableView],
     gaps: Mapping[str, Sequence[TimeRange]],
     landed: Sequence[Block],
     by_table: Mapping[str, Sequence[Scan]],
 ) -> None:
     """For each table with gaps the blocks in them, which are to be decoded."""
     for name, some in gaps.items():
-        view_set = tables[name].view_set
+        view_set = views[name].view_set
         chosen = _choose(landed, view_set, some, by_table[name])
         tail = Tail(view_set, chosen)
         if chosen and _decoder(view_set) == "blocks":
             within = TimeRange(chosen[0].insert_time, chosen[-1].insert_time + 1)
             processes, streams = blocks.list_senders(connection, within)
             tail = replace(tail, processes=processes, streams=streams)
-        tables[name].tail = tail
+        views[name].tail = tail
 
 
 def _join(ranges: Sequence[TimeRange]) -> list[TimeRange]:

@@ -13,6 +13,7 @@ from lakebed.catalog.catalog import Catalog, Transaction
 from lakebed.catalog.view_sets import ActiveViewSet
 from lakebed.errors import BadInput, Outdated, Refused, StalePlan
 from lakebed.model.source import SqlSource
+from lakebed.model.user_table import is_table
 from lakebed.model.view_set import ViewSet
 from lakebed.views.dependencies import list_readers, plan_dependents
 
@@ -28,6 +29,8 @@ class Change(enum.StrEnum):
 
 def plan_registration(active: ActiveViewSet | None, wanted: ViewSet) -> Change:
     """What registering would do, or the reason why it may not."""
+    if is_table(wanted.name):
+        raise BadInput(f"{wanted.name} would be taken for a user's table", hint="choose another")
     if active is None:
         return Change.CREATED
     now = active.view_set

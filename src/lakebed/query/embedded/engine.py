@@ -31,7 +31,7 @@ from lakebed.model.view_set import ViewSet
 from lakebed.query import listings
 from lakebed.query.changing import Acting
 from lakebed.query.conditions import Scan
-from lakebed.query.content import TableContent, choose_bounds
+from lakebed.query.content import Content, TableContent, UserContent, choose_bounds
 from lakebed.query.embedded import compatibility, histograms, properties
 from lakebed.query.embedded import functions as own_functions
 from lakebed.query.embedded.calls import ONLY_READ, LakeFunctions, Planning
@@ -39,8 +39,9 @@ from lakebed.query.embedded.failing import translate
 from lakebed.query.embedded.scans import find_scans
 from lakebed.query.embedded.stores import Locator
 from lakebed.query.embedded.streams import BatchStream
-from lakebed.query.embedded.tables import CATALOG, SCHEMA, LakeCatalog, StatementTables
+from lakebed.query.embedded.tables import CATALOG, SCHEMA, LakeCatalog
 from lakebed.query.embedded.types import with_views
+from lakebed.query.embedded.user_tables import UserTables
 from lakebed.query.listings import Asked, Listed
 from lakebed.storage.objects import Store
 
@@ -80,9 +81,10 @@ class Engine:
 
     def __init__(self, store: Store, memory_bytes: int) -> None:
         """``memory_bytes`` is what all statements may use before they spill."""
-        self._tables = StatementTables()
+        self._catalog = LakeCatalog()
+        self._tables = self._catalog.main
         self._locator = Locator(store)
-        self._context = _make_context(memory_bytes, self._tables)
+        self._context = _make_context(memory_bytes, self._catalog)
         self._locator.register(self._context)
         for each in [*histograms.functions(), *properties.functions()]:
             if isinstance(each, ScalarUDF):
@@ -98,6 +100,7 @@ class Engine:
         self._one = self._context.read_table(one)
         self._lock = threading.Lock()
         self._files: OrderedDict[tuple[str, ...], Any] = OrderedDict()
+        self._user_tables = UserTables(self._context, self._table_of_files, self._table_of_rows)
         self._empty: dict[tuple[str, bytes], Any] = {}
 
     def analyse(
@@ -138,7 +141,7 @@ class Engine:
     def run(
         self,
         sql: str,
-        tables: Mapping[str, TableContent],
+        tables: Mapping[str, Content],
         within: TimeRange | None = None,
         *,
         listed: Listed | None = None,
@@ -178,15 +181,17 @@ class Engine:
             planning.frames = {name: self._context.table(name) for name in names}
         return self._functions.plan(compatibility.spell(sql), planning)
 
-    def _show(self, sql: str, tables: Mapping[str, TableContent], within: TimeRange | None) -> None:
+    def _show(self, sql: str, tables: Mapping[str, Content], within: TimeRange | None) -> None:
         """Make these the tables that SQL can name. Of those whose name is not in the text only the
         columns can matter."""
         shown = {name: self._make(each) for name, each in tables.items()}
-        self._tables.visible = shown
+        self._catalog.show(shown)
         text = sql.lower()
         for name, each in tables.items():
             bounds = choose_bounds(each.view_set, within)
-            if name not in text or (each.merge_sql is None and bounds == (None, None)):
+            if name.rpartition(".")[2] not in text or (
+                each.merge_sql is None and bounds == (None, None)
+            ):
                 continue
             if each.merge_sql is None:
                 frame = self._context.table(name)
@@ -194,8 +199,13 @@ class Engine:
                 merged = self._context.sql_with_options(each.merge_sql, ONLY_READ)
                 frame = _as_declared(merged, each.view_set)
             shown[name] = _between(frame, each.view_set, *bounds).into_view()
+        self._catalog.show(shown)
 
-    def _make(self, content: TableContent) -> Any:
+    def _make(self, content: Content) -> Any:
+        if isinstance(content, UserContent):
+            if content.is_empty:
+                return self._empty_table(content.view_set)
+            return self._user_tables.make(content)
         parts = []
         if content.paths:
             parts.append(self._table_of_files(tuple(content.paths), content.view_set))
@@ -247,7 +257,7 @@ class Engine:
         return made
 
 
-def _make_context(memory_bytes: int, tables: StatementTables) -> SessionContext:
+def _make_context(memory_bytes: int, catalog: LakeCatalog) -> SessionContext:
     config = (
         SessionConfig()
         .with_default_catalog_and_schema(CATALOG, SCHEMA)
@@ -261,7 +271,7 @@ def _make_context(memory_bytes: int, tables: StatementTables) -> SessionContext:
     context = SessionContext(config, runtime)
     for name in _ABSENT:
         context.deregister_udf(name)
-    context.register_catalog_provider(CATALOG, LakeCatalog(tables))
+    context.register_catalog_provider(CATALOG, catalog)
     return context
 
 

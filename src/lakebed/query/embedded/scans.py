@@ -16,6 +16,7 @@ from datafusion import LogicalPlan
 from datafusion import expr as expressions
 
 from lakebed.query.conditions import Interval, Scan, Value, choose_either, combine
+from lakebed.query.embedded.tables import SCHEMA
 
 Known = dict[str, Sequence[Interval]]
 
@@ -25,17 +26,24 @@ _MOST_LOOKS = 100
 _FLIPPED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
-_SHOWN_SCAN = re.compile(r"^ *TableScan: (?:\S+\.)?\"?(\w+(?:\(\))?)\"?(?: |$)", re.MULTILINE)
+_SHOWN_SCAN = re.compile(
+    r"^ *TableScan: (?:\S+\.)??(?:\"?(\w+)\"?\.)?\"?(\w+(?:\(\))?)\"?(?: |$)", re.MULTILINE
+)
 
 
 def find_scans(plan: LogicalPlan) -> list[Scan]:
     """Every scan of a table in an optimized plan. Some are shown only: those of subqueries that
     stand where a value could, which nothing leads to. They restrict nothing."""
     met = list(_walk(plan, [{}]))
-    missed = Counter(_SHOWN_SCAN.findall(plan.display_indent()))
+    missed = Counter(_spell(*each) for each in _SHOWN_SCAN.findall(plan.display_indent()))
     missed.subtract(Counter(alternatives[0].table for alternatives in met))
     unmet = [Scan(table) for table, count in missed.items() if count > 0]
     return [scan for alternatives in met for scan in alternatives] + unmet
+
+
+def _spell(schema: str | None, table: str) -> str:
+    """A table's name as statements have it: with its database, if it is of one."""
+    return table if schema in (None, "", SCHEMA) else f"{schema}.{table}"
 
 
 def _walk(plan: LogicalPlan, above: Sequence[Known]) -> Iterator[list[Scan]]:
@@ -43,7 +51,7 @@ def _walk(plan: LogicalPlan, above: Sequence[Known]) -> Iterator[list[Scan]]:
     demand of their rows: one of several things."""
     node = plan.to_variant()
     if isinstance(node, expressions.TableScan):
-        name = str(node.table_name()).rpartition(".")[2].strip('"')
+        name = _spell(*node.fqn()[1:])
         for each in node.filters():
             above = _both(above, _alternatives(each))
         yield [Scan(name, known) for known in above]

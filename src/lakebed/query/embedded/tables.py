@@ -13,7 +13,7 @@ CATALOG, SCHEMA = "lake", "public"
 
 
 class StatementTables(SchemaProvider):
-    """The one schema. The engine sets what it holds before each use and keeps others out."""
+    """One schema: the view sets, or the tables of a database."""
 
     def __init__(self) -> None:
         self.visible: Mapping[str, Any] = {}
@@ -43,15 +43,27 @@ class StatementTables(SchemaProvider):
 
 
 class LakeCatalog(CatalogProvider):
-    """The one catalog, with the one schema."""
+    """The one catalog: a schema for view sets, and one for each database. The engine says what they
+    hold before each use and keeps others out."""
 
-    def __init__(self, tables: StatementTables) -> None:
-        self._tables = tables
+    def __init__(self) -> None:
+        self.main = StatementTables()
+        self._schemas = {SCHEMA: self.main}
+
+    def show(self, tables: Mapping[str, Any]) -> None:
+        """Make these the tables that SQL can name, with their database or without."""
+        found: dict[str, dict[str, Any]] = {SCHEMA: {}}
+        for full_name, table in tables.items():
+            database, _, name = full_name.rpartition(".")
+            found.setdefault(database or SCHEMA, {})[name] = table
+        self._schemas = {SCHEMA: self.main}
+        for schema, visible in found.items():
+            self._schemas.setdefault(schema, StatementTables()).visible = visible
 
     def schema_names(self) -> set[str]:
         """Their names."""
-        return {SCHEMA}
+        return set(self._schemas)
 
     def schema(self, name: str) -> Any:
         """The schema of this name."""
-        return self._tables if name == SCHEMA else None
+        return self._schemas.get(name)

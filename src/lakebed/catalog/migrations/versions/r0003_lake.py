@@ -58,6 +58,7 @@ _CHECKS = {
     "partitions_retired_after_published": "retired_at > published_at",
     "partitions_only_retired_expire": "retired_at IS NOT NULL OR (expiration IS NULL AND NOT held)",
     "partitions_held_never_expire": "NOT held OR expiration IS NULL",
+    "partitions_only_retired_replaced": "retired_at IS NOT NULL OR NOT replaced",
 }
 
 
@@ -204,6 +205,60 @@ def _create_lake_tables() -> None:
         sa.Column("reason", sa.Text, nullable=False),
         sa.Column("recorded_at", sa.BigInteger, nullable=False),
     )
+    _create_user_tables()
+
+
+def _create_user_tables() -> None:
+    op.create_table(
+        "databases",
+        sa.Column("database_id", sa.Text, primary_key=True),
+        sa.Column("name", sa.Text, nullable=False),
+        sa.Column("created_at", sa.BigInteger, nullable=False),
+        sa.Column("deleted_at", sa.BigInteger),
+    )
+    op.create_table(
+        "tables",
+        sa.Column("table_id", sa.Text, primary_key=True),
+        sa.Column("database_id", sa.Text, nullable=False),
+        sa.Column("name", sa.Text, nullable=False),
+        sa.Column("bucket", sa.Text, nullable=False),
+        sa.Column("retention_us", sa.BigInteger),
+        sa.Column("rejects_of", sa.Text),
+        sa.Column("created_at", sa.BigInteger, nullable=False),
+        sa.Column("changed_at", sa.BigInteger, nullable=False),
+        sa.Column("deleted_at", sa.BigInteger),
+        sa.ForeignKeyConstraint(["database_id"], ["databases.database_id"], name="tables_database"),
+        sa.CheckConstraint("bucket IN ('hour', 'day', 'week', 'month')", name="tables_bucket"),
+    )
+    live = sa.text("deleted_at IS NULL")
+    for table, columns in (("databases", ["name"]), ("tables", ["database_id", "name"])):
+        op.create_index(
+            f"{table}_name",
+            table,
+            columns,
+            unique=True,
+            sqlite_where=live,
+            postgresql_where=live,
+        )
+    op.create_table(
+        "table_versions",
+        sa.Column("table_id", sa.Text, primary_key=True),
+        sa.Column("version", sa.Integer, primary_key=True),
+        sa.Column("definition", sa.Text, nullable=False),
+        sa.Column("created_at", sa.BigInteger, nullable=False),
+        sa.ForeignKeyConstraint(["table_id"], ["tables.table_id"], name="table_versions_table"),
+    )
+    op.create_table(
+        "table_inserts",
+        sa.Column("table_id", sa.Text, primary_key=True),
+        sa.Column("key", sa.Text, primary_key=True),
+        sa.Column("digest", sa.LargeBinary, nullable=False),
+        sa.Column("tick", sa.BigInteger, nullable=False),
+        sa.Column("rows", sa.BigInteger, nullable=False),
+        sa.Column("rejected", sa.BigInteger, nullable=False),
+        sa.ForeignKeyConstraint(["table_id"], ["tables.table_id"], name="table_inserts_table"),
+    )
+    op.create_index("table_inserts_tick", "table_inserts", ["tick"])
 
 
 def _create_partitions(connection: sa.Connection) -> None:
@@ -230,6 +285,7 @@ def _create_partitions(connection: sa.Connection) -> None:
         sa.Column("retired_at", sa.BigInteger),
         sa.Column("expiration", sa.BigInteger),
         sa.Column("held", sa.Boolean, nullable=False),
+        sa.Column("replaced", sa.Boolean, nullable=False),
         sa.ForeignKeyConstraint(
             ["series_id", "view_set_name", "view_instance_id", "file_schema_hash"],
             [
@@ -342,6 +398,7 @@ def _adopt(connection: sa.Connection) -> None:
                 "statistics": "{}",
                 "published_at": row.updated,
                 "held": False,
+                "replaced": False,
             },
         )
     now = max((row.updated for row in rows), default=0)

@@ -1,0 +1,345 @@
+"""Databases and users' tables: their names, every version of their schemas, and the inserts that
+must count once. Their rows are partitions like all others.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import sqlalchemy as sa
+
+from lakebed.catalog.partitions import read_partition
+from lakebed.catalog.schema import databases, series, table_inserts, table_versions, tables
+from lakebed.catalog.schema import partitions as partition_rows
+from lakebed.errors import UnknownDatabase, UnknownTable
+from lakebed.model.partition import Partition
+from lakebed.model.table import Bucket, TableSchema
+from lakebed.model.user_table import UserTable
+
+
+@dataclass(frozen=True, slots=True)
+class Database:
+    """A name under which tables are found."""
+
+    database_id: str
+    name: str
+    created_at: int
+    deleted_at: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KnownInsert:
+    """An insert that carried a key, and what it did."""
+
+    digest: bytes
+    tick: int
+    rows: int
+    rejected: int
+
+
+def insert_database(connection: sa.Connection, database: Database) -> None:
+    """Make a database; the caller has looked that there is none of the name."""
+    connection.execute(
+        sa.insert(databases).values(
+            database_id=database.database_id, name=database.name, created_at=database.created_at
+        )
+    )
+
+
+def find_database(connection: sa.Connection, name: str) -> Database | None:
+    """The database of this name, if there is one."""
+    found = [each for each in list_databases(connection) if each.name == name]
+    return found[0] if found else None
+
+
+def get_database(connection: sa.Connection, name: str) -> Database:
+    """The database of this name."""
+    found = find_database(connection, name)
+    if found is None:
+        raise UnknownDatabase(
+            f"there is no database {name!r}", hint=f"make it with: lakebed tables create {name}"
+        )
+    return found
+
+
+def list_databases(connection: sa.Connection, *, deleted: bool = False) -> list[Database]:
+    """All databases by name, or those that were deleted, the last first."""
+    query = sa.select(databases)
+    if deleted:
+        query = query.where(databases.c.deleted_at.is_not(None))
+        query = query.order_by(databases.c.deleted_at.desc())
+    else:
+        query = query.where(databases.c.deleted_at.is_(None)).order_by(databases.c.name)
+    return [Database(*row) for row in connection.execute(query)]
+
+
+def mark_database(connection: sa.Connection, database_id: str, deleted_at: int | None) -> None:
+    """Take a database out of sight, or bring it back."""
+    connection.execute(
+        sa.update(databases)
+        .where(databases.c.database_id == database_id)
+        .values(deleted_at=deleted_at)
+    )
+
+
+_LIVE = (
+    sa.select(
+        tables,
+        databases.c.name.label("database"),
+        table_versions.c.definition,
+    )
+    .join_from(tables, databases, tables.c.database_id == databases.c.database_id)
+    .join(table_versions, table_versions.c.table_id == tables.c.table_id)
+    .order_by(databases.c.name, tables.c.name, tables.c.table_id, table_versions.c.version)
+)
+_ALL_LIVE = _LIVE.where(tables.c.deleted_at.is_(None))
+_ONE = _ALL_LIVE.where(
+    databases.c.name == sa.bindparam("database"),
+    databases.c.deleted_at.is_(None),
+    tables.c.name == sa.bindparam("name"),
+)
+_BY_ID = _LIVE.where(tables.c.table_id == sa.bindparam("table_id"))
+
+
+def list_tables(connection: sa.Connection) -> list[UserTable]:
+    """Every table there is, by database and name; also those of what others refused."""
+    return _read(connection.execute(_ALL_LIVE).all())
+
+
+def list_deleted(connection: sa.Connection, database_id: str | None = None) -> list[UserTable]:
+    """Tables that were deleted, of one database or of all, the last first."""
+    query = _LIVE.where(tables.c.deleted_at.is_not(None))
+    if database_id is not None:
+        query = query.where(tables.c.database_id == database_id)
+    found = _read(connection.execute(query).all())
+    return sorted(found, key=lambda each: -(each.deleted_at or 0))
+
+
+def find(connection: sa.Connection, database: str, name: str) -> UserTable | None:
+    """The table of this name, if there is one."""
+    found = _read(connection.execute(_ONE, {"database": database, "name": name}).all())
+    return found[0] if found else None
+
+
+def get(connection: sa.Connection, database: str, name: str) -> UserTable:
+    """The table of this name."""
+    found = find(connection, database, name)
+    if found is None:
+        get_database(connection, database)
+        raise UnknownTable(
+            f"there is no table {name!r} in database {database}",
+            hint=f"see what there is with: lakebed tables list {database}",
+        )
+    return found
+
+
+def get_by_id(connection: sa.Connection, table_id: str) -> UserTable:
+    """The table with this id, deleted or not."""
+    found = _read(connection.execute(_BY_ID, {"table_id": table_id}).all())
+    if not found:
+        raise UnknownTable(f"no table has the id {table_id!r}")
+    return found[0]
+
+
+def insert(connection: sa.Connection, table: UserTable, database_id: str) -> None:
+    """Make a table; the caller has looked that there is none of the name."""
+    connection.execute(
+        sa.insert(tables).values(
+            table_id=table.table_id,
+            database_id=database_id,
+            name=table.name,
+            bucket=table.bucket.value,
+            retention_us=table.retention_us,
+            rejects_of=table.rejects_of,
+            created_at=table.created_at,
+            changed_at=table.changed_at,
+        )
+    )
+    add_version(connection, table.table_id, 1, table.schema, table.created_at)
+
+
+def add_version(
+    connection: sa.Connection, table_id: str, version: int, schema: TableSchema, tick: int
+) -> None:
+    """Give a table its next schema."""
+    connection.execute(
+        sa.insert(table_versions).values(
+            table_id=table_id,
+            version=version,
+            definition=json.dumps(schema.to_json(), sort_keys=True, ensure_ascii=False),
+            created_at=tick,
+        )
+    )
+
+
+def mark(connection: sa.Connection, table_ids: Sequence[str], deleted_at: int | None) -> None:
+    """Take tables out of sight, or bring them back."""
+    connection.execute(
+        sa.update(tables).where(tables.c.table_id.in_(table_ids)).values(deleted_at=deleted_at)
+    )
+
+
+def set_retention(connection: sa.Connection, table_id: str, retention_us: int | None) -> None:
+    """Say how long a table's rows are kept, counted from their times."""
+    connection.execute(
+        sa.update(tables).where(tables.c.table_id == table_id).values(retention_us=retention_us)
+    )
+
+
+_TOUCH = (
+    sa.update(tables)
+    .where(tables.c.table_id == sa.bindparam("of"), tables.c.deleted_at.is_(None))
+    .values(changed_at=sa.bindparam("at"))
+)
+
+
+def touch(connection: sa.Connection, table_id: str, tick: int) -> bool:
+    """Say that a table's rows change now; whether it is there."""
+    return connection.execute(_TOUCH, {"of": table_id, "at": tick}).rowcount == 1
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What an insert must know of its table: how new it is, when it changed, and the numbers of
+    the series that it writes to."""
+
+    version: int
+    changed_at: int
+    series: dict[str, int]
+
+
+_GROUND = sa.select(
+    sa.select(sa.func.max(table_versions.c.version))
+    .where(table_versions.c.table_id == tables.c.table_id)
+    .scalar_subquery(),
+    tables.c.changed_at,
+).where(tables.c.table_id == sa.bindparam("table_id"), tables.c.deleted_at.is_(None))
+_SERIES = sa.select(series.c.view_instance_id, series.c.series_id).where(
+    series.c.view_set_name == sa.bindparam("view_set"),
+    series.c.file_schema_hash == sa.bindparam("schema_hash"),
+    series.c.view_instance_id.in_(sa.bindparam("instances", expanding=True)),
+)
+
+
+def find_ground(
+    connection: sa.Connection, table: UserTable, instances: Sequence[str]
+) -> Ground | None:
+    """What there is to know before an insert; None if the table is not there any more."""
+    row = connection.execute(_GROUND, {"table_id": table.table_id}).one_or_none()
+    if row is None:
+        return None
+    wanted = {
+        "view_set": table.stored_as,
+        "schema_hash": table.view_set.schema_hash,
+        "instances": list(instances),
+    }
+    known = {name: number for name, number in connection.execute(_SERIES, wanted)}  # noqa: C416
+    return Ground(row[0], row[1], known)
+
+
+_INSERTED = sa.select(
+    table_inserts.c.digest, table_inserts.c.tick, table_inserts.c.rows, table_inserts.c.rejected
+).where(
+    table_inserts.c.table_id == sa.bindparam("table_id"), table_inserts.c.key == sa.bindparam("key")
+)
+
+
+def find_insert(connection: sa.Connection, table_id: str, key: str) -> KnownInsert | None:
+    """What an insert with this key did, if there was one."""
+    row = connection.execute(_INSERTED, {"table_id": table_id, "key": key}).one_or_none()
+    return None if row is None else KnownInsert(bytes(row[0]), *row[1:])
+
+
+def record_insert(connection: sa.Connection, table_id: str, key: str, known: KnownInsert) -> None:
+    """Remember an insert by its key."""
+    connection.execute(
+        sa.insert(table_inserts).values(
+            table_id=table_id,
+            key=key,
+            digest=known.digest,
+            tick=known.tick,
+            rows=known.rows,
+            rejected=known.rejected,
+        )
+    )
+
+
+def forget_inserts(connection: sa.Connection, before: int) -> int:
+    """Forget keys of inserts that happened before a tick."""
+    return connection.execute(
+        sa.delete(table_inserts).where(table_inserts.c.tick < before)
+    ).rowcount
+
+
+def list_partitions(
+    connection: sa.Connection,
+    stored_as: str,
+    *,
+    as_of: int | None = None,
+    instance: str | None = None,
+    within: tuple[int, int] | None = None,
+) -> list[Partition]:
+    """A table's partitions, now or at a past tick, by bucket and insert time; ``within`` keeps
+    those that may have events from one instant up to and including another."""
+    table = partition_rows
+    query = sa.select(table).where(table.c.view_set_name == stored_as)
+    if as_of is None:
+        query = query.where(table.c.retired_at.is_(None))
+    else:
+        query = query.where(
+            table.c.published_at <= as_of,
+            sa.or_(table.c.retired_at.is_(None), table.c.retired_at > as_of),
+        )
+    if instance is not None:
+        query = query.where(table.c.view_instance_id == instance)
+    if within is not None:
+        query = query.where(
+            table.c.min_event_time <= within[1], table.c.max_event_time >= within[0]
+        )
+    rows = connection.execute(query.order_by(table.c.view_instance_id, table.c.begin_insert_time))
+    return [read_partition(row) for row in rows]
+
+
+def list_restorable(
+    connection: sa.Connection, stored_as: str, instance: str | None = None
+) -> list[Partition]:
+    """A table's retired partitions that could come back: they were not replaced."""
+    table = partition_rows
+    query = sa.select(table).where(
+        table.c.view_set_name == stored_as,
+        table.c.retired_at.is_not(None),
+        sa.not_(table.c.replaced),
+    )
+    if instance is not None:
+        query = query.where(table.c.view_instance_id == instance)
+    return [read_partition(row) for row in connection.execute(query)]
+
+
+def _read(rows: Sequence[sa.Row[tuple[object, ...]]]) -> list[UserTable]:
+    found: dict[str, list[sa.Row[tuple[object, ...]]]] = {}
+    for row in rows:
+        found.setdefault(row.table_id, []).append(row)
+    return [
+        UserTable(
+            table_id=first.table_id,
+            database=first.database,
+            name=first.name,
+            bucket=Bucket(first.bucket),
+            versions=tuple(_read_schema(each.definition) for each in versions),
+            retention_us=first.retention_us,
+            rejects_of=first.rejects_of,
+            created_at=first.created_at,
+            changed_at=first.changed_at,
+            deleted_at=first.deleted_at,
+        )
+        for versions in found.values()
+        for first in versions[:1]
+    ]
+
+
+@lru_cache(maxsize=512)
+def _read_schema(text: str) -> TableSchema:
+    return TableSchema.from_json(json.loads(text))

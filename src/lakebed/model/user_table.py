@@ -1,0 +1,131 @@
+"""A user's table: a name in a database, a history of schemas, and how its rows are stored. Its
+partitions carry the table's id, never its name; each is of one bucket of time.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+
+from lakebed.errors import BadInput
+from lakebed.model.table import BUCKET_COLUMN, Bucket, TableSchema
+from lakebed.model.view_set import ViewSet
+
+VERSION, DELETED, FLAGGED = "_version", "_deleted", "_out_of_range"
+"""Columns beside the user's: when a row was inserted, if not with its partition; whether it is only
+the mark that a key was deleted; which values were out of range."""
+
+REJECTS = "_rejects"
+RESERVED_DATABASES = ("public", "information_schema", "lake")
+_PREFIX = "table_"
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,47}")
+
+
+def is_table(view_set: str) -> bool:
+    """Whether partitions of this name belong to a user's table."""
+    return view_set.startswith(_PREFIX)
+
+
+def table_id_of(view_set: str) -> str:
+    """The id of the table whose partitions have this name."""
+    return view_set.removeprefix(_PREFIX)
+
+
+def check_name(name: str, what: str) -> str:
+    """The name of a database or table, if it is one; they become names in SQL."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise BadInput(
+            f"{name!r} is not the name of a {what}",
+            hint="use lowercase letters, digits and _, at most 48, beginning with a letter",
+        )
+    if what == "database" and name in RESERVED_DATABASES:
+        raise BadInput(f"a database cannot be called {name}", hint="choose another name")
+    if what == "table" and name.endswith(REJECTS):
+        raise BadInput(f"names that end in {REJECTS} are for what tables refuse")
+    return name
+
+
+@dataclass(frozen=True)
+class UserTable:
+    """One table with every version of its schema, oldest first."""
+
+    table_id: str
+    database: str
+    name: str
+    bucket: Bucket
+    versions: tuple[TableSchema, ...]
+    retention_us: int | None = None
+    rejects_of: str | None = None
+    created_at: int = 0
+    changed_at: int = field(default=0, compare=False)
+    deleted_at: int | None = None
+
+    @property
+    def full_name(self) -> str:
+        """As SQL names it."""
+        return f"{self.database}.{self.name}"
+
+    @property
+    def stored_as(self) -> str:
+        """The view set that its partitions are filed under."""
+        return f"{_PREFIX}{self.table_id}"
+
+    @property
+    def version(self) -> int:
+        return len(self.versions)
+
+    @property
+    def schema(self) -> TableSchema:
+        return self.versions[-1]
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        return self.schema.key
+
+    @property
+    def time_column(self) -> str:
+        return self.schema.time_column
+
+    @property
+    def key_has_time(self) -> bool:
+        """Then every version of a row is in the same bucket."""
+        return self.time_column in self.key
+
+    @cached_property
+    def stored(self) -> Mapping[bytes, ViewSet]:
+        """How each version stores its rows, by schema hash; the last is the present one."""
+        made = [
+            _stored(self.stored_as, number, schema)
+            for number, schema in enumerate(self.versions, start=1)
+        ]
+        return {each.schema_hash: each for each in made}
+
+    @property
+    def view_set(self) -> ViewSet:
+        """How rows are stored now."""
+        return list(self.stored.values())[-1]
+
+    @cached_property
+    def shown(self) -> ViewSet:
+        """The table as SQL sees it: without what is ours, with the name of each row's bucket."""
+        import pyarrow as pa
+
+        fields = [each for each in self.view_set.schema if each.name not in (VERSION, DELETED)]
+        fields.append(pa.field(BUCKET_COLUMN, pa.string()))
+        return ViewSet(self.stored_as, self.version, pa.schema(fields), self.time_column)
+
+
+@lru_cache(maxsize=1024)
+def _stored(name: str, version: int, schema: TableSchema) -> ViewSet:
+    import pyarrow as pa
+
+    fields = [*schema.arrow]
+    if schema.out_of_range == "flag":
+        fields.append(pa.field(FLAGGED, pa.list_(pa.string())))
+    fields.append(pa.field(VERSION, pa.int64()))
+    if schema.key:
+        fields.append(pa.field(DELETED, pa.bool_()))
+    order = schema.key if schema.key else (schema.time_column,)
+    return ViewSet(name, version, pa.schema(fields), schema.time_column, order)

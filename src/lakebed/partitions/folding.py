@@ -1,0 +1,204 @@
+"""Folding a table's rows: of each key the last version counts, and a delete mark hides what is not
+newer than itself. Which partitions are folded together is decided here too, and nothing is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lakebed.errors import DamagedFile, UnknownObject
+from lakebed.model.partition import Partition
+from lakebed.model.time import TimeRange
+from lakebed.model.user_table import DELETED, VERSION, UserTable
+from lakebed.storage.objects import Store
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+MANY_PARTITIONS = 16
+"""How many partitions a bucket may have before inserts fold the small ones."""
+SMALL_BYTES = 16 << 20
+"""How much inserts fold at once; more is left to builds."""
+_ORDER = "_order"
+
+
+def read_rows(
+    store: Store, table: UserTable, partition: Partition, columns: Sequence[str] | None = None
+) -> pa.Table:
+    """The rows of a partition as the table stores them now, each with its version; of some columns
+    only, if they are named."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path = partition.file_path
+    wanted = [
+        each
+        for each in table.view_set.schema
+        if columns is None or each.name in (*columns, VERSION)
+    ]
+    if path is None:
+        return pa.schema(wanted).empty_table()
+    stored = table.stored[partition.schema_hash].schema.names
+    try:
+        source = store.open(path)
+        try:
+            rows = pq.ParquetFile(source).read(
+                [each.name for each in wanted if each.name in stored]
+            )
+        finally:
+            source.close()
+    except UnknownObject as error:
+        raise DamagedFile(
+            f"{path} of table {table.full_name} is missing", hint="see: lakebed check"
+        ) from error
+    except (pa.ArrowException, OSError) as error:
+        reason = str(error).splitlines()[0]
+        raise DamagedFile(
+            f"cannot read {path} of table {table.full_name}: {reason}",
+            hint="its rows cannot be made again; restore the file from a backup, or accept the "
+            f"loss with: lakebed partitions retire --file {path}",
+        ) from error
+    return _as_stored_now(rows, pa.schema(wanted), partition.insert_range.begin)
+
+
+def _as_stored_now(rows: pa.Table, schema: pa.Schema, version: int) -> pa.Table:
+    """Older rows in the present schema: what they lack is NULL, whole numbers may have become
+    fractions, and their version is that of their partition unless they have their own."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    columns = []
+    for each in schema:
+        if each.name not in rows.column_names:
+            columns.append(pa.chunked_array([pa.nulls(rows.num_rows, each.type)]))
+        elif each.name == VERSION:
+            columns.append(pc.fill_null(rows[VERSION], version))
+        else:
+            columns.append(rows[each.name].cast(each.type))
+    return pa.table(columns, schema=schema)
+
+
+def fold_partitions(
+    store: Store, table: UserTable, partitions: Sequence[Partition], marks_from: int | None
+) -> pa.Table:
+    """The rows of partitions that are to become one."""
+    rows = [read_rows(store, table, each) for each in partitions]
+    return fold(rows, table.key, marks_from)
+
+
+def fold(tables: Sequence[pa.Table], key: Sequence[str], marks_from: int | None = None) -> pa.Table:
+    """The rows that count, of tables with versions; without a key all of them. Delete marks are
+    kept if they are not older than ``marks_from``, or not at all."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    rows = pa.concat_tables(tables)
+    if not key:
+        return rows
+    last = keep_last(_in_order(rows), key)
+    is_mark = pc.fill_null(last[DELETED], False)
+    if marks_from is not None:
+        is_mark = pc.and_(is_mark, pc.less(last[VERSION], marks_from))
+    return last.filter(pc.invert(is_mark))
+
+
+def _in_order(rows: pa.Table) -> pa.Table:
+    """By version; a mark comes after the row that was deleted at that very instant."""
+    import pyarrow.compute as pc
+
+    rows = rows.set_column(
+        rows.schema.get_field_index(DELETED), DELETED, pc.fill_null(rows[DELETED], False)
+    )
+    order = pc.sort_indices(rows, sort_keys=[(VERSION, "ascending"), (DELETED, "ascending")])
+    return rows.take(order)
+
+
+def keep_last(rows: pa.Table, key: Sequence[str]) -> pa.Table:
+    """Of each key the last row; those that are left stay in order."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    places = pa.array(np.arange(rows.num_rows))
+    numbered = rows.select(list(key)).append_column(_ORDER, places)
+    last = numbered.group_by(list(key)).aggregate([(_ORDER, "max")])[f"{_ORDER}_max"]
+    if len(last) == rows.num_rows:
+        return rows
+    return rows.take(last.take(pc.sort_indices(last)))
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Partitions of one bucket that follow each other, to be folded into one."""
+
+    instance: str
+    partitions: tuple[Partition, ...]
+
+    @property
+    def insert_range(self) -> TimeRange:
+        first, last = self.partitions[0], self.partitions[-1]
+        return TimeRange(first.insert_range.begin, last.insert_range.end)
+
+    @property
+    def bytes(self) -> int:
+        return sum(each.file_size for each in self.partitions)
+
+
+def plan_small_fold(bucket: Sequence[Partition], barriers: Sequence[Partition]) -> Run | None:
+    """What an insert should fold of a bucket that has become many partitions: the newest ones, and
+    older ones as long as they are not much larger than all that are newer. So each row is folded a
+    few times only, however many inserts there are."""
+    runs = _runs(bucket, barriers)
+    if not runs or len(bucket) <= MANY_PARTITIONS:
+        return None
+    chosen: list[Partition] = []
+    size = 0
+    for partition in reversed(runs[-1]):
+        if len(chosen) > 1 and partition.file_size > max(2 * size, SMALL_BYTES // 16):
+            break
+        if size + partition.file_size > SMALL_BYTES:
+            break
+        chosen.insert(0, partition)
+        size += partition.file_size
+    if len(chosen) < 2:
+        return None
+    return Run(bucket[0].instance, tuple(chosen))
+
+
+def plan_whole_folds(bucket: Sequence[Partition], barriers: Sequence[Partition]) -> list[Run]:
+    """What a build folds of a bucket: everything that follows each other."""
+    return [Run(bucket[0].instance, tuple(run)) for run in _runs(bucket, barriers) if len(run) > 1]
+
+
+def _runs(bucket: Sequence[Partition], barriers: Sequence[Partition]) -> list[list[Partition]]:
+    """Partitions that follow each other with nothing between them that may be restored."""
+    runs: list[list[Partition]] = []
+    starts = sorted(each.insert_range.begin for each in barriers)
+    for partition in sorted(bucket, key=lambda each: each.insert_range.begin):
+        if runs:
+            gap = (runs[-1][-1].insert_range.begin, partition.insert_range.begin)
+            if any(gap[0] < start < gap[1] for start in starts):
+                runs.append([])
+        else:
+            runs.append([])
+        runs[-1].append(partition)
+    return runs
+
+
+def find_marks_from(
+    table: UserTable, inputs: Sequence[Partition], others: Sequence[Partition]
+) -> int | None:
+    """From which version on delete marks must be kept when these partitions are folded: a mark goes
+    only if nothing older than it is elsewhere, live or restorable. None if all may go."""
+    mine = {each.partition_id for each in inputs}
+    instance = inputs[0].instance
+    begins = [
+        each.insert_range.begin
+        for each in others
+        if each.partition_id not in mine
+        and not each.is_empty
+        and (each.instance == instance or not table.key_has_time)
+    ]
+    return min(begins, default=None)

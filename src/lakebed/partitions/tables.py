@@ -1,0 +1,362 @@
+"""Publishing rows of users' tables: an insert becomes a file for each bucket that it touches, all
+of them live in one transaction at one tick, which is the version of its rows. Or nothing happens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lakebed.catalog import files, footers, journal, lakes, partitions, tables
+from lakebed.catalog.catalog import Catalog, Connection, Transaction
+from lakebed.catalog.tables import KnownInsert
+from lakebed.errors import (
+    AlreadyThere,
+    BadInput,
+    LakebedError,
+    LeaseLost,
+    StalePlan,
+    Unavailable,
+    UnknownTable,
+)
+from lakebed.model.partition import NO_SOURCE, Partition
+from lakebed.model.time import TimeRange
+from lakebed.model.user_table import UserTable
+from lakebed.partitions.names import NamePool
+from lakebed.partitions.publish import WrittenPartition, retire_rows, stored_footers
+from lakebed.storage import parquet
+from lakebed.storage.objects import Store
+from lakebed.storage.parquet import WrittenFile
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_ATTEMPTS = 2
+_WRITERS = 4
+_FOLDER = "rows"
+"""Where a table's files are, whatever their bucket, so that names can be reserved for all."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableRows:
+    """Rows for one table, as it stores them, of any number of buckets; or none."""
+
+    table: UserTable
+    rows: pa.Table
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """The key under which an insert counts once, and what it was an insert of."""
+
+    key: str
+    digest: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Insertion:
+    """Rows of a table and, if some were refused, of the table of its rejects; all or nothing."""
+
+    rows: Sequence[TableRows]
+    operation: str = journal.INSERTED
+    reason: str | None = None
+    unchanged_since: int | None = None
+    """The tick at which the table was read; nobody may have changed it since."""
+    remembered: Remembered | None = None
+
+    @property
+    def table(self) -> UserTable:
+        return self.rows[0].table
+
+    @property
+    def count(self) -> int:
+        return int(self.rows[0].rows.num_rows)
+
+    @property
+    def rejected(self) -> int:
+        return sum(each.rows.num_rows for each in self.rows[1:])
+
+
+@dataclass(frozen=True, slots=True)
+class Inserted:
+    """What an insert did, or had done already."""
+
+    tick: int
+    rows: int
+    rejected: int = 0
+    repeated: bool = False
+    buckets: tuple[str, ...] = ()
+
+
+class _Repeated(LakebedError):
+    """An insert with this key has happened."""
+
+    def __init__(self, known: KnownInsert) -> None:
+        super().__init__("the insert was repeated")
+        self.known = known
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    table: UserTable
+    instance: str
+    rows: pa.Table
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    table: UserTable
+    instance: str
+    file: WrittenFile
+
+    def at(self, partition_id: str, tick: int) -> Partition:
+        """The partition that an insert at a tick makes of it."""
+        within = TimeRange(tick, tick + 1)
+        written = WrittenPartition(self.table.view_set, within, self.instance, NO_SOURCE, self.file)
+        return written.to_partition(partition_id, tick)
+
+
+class TablePublisher:
+    """Writes files of tables and publishes them."""
+
+    def __init__(
+        self, catalog: Catalog, store: Store, names: NamePool, new_id: Callable[[], str]
+    ) -> None:
+        self._catalog = catalog
+        self._store = store
+        self._names = names
+        self._new_id = new_id
+
+    def insert(self, insertion: Insertion) -> Inserted:
+        """Make rows live, all at one tick. `StalePlan` if the table has another schema by now, or
+        changed when it should not have."""
+        parts = [part for each in insertion.rows for part in _split(each)]
+        try:
+            with self._written(parts) as (lease, written):
+                ids = [self._new_id() for _ in written]
+                return self._catalog.commit(
+                    lambda transaction: _insert(transaction, insertion, written, ids, lease),
+                    lambda connection, _done: _are_there(connection, ids),
+                )
+        except _Repeated as repeated:
+            known = repeated.known
+            return Inserted(known.tick, known.rows, known.rejected, repeated=True)
+
+    def replace(self, table: UserTable, old: Sequence[Partition], rows: pa.Table) -> Partition:
+        """Publish rows of one bucket in place of partitions of it that follow each other, which
+        must all still be live; without rows, an empty partition stands for them."""
+        return self.replace_all(table, [(old, rows)])[0]
+
+    def replace_all(
+        self,
+        table: UserTable,
+        replacements: Sequence[tuple[Sequence[Partition], pa.Table]],
+        *,
+        operation: str = journal.FOLDED,
+        reason: str | None = None,
+        condemned: Sequence[Partition] = (),
+        unchanged_since: int | None = None,
+    ) -> list[Partition]:
+        """Several such replacements in one transaction, in which ``condemned`` partitions, which
+        are retired, lose the right to come back."""
+        filled = [(old, rows) for old, rows in replacements if rows.num_rows]
+        empty = [old for old, rows in replacements if not rows.num_rows]
+        parts = [_Part(table, old[0].instance, rows) for old, rows in filled]
+        with self._written(parts) as (lease, written):
+            ids = [self._new_id() for _ in replacements]
+
+            def work(transaction: Transaction) -> list[Partition]:
+                connection, tick = transaction.connection, transaction.tick
+                instances = [old[0].instance for old, _ in replacements]
+                known = _require_ground(connection, table, instances, unchanged_since)
+                retire_rows(
+                    transaction,
+                    [each for old, _ in replacements for each in old],
+                    operation=operation,
+                    reason=reason,
+                    hint="look again",
+                    replaced=True,
+                )
+                if condemned:
+                    _condemn(connection, condemned, tick)
+                files_of = [*(each.file for each in written), *(None for _ in empty)]
+                olds = [*(old for old, _ in filled), *empty]
+                new = [
+                    WrittenPartition(
+                        table.view_set, _span(old), old[0].instance, NO_SOURCE, file
+                    ).to_partition(partition_id, tick)
+                    for old, file, partition_id in zip(olds, files_of, ids, strict=True)
+                ]
+                footers.insert_many(connection, stored_footers(e.file for e in written), tick)
+                partitions.insert_many(connection, new, known)
+                if operation != journal.FOLDED:
+                    tables.touch(connection, table.table_id, tick)
+                entries = [journal.Entry.about(operation, each, reason) for each in new]
+                journal.append(transaction, entries)
+                _take(connection, written, lease)
+                return new
+
+            return self._catalog.commit(work, lambda connection, _done: _are_there(connection, ids))
+
+    @contextmanager
+    def _written(self, parts: Sequence[_Part]) -> Iterator[tuple[str, list[_Written]]]:
+        """The parts as durable files under reserved names, to be published inside; what was not
+        published is left to a sweep."""
+        lease, paths, written = self._write_all(parts)
+        try:
+            yield lease, written
+        except LeaseLost:
+            self._names.forget(lease)
+            raise
+        except Unavailable:  # nobody knows whether the commit happened, or the names could be given
+            raise
+        except Exception:
+            if paths:
+                self._names.discard(paths)
+            raise
+
+    def _write_all(self, parts: Sequence[_Part]) -> tuple[str, list[str], list[_Written]]:
+        for attempt in range(_ATTEMPTS):
+            lease, paths = self._reserve(parts)
+            try:
+                return lease, paths, self._write(parts, paths)
+            except AlreadyThere:  # a put whose answer was lost: the names are lost, not the rows
+                if attempt == _ATTEMPTS - 1:
+                    raise
+            except BadInput:
+                self._names.discard(paths)
+                raise
+        raise AssertionError("every attempt returns or raises")
+
+    def _reserve(self, parts: Sequence[_Part]) -> tuple[str, list[str]]:
+        lease, names = "", {}
+        for name in {part.table.stored_as for part in parts}:
+            count = sum(part.table.stored_as == name for part in parts)
+            lease, names[name] = self._names.take(name, _FOLDER, count)
+        return lease, [names[part.table.stored_as].pop() for part in parts]
+
+    def _write(self, parts: Sequence[_Part], paths: Sequence[str]) -> list[_Written]:
+        def write(part: _Part, path: str) -> _Written:
+            view_set = part.table.view_set
+            rows = parquet.conform(part.rows, view_set)
+            file = parquet.write(self._store, path, rows, view_set)
+            return _Written(part.table, part.instance, file)
+
+        if len(parts) <= 1:
+            return [write(part, path) for part, path in zip(parts, paths, strict=True)]
+        with ThreadPoolExecutor(_WRITERS) as writers:
+            return list(writers.map(write, parts, paths))
+
+
+def _condemn(connection: Connection, retired: Sequence[Partition], tick: int) -> None:
+    """Retired partitions, held ones too, cannot come back and will be swept."""
+    expiration = tick + lakes.get(connection).grace_us
+    partitions.condemn(connection, [each.partition_id for each in retired], expiration)
+    files.expire(connection, [each.file_path for each in retired if each.file_path], expiration)
+
+
+def _span(old: Sequence[Partition]) -> TimeRange:
+    return TimeRange(
+        min(each.insert_range.begin for each in old), max(each.insert_range.end for each in old)
+    )
+
+
+def _split(given: TableRows) -> Iterator[_Part]:
+    """The rows of each bucket."""
+    import pyarrow.compute as pc
+
+    table, rows = given.table, given.rows
+    if not rows.num_rows:
+        return
+    times = rows[table.time_column]
+    bounds = pc.min_max(times.cast("int64")).as_py()
+    first, last = (table.bucket.name_of(bounds[edge]) for edge in ("min", "max"))
+    if first == last:
+        yield _Part(table, first, rows)
+        return
+    names = table.bucket.name_all(times)
+    order = pc.sort_indices(names)
+    runs = pc.run_end_encode(names.take(order))
+    rows = rows.take(order)
+    begin = 0
+    for name, end in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
+        yield _Part(table, name, rows.slice(begin, end - begin))
+        begin = end
+
+
+def _insert(
+    transaction: Transaction,
+    insertion: Insertion,
+    written: Sequence[_Written],
+    ids: Sequence[str],
+    lease: str,
+) -> Inserted:
+    connection, tick = transaction.connection, transaction.tick
+    first, remembered = insertion.table, insertion.remembered
+    if remembered is not None:
+        known = tables.find_insert(connection, first.table_id, remembered.key)
+        if known is not None:
+            raise _Repeated(known)
+    series: dict[partitions.SeriesKey, int] = {}
+    for each in insertion.rows:
+        instances = [part.instance for part in written if part.table is each.table]
+        since = insertion.unchanged_since if each.table is first else None
+        series |= _require_ground(connection, each.table, instances, since)
+        tables.touch(connection, each.table.table_id, tick)
+    new = [part.at(partition_id, tick) for part, partition_id in zip(written, ids, strict=True)]
+    footers.insert_many(connection, stored_footers(part.file for part in written), tick)
+    partitions.insert_many(connection, new, series)
+    buckets = tuple(part.instance for part in written if part.table is first)
+    done = Inserted(tick, insertion.count, insertion.rejected, buckets=buckets)
+    if remembered is not None:
+        known = KnownInsert(remembered.digest, tick, done.rows, done.rejected)
+        tables.record_insert(connection, first.table_id, remembered.key, known)
+    entry = journal.Entry(
+        insertion.operation,
+        insertion.reason,
+        first.stored_as,
+        rows=done.rows,
+        bytes=sum(each.file_size for each in new),
+        detail={"table": first.full_name, "buckets": [part.instance for part in written]},
+    )
+    journal.append(transaction, [entry])
+    _take(connection, written, lease)
+    return done
+
+
+def _require_ground(
+    connection: Connection,
+    table: UserTable,
+    instances: Sequence[str],
+    unchanged_since: int | None = None,
+) -> dict[partitions.SeriesKey, int]:
+    """Raise unless the table is there, in this version, and as it was read; the numbers of the
+    series of its buckets, as far as they have one."""
+    ground = tables.find_ground(connection, table, instances)
+    if ground is None:
+        raise UnknownTable(f"table {table.full_name} was deleted meanwhile")
+    if ground.version != table.version:
+        raise StalePlan(f"table {table.full_name} was altered meanwhile", hint="insert again")
+    if unchanged_since is not None and ground.changed_at > unchanged_since:
+        raise StalePlan(f"table {table.full_name} changed meanwhile", hint="look again")
+    schema_hash = table.view_set.schema_hash
+    return {
+        (table.stored_as, instance, schema_hash): number
+        for instance, number in ground.series.items()
+    }
+
+
+def _take(connection: Connection, written: Sequence[_Written], lease: str) -> None:
+    """Last, because it is the one whose answer is needed: the others travel together."""
+    paths = [each.file.path for each in written]
+    if paths and files.take_staged(connection, paths, lease) != len(paths):
+        raise LeaseLost(
+            "a reservation was lost, because this process seemed dead", hint="do it again"
+        )
+
+
+def _are_there(connection: Connection, ids: Sequence[str]) -> bool:
+    return len(partitions.list_by_id(connection, ids)) == len(ids)

@@ -1,0 +1,154 @@
+"""Users' tables as the engine reads them: files of every version of a schema, rows in memory, and a
+join that leaves out what something newer hides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow as pa
+from datafusion import DataFrame, SessionContext, col, lit
+from datafusion import functions as sql
+
+from lakebed.model.partition import Partition
+from lakebed.model.table import BUCKET_COLUMN, Bucket
+from lakebed.model.user_table import DELETED, VERSION, UserTable
+from lakebed.model.view_set import ViewSet
+from lakebed.query.content import UserContent
+from lakebed.query.embedded.types import with_views
+
+_HIDING = "hiding_"
+_DATES = {
+    Bucket.HOUR: ("hour", "%Y-%m-%dT%H"),
+    Bucket.DAY: ("day", "%Y-%m-%d"),
+    Bucket.WEEK: ("week", "%Y-%m-%d"),
+    Bucket.MONTH: ("month", "%Y-%m"),
+}
+
+
+class UserTables:
+    """Makes the tables of one engine."""
+
+    def __init__(
+        self,
+        context: SessionContext,
+        table_of_files: Callable[[tuple[str, ...], ViewSet], Any],
+        table_of_rows: Callable[[pa.Table], Any],
+    ) -> None:
+        self._context = context
+        self._table_of_files = table_of_files
+        self._table_of_rows = table_of_rows
+
+    def make(self, content: UserContent) -> Any:
+        """The table that a statement sees."""
+        table = content.table
+        parts = [*self._read_files(content)]
+        hides = content.hiding is not None or content.hiding_files
+        frame = _union(parts) if parts else None
+        if frame is not None and hides and not content.hiding_files:
+            frame = self._hide(frame, content)
+        if content.rows is not None:
+            rows = self._as_stored(
+                self._context.read_table(self._table_of_rows(content.rows)), table
+            )
+            frame = rows if frame is None else frame.union(rows)
+        assert frame is not None  # noqa: S101  (content that is empty is not made)
+        if content.hiding_files:
+            frame = self._hide(frame, content)
+        return _show(frame, table).into_view()
+
+    def _read_files(self, content: UserContent) -> list[DataFrame]:
+        """The rows in files, without delete marks. Each has its version only if it matters."""
+        table = content.table
+        if content.compares:
+            return [self._read_one(table, each) for each in content.files]
+        by_version: dict[bytes, list[str]] = {}
+        for each in content.files:
+            by_version.setdefault(each.schema_hash, []).append(each.file_path or "")
+        return [
+            self._read(table, schema_hash, tuple(paths), lit(0))
+            for schema_hash, paths in by_version.items()
+        ]
+
+    def _read_one(
+        self, table: UserTable, partition: Partition, *, with_marks: bool = False
+    ) -> DataFrame:
+        begin = lit(pa.scalar(partition.insert_range.begin, pa.int64()))
+        version = sql.coalesce(col(VERSION), begin)
+        paths = (partition.file_path or "",)
+        return self._read(table, partition.schema_hash, paths, version, with_marks=with_marks)
+
+    def _read(
+        self,
+        table: UserTable,
+        schema_hash: bytes,
+        paths: tuple[str, ...],
+        version: Any,
+        *,
+        with_marks: bool = False,
+    ) -> DataFrame:
+        stored = table.stored[schema_hash]
+        frame = self._context.read_table(self._table_of_files(paths, stored))
+        if table.key and not with_marks:
+            frame = frame.filter(sql.coalesce(col(DELETED), lit(False)) == lit(False))
+        return _as_now(frame, table, stored, version)
+
+    def _as_stored(self, frame: DataFrame, table: UserTable) -> DataFrame:
+        return _as_now(frame, table, table.view_set, col(VERSION))
+
+    def _hide(self, frame: DataFrame, content: UserContent) -> DataFrame:
+        """The rows of which nothing newer is known."""
+        key = content.table.key
+        parts = []
+        if content.hiding is not None:
+            parts.append(self._context.read_table(self._table_of_rows(content.hiding)))
+        for each in content.hiding_files:
+            marked = self._read_one(content.table, each, with_marks=True)
+            # A mark hides what was inserted at its very instant, too.
+            version = col(VERSION) + sql.coalesce(col(DELETED).cast(pa.int64()), lit(0))
+            parts.append(marked.select(*_names(key), version.alias(VERSION)))
+        names = {name: f"{_HIDING}{place}" for place, name in enumerate((*key, VERSION))}
+        hiding = _union(
+            [
+                part.select(*(col(f'"{name}"').alias(new) for name, new in names.items()))
+                for part in parts
+            ]
+        )
+        same = [col(f'"{name}"') == col(names[name]) for name in key]
+        if content.compares:
+            same.append(col(names[VERSION]) > col(VERSION))
+        return frame.join_on(hiding, *same, how="anti")
+
+
+def _union(frames: Sequence[DataFrame]) -> DataFrame:
+    whole = frames[0]
+    for each in frames[1:]:
+        whole = whole.union(each)
+    return whole
+
+
+def _names(names: Sequence[str]) -> list[Any]:
+    return [col(f'"{name}"') for name in names]
+
+
+def _as_now(frame: DataFrame, table: UserTable, stored: ViewSet, version: Any) -> DataFrame:
+    """Rows of any version of a table in its present columns, with their version."""
+    columns = []
+    for field in with_views(table.view_set.schema):
+        if field.name == VERSION:
+            columns.append(version.cast(pa.int64()).alias(VERSION))
+        elif field.name in stored.schema.names:
+            columns.append(col(f'"{field.name}"').cast(field.type).alias(field.name))
+        else:
+            columns.append(lit(pa.scalar(None, pa.null())).cast(field.type).alias(field.name))
+    return frame.select(*columns)
+
+
+def _show(frame: DataFrame, table: UserTable) -> DataFrame:
+    """What users see of the rows: their columns, and the name of the bucket."""
+    unit, spelled = _DATES[table.bucket]
+    time = col(f'"{table.time_column}"')
+    date = sql.to_char(sql.date_trunc(lit(unit), time), lit(spelled))
+    shown = [name for name in table.shown.schema.names if name != BUCKET_COLUMN]
+    return frame.select(*_names(shown), date.cast(pa.string_view()).alias(BUCKET_COLUMN))

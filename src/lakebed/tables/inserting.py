@@ -1,0 +1,222 @@
+"""Inserting: records are read, validated whole, split into buckets, written, and made live in one
+transaction. A bad record refuses all of them, or is kept with the reason in the table of rejects.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from lakebed.catalog import clock, tables
+from lakebed.catalog.catalog import Catalog
+from lakebed.errors import BadInput, BadRecords, Conflict, StalePlan, UnknownTable
+from lakebed.model.user_table import DELETED, REJECTS, VERSION, UserTable
+from lakebed.partitions import folding
+from lakebed.partitions.table_snapshots import TableSnapshots
+from lakebed.partitions.tables import Inserted, Insertion, Remembered, TablePublisher, TableRows
+from lakebed.storage.objects import Store
+from lakebed.tables.existing import leave_out_existing
+from lakebed.tables.folding import Folder
+from lakebed.tables.records import read_records
+from lakebed.tables.validation import BadRecord, validate
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+REFUSE, KEEP = "refuse", "keep"
+REPLACE, IGNORE = "replace", "ignore"
+_ATTEMPTS = 20
+_LONGEST_KEY = 256
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """How records are to be inserted."""
+
+    on_error: str = REFUSE
+    if_exists: str = REPLACE
+    key: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.on_error not in (REFUSE, KEEP):
+            raise BadInput(
+                f"on_error is {self.on_error!r}",
+                hint=f"{REFUSE} takes all records or none; {KEEP} puts bad ones among the rejects",
+            )
+        if self.if_exists not in (REPLACE, IGNORE):
+            raise BadInput(
+                f"if_exists is {self.if_exists!r}",
+                hint=f"{REPLACE} takes the new row of a key; {IGNORE} keeps the old one",
+            )
+        if self.key is not None and not 0 < len(self.key) <= _LONGEST_KEY:
+            raise BadInput(f"the key of an insert has 1 to {_LONGEST_KEY} characters")
+
+
+class Inserter:
+    """Inserts into the tables of one lake. Safe to use from several threads."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        store: Store,
+        snapshots: TableSnapshots,
+        publisher: TablePublisher,
+        folder: Folder,
+    ) -> None:
+        self._catalog = catalog
+        self._store = store
+        self._snapshots = snapshots
+        self._publisher = publisher
+        self._folder = folder
+        self._known: dict[tuple[str, str], UserTable] = {}
+
+    def insert(self, database: str, name: str, records: Any, wishes: Wishes) -> Inserted:
+        """Insert records, all or none of the good ones, at one tick."""
+        begun = time.perf_counter()
+        said: dict[str, Any] = {"table": f"{database}.{name}"}
+        _log.info("insert started", extra=said)
+        try:
+            given = read_records(records)
+            done = self._insert(database, name, given, wishes)
+        except Exception as error:
+            _log.warning("insert failed: %s", error, extra=said | _lasted(begun))
+            raise
+        counted: dict[str, Any] = {"rows": done.rows, "rejected": done.rejected, "tick": done.tick}
+        _log.info("insert ended", extra=said | counted | _lasted(begun))
+        return done
+
+    def _insert(
+        self, database: str, name: str, given: list[Any] | pa.Table, wishes: Wishes
+    ) -> Inserted:
+        remembered = None
+        if wishes.key is not None:
+            remembered = Remembered(wishes.key, _digest(given))
+        for attempt in range(_ATTEMPTS):
+            try:
+                table = self.find(database, name, again=attempt > 0)
+                if remembered is not None:
+                    known = self._find_repeated(table, remembered)
+                    if known is not None:
+                        return known
+                return self._insert_into(table, given, wishes, remembered)
+            except (UnknownTable, BadRecords):  # what we knew of it may be old
+                if attempt or self._known.get((database, name)) == self.find(
+                    database, name, again=True
+                ):
+                    raise
+            except StalePlan:
+                if attempt == _ATTEMPTS - 1:
+                    raise
+        raise AssertionError("every attempt returns or raises")
+
+    def _insert_into(
+        self,
+        table: UserTable,
+        given: list[Any] | pa.Table,
+        wishes: Wishes,
+        remembered: Remembered | None,
+    ) -> Inserted:
+        checked = validate(given, table.schema)
+        if checked.bad and wishes.on_error == REFUSE:
+            raise BadRecords(checked.bad, len(given))
+        rows = _as_stored(checked.rows, table)
+        parts = [TableRows(table, rows)]
+        if checked.bad:
+            parts.append(self._reject(table, checked.bad))
+        since = None
+        if table.key:
+            rows = folding.keep_last(rows, table.key)
+            if wishes.if_exists == IGNORE:
+                with self._snapshots.take(table.table_id) as snapshot:
+                    rows = leave_out_existing(self._store, snapshot, rows)
+                    since = snapshot.tick
+            parts[0] = TableRows(table, rows)
+        insertion = Insertion(parts, unchanged_since=since, remembered=remembered)
+        if not any(each.rows.num_rows for each in parts) and remembered is None:
+            with self._catalog.read() as connection:
+                return Inserted(clock.now(connection), 0)
+        done = self._publisher.insert(insertion)
+        if not done.repeated:
+            self._folder.note_insert(table, done.buckets)
+        return done
+
+    def find(self, database: str, name: str, *, again: bool = False) -> UserTable:
+        """The table of this name; what is remembered of it is checked by every insert."""
+        known = None if again else self._known.get((database, name))
+        if known is None:
+            with self._catalog.glance() as connection:
+                known = tables.get(connection, database, name)
+            self._known[database, name] = known
+        return known
+
+    def _find_repeated(self, table: UserTable, remembered: Remembered) -> Inserted | None:
+        with self._catalog.glance() as connection:
+            known = tables.find_insert(connection, table.table_id, remembered.key)
+        if known is None:
+            return None
+        if known.digest != remembered.digest:
+            raise Conflict(
+                f"an insert of other records into {table.full_name} had the key {remembered.key!r}",
+                hint="give each insert a key of its own, and the same one only when repeating it",
+            )
+        return Inserted(known.tick, known.rows, known.rejected, repeated=True)
+
+    def _reject(self, table: UserTable, bad: Sequence[BadRecord]) -> TableRows:
+        """Bad records as rows of the table that keeps them."""
+        rejects = self.find(table.database, f"{table.name}{REJECTS}")
+        with self._catalog.glance() as connection:
+            now = clock.upcoming(connection)
+        rows = validate([_describe(each, now) for each in bad], rejects.schema).rows
+        return TableRows(rejects, _as_stored(rows, rejects))
+
+
+def _as_stored(rows: pa.Table, table: UserTable) -> pa.Table:
+    """Validated rows with the columns that are ours: their version is that of the insert."""
+    import pyarrow as pa
+
+    for name in (VERSION, DELETED):
+        if name in table.view_set.schema.names:
+            kind = table.view_set.schema.field(name).type
+            rows = rows.append_column(pa.field(name, kind), pa.nulls(rows.num_rows, kind))
+    return rows
+
+
+REJECTS_SCHEMA: Mapping[str, Any] = {
+    "time": {"type": "datetime", "unit": "us", "description": "when it was refused"},
+    "position": {"type": "int", "description": "its place among the records of its insert"},
+    "reasons": {"type": "string", "description": "what was expected and what came, by column"},
+    "record": {"type": "json", "description": "the record as it came"},
+}
+
+
+def _describe(bad: BadRecord, now: int) -> dict[str, Any]:
+    text = msgspec.json.encode(bad.record, enc_hook=repr).decode("utf-8", "replace")
+    return {
+        "time": now,
+        "position": bad.index,
+        "reasons": "; ".join(str(each) for each in bad.problems),
+        "record": msgspec.json.decode(text),
+    }
+
+
+def _digest(given: list[Any] | pa.Table) -> bytes:
+    if isinstance(given, list):
+        data = msgspec.json.encode(given, enc_hook=repr, order="deterministic")
+        return hashlib.sha256(data).digest()
+    import pyarrow as pa
+
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, given.schema) as writer:
+        writer.write_table(given)
+    return hashlib.sha256(sink.getvalue()).digest()
+
+
+def _lasted(begun: float) -> dict[str, Any]:
+    return {"seconds": round(time.perf_counter() - begun, 6)}

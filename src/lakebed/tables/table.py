@@ -1,0 +1,164 @@
+"""One table in the hands of a program: insert, query, count, and what is known of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from lakebed.model.partition import Partition
+from lakebed.model.table import BUCKET_COLUMN, TableSchema
+from lakebed.model.time import Instant
+from lakebed.model.user_table import VERSION, UserTable
+from lakebed.partitions import folding
+from lakebed.partitions.tables import Inserted
+
+if TYPE_CHECKING:
+    from lakebed.tables.deleting import Trace
+    from lakebed.tables.folding import Folded
+    from lakebed.tables.tables import Tables
+
+
+@dataclass(frozen=True, slots=True)
+class TableStats:
+    """Figures of one table."""
+
+    rows: int
+    partitions: int
+    empty_partitions: int
+    buckets: int
+    bytes: int
+    earliest: int | None
+    latest: int | None
+    """The first and the last time of its rows, in microseconds since 1970."""
+    late: int
+    """Rows that came when their bucket was over."""
+    future: int
+    """Rows whose time was not yet when they came."""
+    rejected: int
+    versions: int
+
+
+class Table:
+    """A table by its name; it looks up its schema when it needs it."""
+
+    def __init__(self, tables: Tables, database: str, name: str) -> None:
+        self._tables = tables
+        self.database = database
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"<table {self.database}.{self.name}>"
+
+    @property
+    def definition(self) -> UserTable:
+        """Everything that was declared of it."""
+        return self._tables.definitions.get(self.database, self.name)
+
+    @property
+    def schema(self) -> TableSchema:
+        """Its present schema."""
+        return self.definition.schema
+
+    def insert(
+        self,
+        records: Any,
+        *,
+        on_error: str = "refuse",
+        if_exists: str = "replace",
+        key: str | None = None,
+    ) -> Inserted:
+        """Insert records: a JSON array, JSON lines, dicts or Arrow. See `Tables.insert`."""
+        return self._tables.insert(
+            self.database, self.name, records, on_error=on_error, if_exists=if_exists, key=key
+        )
+
+    def query(
+        self,
+        sql: str | None = None,
+        begin: Instant | None = None,
+        end: Instant | None = None,
+        **options: Any,
+    ) -> Any:
+        """The rows of a statement, in which tables of this database need no prefix; without one,
+        all rows. ``begin``, ``end`` and the other options are those of `Lake.query`."""
+        text = sql if sql is not None else f"SELECT * FROM {self.name}"
+        return self._tables.query(text, begin=begin, end=end, database=self.database, **options)
+
+    def count(self) -> int:
+        """How many rows there are."""
+        found = self.query(f"SELECT count(*) AS n FROM {self.name}").to_arrow()
+        return int(found["n"][0].as_py())
+
+    def latest(self, buckets: int = 1) -> Any:
+        """The rows of the newest buckets that have any."""
+        with self._tables.snapshots.take(self.definition.table_id) as snapshot:
+            names = sorted({each.instance for each in snapshot.partitions if not each.is_empty})
+        first = names[-buckets] if 0 < buckets <= len(names) else (names or [""])[0]
+        where = f"{BUCKET_COLUMN} >= '{first}'" if buckets > 0 else "false"
+        return self.query(f"SELECT * FROM {self.name} WHERE {where}")
+
+    def partitions(self) -> Sequence[Partition]:
+        """Its live partitions, by bucket and insert time."""
+        with self._tables.snapshots.take(self.definition.table_id) as snapshot:
+            return snapshot.partitions
+
+    def delete_rows(self, where: str) -> int:
+        """Delete the rows for which a condition in SQL is true; how many there were."""
+        return self._tables.delete_rows(self.database, self.name, where)
+
+    def plan_forget(self, **where: Any) -> list[Trace]:
+        """What `forget` would write again or condemn."""
+        return self._tables.deleter.plan_forget(self.definition, where)
+
+    def forget(self, **where: Any) -> list[Trace]:
+        """Erase what has these values in its columns, in every version."""
+        return self._tables.deleter.forget(self.definition, where)
+
+    def alter(
+        self,
+        *,
+        add: Mapping[str, Any] | None = None,
+        widen: Sequence[str] = (),
+        relax: Sequence[str] = (),
+    ) -> TableSchema:
+        """Add columns, widen int to float, relax required. Returns the new schema."""
+        return self._tables.definitions.alter_table(
+            self.database, self.name, add=add, widen=widen, relax=relax
+        ).schema
+
+    def fold(self) -> list[Folded]:
+        """Put each bucket's partitions together, in this process."""
+        return self._tables.folder.fold(self.definition)
+
+    def stats(self) -> TableStats:
+        """How much there is, from when, and what came late or from the future."""
+        import pyarrow.compute as pc
+
+        late = future = 0
+        with self._tables.snapshots.take(self.definition.table_id) as snapshot:
+            table = snapshot.table
+            for each in snapshot.partitions:
+                if each.is_empty:
+                    continue
+                rows = folding.read_rows(self._tables.store, table, each, [table.time_column])
+                over = table.bucket.range_of(each.instance).end
+                late += pc.sum(pc.greater_equal(rows[VERSION], over)).as_py() or 0
+                times = rows[table.time_column].cast("int64")
+                future += pc.sum(pc.greater(times, rows[VERSION])).as_py() or 0
+            live = snapshot.partitions
+        events = [each.events for each in live if each.events is not None]
+        rejects = Table(self._tables, self.database, f"{self.name}_rejects")
+        return TableStats(
+            rows=self.count(),
+            partitions=len(live),
+            empty_partitions=sum(each.is_empty for each in live),
+            buckets=len({each.instance for each in live}),
+            bytes=sum(each.file_size for each in live),
+            earliest=min((each.earliest for each in events), default=None),
+            latest=max((each.latest for each in events), default=None),
+            late=late,
+            future=future,
+            rejected=rejects.count(),
+            versions=table.version,
+        )

@@ -1,0 +1,153 @@
+"""Users' tables of one lake: `lake.tables`. No server and no JVM is needed to insert or query, and
+any number of threads and processes may do both at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from lakebed.catalog.catalog import Catalog
+from lakebed.model.user_table import UserTable
+from lakebed.partitions.table_snapshots import TableSnapshots
+from lakebed.partitions.tables import Inserted, TablePublisher
+from lakebed.storage.objects import Store
+from lakebed.tables.definitions import Definitions, Restore
+from lakebed.tables.deleting import Deleter, Match
+from lakebed.tables.folding import Folder
+from lakebed.tables.inserting import Inserter, Wishes
+from lakebed.tables.table import Table
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Query = Callable[..., Any]
+"""Runs a statement as `Lake.query` does, with ``database`` besides."""
+
+
+class Tables:
+    """Databases with tables of JSON records."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        store: Store,
+        snapshots: TableSnapshots,
+        publisher: TablePublisher,
+        new_id: Callable[[], str],
+        *,
+        query: Query,
+        match: Match,
+        restore: Restore,
+    ) -> None:
+        self.store = store
+        self.snapshots = snapshots
+        self.definitions = Definitions(catalog, new_id, restore)
+        self.folder = Folder(store, snapshots, publisher)
+        self.deleter = Deleter(store, snapshots, publisher, self._ask, match)
+        self.query = query
+        self._inserter = Inserter(catalog, store, snapshots, publisher, self.folder)
+
+    # -- databases and tables -------------------------------------------------------------------
+
+    def create_database(self, name: str) -> None:
+        """Make a database."""
+        self.definitions.create_database(name)
+
+    def list_databases(self) -> list[str]:
+        """The names of all databases."""
+        return self.definitions.list_databases()
+
+    def delete_database(self, name: str) -> list[str]:
+        """Take a database with all its tables out of sight, restorable for the lake's grace
+        period; which tables those were."""
+        return [each.full_name for each in self.definitions.delete_database(name)]
+
+    def restore_database(self, name: str) -> list[str]:
+        """Bring back a deleted database; which tables came with it."""
+        return [each.full_name for each in self.definitions.restore_database(name)]
+
+    def create_table(
+        self,
+        database: str,
+        name: str,
+        schema: Any,
+        bucket: str = "day",
+        *,
+        retention: str | None = None,
+    ) -> Table:
+        """Make a table. The schema names each column's type and what it must be; ``bucket`` says
+        how rows are split by time: hour, day, week or month. A bad schema is refused whole, with
+        every problem named."""
+        self.definitions.create_table(database, name, schema, bucket, retention)
+        return Table(self, database, name)
+
+    def get(self, database: str, name: str) -> Table:
+        """The table of this name; `UnknownTable` without one."""
+        self.definitions.get(database, name)
+        return Table(self, database, name)
+
+    def list_tables(self, database: str | None = None) -> list[UserTable]:
+        """Every table of one database or of all."""
+        return self.definitions.list_tables(database)
+
+    def alter_table(
+        self,
+        database: str,
+        name: str,
+        *,
+        add: Mapping[str, Any] | None = None,
+        widen: Sequence[str] = (),
+        relax: Sequence[str] = (),
+    ) -> UserTable:
+        """Add columns, widen int to float, relax required; anything else is refused."""
+        return self.definitions.alter_table(database, name, add=add, widen=widen, relax=relax)
+
+    def set_retention(self, database: str, name: str, retention: str | None) -> UserTable:
+        """Keep rows for so long after their time, as ``90d``; None for ever. Applied by retiring,
+        with a plan: `Retirement.plan_by_table_retention`."""
+        return self.definitions.set_retention(database, name, retention)
+
+    def delete_table(self, database: str, name: str) -> None:
+        """Take a table out of sight, restorable for the lake's grace period."""
+        self.definitions.delete_table(database, name)
+
+    def restore_table(self, database: str, name: str) -> Table:
+        """Bring back the table of this name that was deleted last."""
+        self.definitions.restore_table(database, name)
+        return Table(self, database, name)
+
+    # -- records --------------------------------------------------------------------------------
+
+    def propose_schema(self, samples: Any) -> dict[str, Any]:
+        """A draft of a schema for records like these."""
+        from lakebed.tables.proposing import propose_schema
+
+        return propose_schema(samples)
+
+    def insert(
+        self,
+        database: str,
+        name: str,
+        records: Any,
+        *,
+        on_error: str = "refuse",
+        if_exists: str = "replace",
+        key: str | None = None,
+    ) -> Inserted:
+        """Insert records (a JSON array, JSON lines, dicts or Arrow) in one transaction.
+
+        A bad record refuses all of them; with ``on_error="keep"`` it goes, with the reasons, into
+        the table's rejects, and the good ones are stored. A row whose unique columns are there
+        already takes the old one's place, or with ``if_exists="ignore"`` is left out. An insert
+        that is repeated with the same ``key`` counts once.
+        """
+        return self._inserter.insert(database, name, records, Wishes(on_error, if_exists, key))
+
+    def delete_rows(self, database: str, name: str, where: str) -> int:
+        """Delete the rows for which a condition in SQL is true; how many there were."""
+        return self.deleter.delete_rows(self.definitions.get(database, name), where)
+
+    def _ask(self, sql: str, table: UserTable) -> tuple[pa.Table, int]:
+        result = self.query(sql, database=table.database)
+        return result.to_arrow(), result.explanation.tick
