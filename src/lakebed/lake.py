@@ -42,6 +42,7 @@ from lakebed.partitions.catalogue import Partitions
 from lakebed.partitions.leases import LeaseKeeper
 from lakebed.partitions.names import NamePool
 from lakebed.partitions.publish import Publisher
+from lakebed.partitions.rows import RowReader
 from lakebed.partitions.snapshot import SnapshotReader
 from lakebed.partitions.table_snapshots import TableSnapshots
 from lakebed.partitions.tables import TablePublisher
@@ -144,6 +145,7 @@ class Lake:
         self.pipeline = Pipeline(catalog, store, self._names, publisher, self.leases, self.views)
         self.checker = Checker(catalog, store, self.leases)
         self.blocks = BlockRetirement(catalog)
+        reader = RowReader(store, settings.tail_cache_mib << 20)
         self.queries = Queries(
             catalog,
             store,
@@ -156,12 +158,13 @@ class Lake:
             ),
             Administration(self.retirement.begin_changes, self._build),
             _spark_tools(store),
+            reader,
         )
         self.tables = Tables(
             catalog,
-            store,
+            reader,
             TableSnapshots(catalog, self.leases),
-            TablePublisher(catalog, store, self._names, new_id),
+            TablePublisher(catalog, store, self._names, new_id, reader),
             new_id,
             query=self.queries.query,
             match=_match,

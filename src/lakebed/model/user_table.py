@@ -80,15 +80,15 @@ class UserTable:
     def schema(self) -> TableSchema:
         return self.versions[-1]
 
-    @property
+    @cached_property
     def key(self) -> tuple[str, ...]:
         return self.schema.key
 
-    @property
+    @cached_property
     def time_column(self) -> str:
         return self.schema.time_column
 
-    @property
+    @cached_property
     def key_has_time(self) -> bool:
         """Then every version of a row is in the same bucket."""
         return self.time_column in self.key

@@ -8,11 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lakebed.errors import DamagedFile, UnknownObject
 from lakebed.model.partition import Partition
 from lakebed.model.time import TimeRange
 from lakebed.model.user_table import DELETED, VERSION, UserTable
-from lakebed.storage.objects import Store
+from lakebed.partitions.rows import RowReader
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,67 +23,11 @@ SMALL_BYTES = 16 << 20
 _ORDER = "_order"
 
 
-def read_rows(
-    store: Store, table: UserTable, partition: Partition, columns: Sequence[str] | None = None
-) -> pa.Table:
-    """The rows of a partition as the table stores them now, each with its version; of some columns
-    only, if they are named."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    path = partition.file_path
-    wanted = [
-        each
-        for each in table.view_set.schema
-        if columns is None or each.name in (*columns, VERSION)
-    ]
-    if path is None:
-        return pa.schema(wanted).empty_table()
-    stored = table.stored[partition.schema_hash].schema.names
-    try:
-        source = store.open(path)
-        try:
-            rows = pq.ParquetFile(source).read(
-                [each.name for each in wanted if each.name in stored]
-            )
-        finally:
-            source.close()
-    except UnknownObject as error:
-        raise DamagedFile(
-            f"{path} of table {table.full_name} is missing", hint="see: lakebed check"
-        ) from error
-    except (pa.ArrowException, OSError) as error:
-        reason = str(error).splitlines()[0]
-        raise DamagedFile(
-            f"cannot read {path} of table {table.full_name}: {reason}",
-            hint="its rows cannot be made again; restore the file from a backup, or accept the "
-            f"loss with: lakebed partitions retire --file {path}",
-        ) from error
-    return _as_stored_now(rows, pa.schema(wanted), partition.insert_range.begin)
-
-
-def _as_stored_now(rows: pa.Table, schema: pa.Schema, version: int) -> pa.Table:
-    """Older rows in the present schema: what they lack is NULL, whole numbers may have become
-    fractions, and their version is that of their partition unless they have their own."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    columns = []
-    for each in schema:
-        if each.name not in rows.column_names:
-            columns.append(pa.chunked_array([pa.nulls(rows.num_rows, each.type)]))
-        elif each.name == VERSION:
-            columns.append(pc.fill_null(rows[VERSION], version))
-        else:
-            columns.append(rows[each.name].cast(each.type))
-    return pa.table(columns, schema=schema)
-
-
 def fold_partitions(
-    store: Store, table: UserTable, partitions: Sequence[Partition], marks_from: int | None
+    reader: RowReader, table: UserTable, partitions: Sequence[Partition], marks_from: int | None
 ) -> pa.Table:
     """The rows of partitions that are to become one."""
-    rows = [read_rows(store, table, each) for each in partitions]
+    rows = [reader.read(table, each) for each in partitions]
     return fold(rows, table.key, marks_from)
 
 
@@ -197,8 +140,8 @@ def find_marks_from(
     begins = [
         each.insert_range.begin
         for each in others
-        if each.partition_id not in mine
+        if (each.instance == instance or not table.key_has_time)
+        and each.partition_id not in mine
         and not each.is_empty
-        and (each.instance == instance or not table.key_has_time)
     ]
     return min(begins, default=None)

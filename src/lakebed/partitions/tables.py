@@ -27,6 +27,7 @@ from lakebed.model.time import TimeRange
 from lakebed.model.user_table import UserTable
 from lakebed.partitions.names import NamePool
 from lakebed.partitions.publish import WrittenPartition, retire_rows, stored_footers
+from lakebed.partitions.rows import RowReader
 from lakebed.storage import parquet
 from lakebed.storage.objects import Store
 from lakebed.storage.parquet import WrittenFile
@@ -123,10 +124,17 @@ class TablePublisher:
     """Writes files of tables and publishes them."""
 
     def __init__(
-        self, catalog: Catalog, store: Store, names: NamePool, new_id: Callable[[], str]
+        self,
+        catalog: Catalog,
+        store: Store,
+        names: NamePool,
+        new_id: Callable[[], str],
+        reader: RowReader | None = None,
     ) -> None:
+        """``reader`` is told what was written, because it will be read soon."""
         self._catalog = catalog
         self._store = store
+        self._reader = reader
         self._names = names
         self._new_id = new_id
 
@@ -243,6 +251,8 @@ class TablePublisher:
             view_set = part.table.view_set
             rows = parquet.conform(part.rows, view_set)
             file = parquet.write(self._store, path, rows, view_set)
+            if self._reader is not None:
+                self._reader.keep(path, rows)
             return _Written(part.table, part.instance, file)
 
         if len(parts) <= 1:

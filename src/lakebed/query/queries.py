@@ -12,6 +12,7 @@ from lakebed.errors import BadInput, LakebedError
 from lakebed.model.time import Instant, TimeRange, format_instant, parse_moment, to_instant
 from lakebed.model.view_set import ViewSet
 from lakebed.partitions.leases import LeaseKeeper
+from lakebed.partitions.rows import RowReader
 from lakebed.query.changing import Acting, Administration, KeptRows
 from lakebed.query.conditions import EVER
 from lakebed.query.content import Content, TableContent
@@ -61,6 +62,7 @@ class Queries:
         settings: QuerySettings,
         administration: Administration | None = None,
         spark: SparkTools | None = None,
+        reader: RowReader | None = None,
         now: Callable[[], int] = _now,
     ) -> None:
         self._store = store
@@ -72,7 +74,7 @@ class Queries:
             store, most_bytes=settings.tail_bytes, cache_bytes=settings.tail_cache_bytes
         )
         self._users = UserReader(
-            store, most_bytes=settings.tail_bytes, cache_bytes=settings.tail_cache_bytes
+            RowReader(store) if reader is None else reader, settings.tail_bytes
         )
         self._engine: Engine | None = None
         self._spark_tools = spark

@@ -8,8 +8,6 @@ out only by what is the same in all versions of a row: its key.
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -21,10 +19,10 @@ from lakebed.model.partition import Partition
 from lakebed.model.table import BUCKET_COLUMN
 from lakebed.model.user_table import DELETED, VERSION, UserTable
 from lakebed.partitions import folding
+from lakebed.partitions.rows import RowReader
 from lakebed.query import conditions
 from lakebed.query.conditions import EVER, Scan
 from lakebed.query.content import UserContent
-from lakebed.storage.objects import Store
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -180,16 +178,11 @@ def _may_have(table: UserTable, scan: Scan, partition: Partition, *, by_time: bo
 
 
 class UserReader:
-    """Reads what is small. Files never change, so what was read is kept: the most recently used, up
-    to a number of bytes. Safe to use from several threads."""
+    """Reads what is small, and folds it."""
 
-    def __init__(self, store: Store, *, most_bytes: int, cache_bytes: int) -> None:
-        self._store = store
+    def __init__(self, reader: RowReader, most_bytes: int) -> None:
+        self._reader = reader
         self._most_bytes = most_bytes
-        self._cache_bytes = cache_bytes
-        self._kept: OrderedDict[tuple[str, bytes, bool], pa.Table] = OrderedDict()
-        self._size = 0
-        self._lock = threading.Lock()
 
     def read(self, view: UserView) -> UserContent:
         """The table's content as an engine takes it."""
@@ -201,9 +194,9 @@ class UserReader:
         if not view.small and not view.small_keys:
             compares = bool(view.key_files)
             return UserContent(table, view.files, None, None, view.key_files, compares)
-        rows = [self._rows(table, each) for each in view.small]
-        keys = [self._rows(table, each, only_keys=True) for each in view.small_keys]
         names = [*table.key, VERSION, DELETED]
+        rows = [self._reader.read(table, each) for each in view.small]
+        keys = [self._reader.read(table, each, names) for each in view.small_keys]
         every = pa.concat_tables([each.select(names) for each in (*rows, *keys)])
         numbered = every.append_column(_PLACE, pa.array(range(every.num_rows), pa.int64()))
         last = folding.fold([numbered], table.key, EVER.begin)
@@ -228,24 +221,6 @@ class UserReader:
                 f"a query folds at most {self._most_bytes >> 20} MiB itself",
                 hint=f"fold them with: lakebed build {name}",
             )
-
-    def _rows(self, table: UserTable, partition: Partition, *, only_keys: bool = False) -> pa.Table:
-        key = (partition.partition_id, table.view_set.schema_hash, only_keys)
-        with self._lock:
-            known = self._kept.get(key)
-            if known is not None:
-                self._kept.move_to_end(key)
-                return known
-        columns = [*table.key, DELETED] if only_keys else None
-        rows = folding.read_rows(self._store, table, partition, columns)
-        with self._lock:
-            if key not in self._kept:
-                self._kept[key] = rows
-                self._size += rows.nbytes
-            while self._size > self._cache_bytes and self._kept:
-                _, dropped = self._kept.popitem(last=False)
-                self._size -= dropped.nbytes
-        return rows
 
 
 def _take(rows: Sequence[pa.Table], last: pa.Table) -> pa.Table | None:

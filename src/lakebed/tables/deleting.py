@@ -14,10 +14,9 @@ from lakebed.errors import BadInput, StalePlan
 from lakebed.model.partition import Partition
 from lakebed.model.table import BUCKET_COLUMN
 from lakebed.model.user_table import DELETED, VERSION, UserTable
-from lakebed.partitions import folding
+from lakebed.partitions.rows import RowReader
 from lakebed.partitions.table_snapshots import TableSnapshot, TableSnapshots
 from lakebed.partitions.tables import Insertion, TablePublisher, TableRows
-from lakebed.storage.objects import Store
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,13 +42,13 @@ class Deleter:
 
     def __init__(
         self,
-        store: Store,
+        reader: RowReader,
         snapshots: TableSnapshots,
         publisher: TablePublisher,
         ask: Ask,
         match: Match,
     ) -> None:
-        self._store = store
+        self._reader = reader
         self._snapshots = snapshots
         self._publisher = publisher
         self._ask = ask
@@ -90,7 +89,7 @@ class Deleter:
             for each in snapshot.partitions:
                 if each.instance not in buckets or each.published_at > tick or each.is_empty:
                     continue
-                rows = folding.read_rows(self._store, snapshot.table, each)
+                rows = self._reader.read(snapshot.table, each)
                 left = self._match(rows, snapshot.table, f"NOT coalesce(({where}\n), false)")
                 if left.num_rows < rows.num_rows:
                     count += rows.num_rows - left.num_rows
@@ -107,7 +106,7 @@ class Deleter:
             every = [*snapshot.partitions, *snapshot.restorable]
             found = []
             for each in every:
-                rows = folding.read_rows(self._store, snapshot.table, each)
+                rows = self._reader.read(snapshot.table, each)
                 doomed = rows.num_rows - _without(rows, snapshot.table, where, keys).num_rows
                 if doomed:
                     found.append(Trace(each, doomed))
@@ -130,7 +129,7 @@ class Deleter:
             keys = self._find_keys(snapshot, where)
             found, replacements, condemned = [], [], []
             for each in [*snapshot.partitions, *snapshot.restorable]:
-                rows = folding.read_rows(self._store, snapshot.table, each)
+                rows = self._reader.read(snapshot.table, each)
                 left = _without(rows, snapshot.table, where, keys)
                 if left.num_rows == rows.num_rows:
                     continue
@@ -164,7 +163,7 @@ class Deleter:
         names = list(table.key)
         found = [table.view_set.schema.empty_table().select(names)]
         for each in [*snapshot.partitions, *snapshot.restorable]:
-            rows = folding.read_rows(self._store, table, each, [*names, *where])
+            rows = self._reader.read(table, each, [*names, *where])
             found.append(rows.filter(_is_meant(rows, table, where)).select(names))
         return pa.concat_tables(found)
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from lakebed.model.partition import Partition
 from lakebed.model.user_table import DELETED, UserTable
 from lakebed.partitions import folding
+from lakebed.partitions.rows import RowReader
 from lakebed.partitions.table_snapshots import TableSnapshot
-from lakebed.storage.objects import Store
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _NEW = "_new"
 
 
-def leave_out_existing(store: Store, snapshot: TableSnapshot, rows: pa.Table) -> pa.Table:
+def leave_out_existing(reader: RowReader, snapshot: TableSnapshot, rows: pa.Table) -> pa.Table:
     """Those of the rows whose key the table does not have. Only partitions that may have one of
     the keys are read, and of them only the keys."""
     import pyarrow as pa
@@ -30,7 +30,7 @@ def leave_out_existing(store: Store, snapshot: TableSnapshot, rows: pa.Table) ->
     first = pa.array(pc.unique(rows[table.key[0]]))
     found = []
     for partition in chosen:
-        keys = folding.read_rows(store, table, partition, [*table.key, DELETED])
+        keys = reader.read(table, partition, [*table.key, DELETED])
         found.append(keys.filter(pc.is_in(keys[table.key[0]], value_set=first)))
     known = folding.fold(found, table.key).select(list(table.key))
     names = list(table.key)

@@ -13,9 +13,9 @@ from lakebed.errors import Conflict, Damage, Unavailable
 from lakebed.model.user_table import UserTable
 from lakebed.partitions import folding
 from lakebed.partitions.folding import Run
+from lakebed.partitions.rows import RowReader
 from lakebed.partitions.table_snapshots import TableSnapshot, TableSnapshots
 from lakebed.partitions.tables import TablePublisher
-from lakebed.storage.objects import Store
 
 _LOOK_AFTER = folding.MANY_PARTITIONS // 4
 _log = logging.getLogger(__name__)
@@ -35,8 +35,10 @@ class Folded:
 class Folder:
     """Folds the tables of one lake."""
 
-    def __init__(self, store: Store, snapshots: TableSnapshots, publisher: TablePublisher) -> None:
-        self._store = store
+    def __init__(
+        self, reader: RowReader, snapshots: TableSnapshots, publisher: TablePublisher
+    ) -> None:
+        self._reader = reader
         self._snapshots = snapshots
         self._publisher = publisher
         self._since_look: Counter[tuple[str, str]] = Counter()
@@ -54,17 +56,9 @@ class Folder:
             return
         try:
             with self._snapshots.take(table.table_id) as snapshot:
-                for instance in due:
-                    self._fold_small(snapshot, instance)
+                self._fold(snapshot, _plan_small(snapshot, due))
         except (Conflict, Damage, Unavailable) as error:
             _log.info("did not fold %s: %s", table.full_name, error)
-
-    def _fold_small(self, snapshot: TableSnapshot, instance: str) -> None:
-        bucket = snapshot.buckets.get(instance, [])
-        barriers = [each for each in snapshot.restorable if each.instance == instance]
-        run = folding.plan_small_fold(bucket, barriers)
-        if run is not None:
-            self.fold_run(snapshot, run)
 
     def plan(self, table: UserTable) -> list[Run]:
         """What folding a whole table would put together."""
@@ -78,19 +72,44 @@ class Folder:
         done = []
         with self._snapshots.take(table.table_id) as snapshot:
             for run in plan_runs(snapshot):
-                done.append(self.fold_run(snapshot, run))
+                done += self._fold(snapshot, [run])
                 progress(done[-1])
         return done
 
-    def fold_run(self, snapshot: TableSnapshot, run: Run) -> Folded:
-        """Fold some partitions of a snapshot into one."""
-        marks_from = folding.find_marks_from(
-            snapshot.table, run.partitions, [*snapshot.partitions, *snapshot.restorable]
-        )
-        rows = folding.fold_partitions(self._store, snapshot.table, run.partitions, marks_from)
-        new = self._publisher.replace(snapshot.table, run.partitions, rows)
-        before = sum(each.num_rows for each in run.partitions)
-        return Folded(run.instance, len(run.partitions), before, new.num_rows, new.file_size)
+    def _fold(self, snapshot: TableSnapshot, runs: Sequence[Run]) -> list[Folded]:
+        """Fold runs of partitions of a snapshot, each into one, in one transaction."""
+        if not runs:
+            return []
+        every = [*snapshot.partitions, *snapshot.restorable]
+        replacements = []
+        for run in runs:
+            marks_from = folding.find_marks_from(snapshot.table, run.partitions, every)
+            rows = folding.fold_partitions(self._reader, snapshot.table, run.partitions, marks_from)
+            replacements.append((run.partitions, rows))
+        new = self._publisher.replace_all(snapshot.table, replacements)
+        made = {each.instance: each for each in new}
+        return [
+            Folded(
+                run.instance,
+                len(run.partitions),
+                sum(each.num_rows for each in run.partitions),
+                made[run.instance].num_rows,
+                made[run.instance].file_size,
+            )
+            for run in runs
+        ]
+
+
+def _plan_small(snapshot: TableSnapshot, instances: Sequence[str]) -> list[Run]:
+    """What inserts fold of some buckets, at most one run of each."""
+    buckets = snapshot.buckets
+    found = []
+    for instance in instances:
+        barriers = [each for each in snapshot.restorable if each.instance == instance]
+        run = folding.plan_small_fold(buckets.get(instance, []), barriers)
+        if run is not None:
+            found.append(run)
+    return found
 
 
 def plan_runs(snapshot: TableSnapshot) -> list[Run]:

@@ -18,9 +18,9 @@ from lakebed.catalog.catalog import Catalog
 from lakebed.errors import BadInput, BadRecords, Conflict, StalePlan, UnknownTable
 from lakebed.model.user_table import DELETED, REJECTS, VERSION, UserTable
 from lakebed.partitions import folding
+from lakebed.partitions.rows import RowReader
 from lakebed.partitions.table_snapshots import TableSnapshots
 from lakebed.partitions.tables import Inserted, Insertion, Remembered, TablePublisher, TableRows
-from lakebed.storage.objects import Store
 from lakebed.tables.existing import leave_out_existing
 from lakebed.tables.folding import Folder
 from lakebed.tables.records import read_records
@@ -65,13 +65,13 @@ class Inserter:
     def __init__(
         self,
         catalog: Catalog,
-        store: Store,
+        reader: RowReader,
         snapshots: TableSnapshots,
         publisher: TablePublisher,
         folder: Folder,
     ) -> None:
         self._catalog = catalog
-        self._store = store
+        self._reader = reader
         self._snapshots = snapshots
         self._publisher = publisher
         self._folder = folder
@@ -135,7 +135,7 @@ class Inserter:
             rows = folding.keep_last(rows, table.key)
             if wishes.if_exists == IGNORE:
                 with self._snapshots.take(table.table_id) as snapshot:
-                    rows = leave_out_existing(self._store, snapshot, rows)
+                    rows = leave_out_existing(self._reader, snapshot, rows)
                     since = snapshot.tick
             parts[0] = TableRows(table, rows)
         insertion = Insertion(parts, unchanged_since=since, remembered=remembered)

@@ -10,7 +10,6 @@ from lakebed.model.partition import Partition
 from lakebed.model.table import BUCKET_COLUMN, TableSchema
 from lakebed.model.time import Instant
 from lakebed.model.user_table import VERSION, UserTable
-from lakebed.partitions import folding
 from lakebed.partitions.tables import Inserted
 
 if TYPE_CHECKING:
@@ -141,7 +140,7 @@ class Table:
             for each in snapshot.partitions:
                 if each.is_empty:
                     continue
-                rows = folding.read_rows(self._tables.store, table, each, [table.time_column])
+                rows = self._tables.reader.read(table, each, [table.time_column])
                 over = table.bucket.range_of(each.instance).end
                 late += pc.sum(pc.greater_equal(rows[VERSION], over)).as_py() or 0
                 times = rows[table.time_column].cast("int64")

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from lakebed.catalog.catalog import Catalog
 from lakebed.model.user_table import UserTable
+from lakebed.partitions.rows import RowReader
 from lakebed.partitions.table_snapshots import TableSnapshots
 from lakebed.partitions.tables import Inserted, TablePublisher
-from lakebed.storage.objects import Store
 from lakebed.tables.definitions import Definitions, Restore
 from lakebed.tables.deleting import Deleter, Match
 from lakebed.tables.folding import Folder
@@ -31,7 +31,7 @@ class Tables:
     def __init__(
         self,
         catalog: Catalog,
-        store: Store,
+        reader: RowReader,
         snapshots: TableSnapshots,
         publisher: TablePublisher,
         new_id: Callable[[], str],
@@ -40,13 +40,13 @@ class Tables:
         match: Match,
         restore: Restore,
     ) -> None:
-        self.store = store
+        self.reader = reader
         self.snapshots = snapshots
         self.definitions = Definitions(catalog, new_id, restore)
-        self.folder = Folder(store, snapshots, publisher)
-        self.deleter = Deleter(store, snapshots, publisher, self._ask, match)
+        self.folder = Folder(reader, snapshots, publisher)
+        self.deleter = Deleter(reader, snapshots, publisher, self._ask, match)
         self.query = query
-        self._inserter = Inserter(catalog, store, snapshots, publisher, self.folder)
+        self._inserter = Inserter(catalog, reader, snapshots, publisher, self.folder)
 
     # -- databases and tables -------------------------------------------------------------------
 

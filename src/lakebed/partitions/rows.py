@@ -1,0 +1,120 @@
+"""Reading rows of users' tables. Files never change, so what was written or read is kept: the
+most recently used, up to a number of bytes. Folding and queries read what was just inserted.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from lakebed.errors import DamagedFile, UnknownObject
+from lakebed.model.partition import Partition
+from lakebed.model.user_table import VERSION, UserTable
+from lakebed.storage.objects import Store
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_LARGE_BYTES = 4 << 20
+"""Files above this size are not kept."""
+
+
+class RowReader:
+    """Reads partitions of tables. Safe to use from several threads."""
+
+    def __init__(self, store: Store, cache_bytes: int = 0) -> None:
+        self._store = store
+        self._cache_bytes = cache_bytes
+        self._kept: OrderedDict[str, pa.Table] = OrderedDict()
+        self._size = 0
+        self._lock = threading.Lock()
+
+    def read(
+        self, table: UserTable, partition: Partition, columns: Sequence[str] | None = None
+    ) -> pa.Table:
+        """The rows of a partition as the table stores them now, each with its version; of some
+        columns only, if they are named."""
+        import pyarrow as pa
+
+        wanted = pa.schema(
+            [
+                each
+                for each in table.view_set.schema
+                if columns is None or each.name in (*columns, VERSION)
+            ]
+        )
+        path = partition.file_path
+        if path is None:
+            return wanted.empty_table()
+        stored = table.stored[partition.schema_hash].schema.names
+        rows = self._find(path)
+        if rows is None:
+            names = [name for name in wanted.names if name in stored]
+            whole = partition.file_size <= _LARGE_BYTES and self._cache_bytes > 0
+            rows = self._open(table, path, None if whole else names)
+            if whole:
+                self.keep(path, rows)
+        return _as_stored_now(rows, wanted, partition.insert_range.begin)
+
+    def keep(self, path: str, rows: pa.Table) -> None:
+        """Remember what is in a file."""
+        size = rows.nbytes
+        if size > self._cache_bytes or size > _LARGE_BYTES:
+            return
+        with self._lock:
+            if path not in self._kept:
+                self._kept[path] = rows
+                self._size += size
+            while self._size > self._cache_bytes:
+                _, dropped = self._kept.popitem(last=False)
+                self._size -= dropped.nbytes
+
+    def _find(self, path: str) -> pa.Table | None:
+        with self._lock:
+            known = self._kept.get(path)
+            if known is not None:
+                self._kept.move_to_end(path)
+            return known
+
+    def _open(self, table: UserTable, path: str, names: Sequence[str] | None) -> pa.Table:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        try:
+            source = self._store.open(path)
+            try:
+                return pq.ParquetFile(source).read(None if names is None else list(names))
+            finally:
+                source.close()
+        except UnknownObject as error:
+            raise DamagedFile(
+                f"{path} of table {table.full_name} is missing", hint="see: lakebed check"
+            ) from error
+        except (pa.ArrowException, OSError) as error:
+            reason = str(error).splitlines()[0]
+            raise DamagedFile(
+                f"cannot read {path} of table {table.full_name}: {reason}",
+                hint="its rows cannot be made again; restore the file from a backup, or accept the "
+                f"loss with: lakebed partitions retire --file {path}",
+            ) from error
+
+
+def _as_stored_now(rows: pa.Table, schema: pa.Schema, version: int) -> pa.Table:
+    """Older rows in the present schema: what they lack is NULL, whole numbers may have become
+    fractions, and their version is that of their partition unless they have their own."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    columns = []
+    for each in schema:
+        if each.name not in rows.column_names:
+            columns.append(pa.chunked_array([pa.nulls(rows.num_rows, each.type)]))
+        elif each.name == VERSION:
+            columns.append(pc.fill_null(rows[VERSION], version))
+        elif rows.schema.field(each.name).type == each.type:
+            columns.append(rows[each.name])
+        else:
+            columns.append(rows[each.name].cast(each.type))
+    return pa.table(columns, schema=schema)
