@@ -26,6 +26,7 @@ _ARROW_KEY = b"ARROW:schema"
 _FARTHEST = 1 << 60
 _ROW_GROUP_ROWS = 128 * 1024
 _LONGEST_STATISTIC = 64
+_SMALL_BYTES = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +117,7 @@ def write(store: Store, path: str, rows: pa.Table, view_set: ViewSet) -> Written
     The path must be reserved and unused. After any error the file may exist in any condition:
     it is lost, and the caller starts over under a new name.
     """
-    import pyarrow.parquet as pq
+    import pyarrow as pa
 
     metadata = {
         _VERSION_KEY: str(view_set.version).encode(),
@@ -124,21 +125,13 @@ def write(store: Store, path: str, rows: pa.Table, view_set: ViewSet) -> Written
     }
     if isinstance(view_set.source, SqlSource):
         metadata[_SOURCE_KEY] = fingerprint(view_set.source).encode()
-    with (
-        store.create(path) as sink,
-        pq.ParquetWriter(
-            sink,
-            rows.schema.remove_metadata(),
-            compression="zstd",
-            store_schema=False,  # the declared one is in the metadata; rows may be more compact
-            write_statistics=_trustworthy(rows),
-            write_page_index=True,
-            write_page_checksum=True,
-            sorting_columns=_sorting(view_set),
-        ) as writer,
-    ):
-        writer.write_table(rows.replace_schema_metadata(None), row_group_size=_ROW_GROUP_ROWS)
-        writer.add_key_value_metadata(metadata)
+    with store.create(path) as sink:
+        if rows.nbytes > _SMALL_BYTES:
+            _write_rows(sink, rows, view_set, metadata)
+        else:  # in one piece: calling Python for every page takes longer than writing them
+            whole = pa.BufferOutputStream()
+            _write_rows(whole, rows, view_set, metadata)
+            sink.write(whole.getvalue())
     size = store.size(path)
     footer = read_footer(store, path, size)
     parsed = footers.parse(footer, path=path, trusted=True)
@@ -151,6 +144,23 @@ def write(store: Store, path: str, rows: pa.Table, view_set: ViewSet) -> Written
         events=_events(rows[view_set.time_column]),
         statistics=_statistics(parsed),
     )
+
+
+def _write_rows(sink: Any, rows: pa.Table, view_set: ViewSet, metadata: dict[bytes, bytes]) -> None:
+    import pyarrow.parquet as pq
+
+    with pq.ParquetWriter(
+        sink,
+        rows.schema.remove_metadata(),
+        compression="zstd",
+        store_schema=False,  # the declared one is in the metadata; rows may be more compact
+        write_statistics=_trustworthy(rows),
+        write_page_index=True,
+        write_page_checksum=True,
+        sorting_columns=_sorting(view_set),
+    ) as writer:
+        writer.write_table(rows.replace_schema_metadata(None), row_group_size=_ROW_GROUP_ROWS)
+        writer.add_key_value_metadata(metadata)
 
 
 def read_footer(store: Store, path: str, file_size: int) -> bytes:
