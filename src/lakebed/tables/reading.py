@@ -1,0 +1,165 @@
+"""One value at a time: what a column stores for it, or what was expected instead.
+
+This is the exact way, without Arrow; `converting` has the quick one, which must agree with it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+from lakebed.model.table import FIRST_INSTANT, LAST_INSTANT, UNITS, Column
+
+YEARS = "datetime of the years 1 to 9999"
+TIME = re.compile(
+    r"([0-9]{4})(?:-([0-9]{2})-|\.([0-9]{2})\.)([0-9]{2})[T ]"
+    r"([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.([0-9]+))?(?:Z|([+-])([0-9]{2}):([0-9]{2}))?"
+)
+"""Texts that may be a time; without an offset it is in UTC."""
+
+_INT64 = 1 << 63
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+class Misfit(Exception):
+    """The value is not what its column holds; the message says what was expected."""
+
+
+def reader_of(column: Column) -> Callable[[Any], Any]:
+    """What turns one value into the stored one, or raises `Misfit`."""
+    if column.item_type == "datetime":
+        unit = column.unit
+        return lambda value: read_datetime(value, unit)
+    readers: dict[str, Callable[[Any], Any]] = {
+        "int": _read_int,
+        "float": _read_float,
+        "string": _read_string,
+        "bool": _read_bool,
+        "json": _read_json,
+    }
+    return readers[column.item_type]
+
+
+def _read_int(value: Any) -> int:
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise Misfit("int")
+    if not -_INT64 <= value < _INT64:
+        raise Misfit("int of at most 64 bits")
+    return int(value)
+
+
+def _read_float(value: Any) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise Misfit("float")
+    try:
+        return float(value)
+    except OverflowError:
+        raise Misfit("float of at most 64 bits") from None
+
+
+def _read_string(value: Any) -> str:
+    if not isinstance(value, str):
+        raise Misfit("string")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise Misfit("string of valid unicode") from None
+    return value
+
+
+def _read_bool(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise Misfit("bool")
+    return value
+
+
+# ---- JSON ---------------------------------------------------------------------------------------
+
+
+def _read_json(value: Any) -> str:
+    import msgspec
+
+    try:
+        if _is_json(value):
+            return msgspec.json.encode(value, order="deterministic").decode()
+    except (TypeError, ValueError, RecursionError):
+        pass
+    raise Misfit("a JSON value")
+
+
+def read_json_text(text: Any) -> str | None:
+    """JSON text in its canonical spelling; the text null is NULL."""
+    import msgspec
+
+    try:
+        value = msgspec.json.decode(text)
+    except (TypeError, ValueError, RecursionError):
+        raise Misfit("JSON text") from None
+    return None if value is None else _read_json(value)
+
+
+def _is_json(value: Any) -> bool:
+    if isinstance(value, dict):
+        return all(isinstance(key, str) and _is_json(value[key]) for key in value)
+    if isinstance(value, list | tuple):
+        return all(map(_is_json, value))
+    if isinstance(value, float):
+        return value - value == 0  # neither infinite nor not a number
+    return value is None or isinstance(value, str | int)
+
+
+# ---- time ---------------------------------------------------------------------------------------
+
+
+def read_datetime(value: Any, unit: str | None) -> int:
+    """Microseconds since 1970 of a text, a number in this unit or a datetime; else `Misfit`."""
+    if isinstance(value, str):
+        instant = _read_time_text(value)
+    elif isinstance(value, datetime):
+        try:
+            aware = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
+            instant = int((aware - _EPOCH) // _MICROSECOND)
+        except (ValueError, TypeError, OverflowError):  # such as a NaT of pandas
+            raise Misfit("datetime") from None
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        if unit is None:
+            raise Misfit("datetime as text; for numbers the column needs a unit")
+        instant = _read_time_number(value, unit)
+    else:
+        raise Misfit("datetime")
+    if not FIRST_INSTANT <= instant <= LAST_INSTANT:
+        raise Misfit(YEARS)
+    return instant
+
+
+def _read_time_text(text: str) -> int:
+    match = TIME.fullmatch(text)
+    if match is None:
+        raise Misfit("datetime")
+    year, dashed, dotted, day, hour, minute, second, fraction, sign, hours, minutes = match.groups()
+    micros = int(((fraction or "") + "000000")[:6])
+    try:
+        if int(minutes or 0) > 59:
+            raise Misfit("datetime")
+        offset = timedelta(hours=int(hours or 0), minutes=int(minutes or 0))
+        zone = timezone(-offset if sign == "-" else offset)
+        date = int(year), int(dashed or dotted), int(day)
+        moment = datetime(*date, int(hour), int(minute), int(second), micros, tzinfo=zone)
+    except ValueError:
+        raise Misfit("datetime") from None
+    return (moment - _EPOCH) // _MICROSECOND
+
+
+def _read_time_number(value: int | float, unit: str) -> int:
+    """Whole numbers are cut to microseconds; a float holds none exactly and is rounded."""
+    if isinstance(value, int):
+        return value // 1_000 if unit == "ns" else value * UNITS[unit]
+    try:
+        return round(value / 1_000 if unit == "ns" else value * UNITS[unit])
+    except (ValueError, OverflowError):  # not a number, or infinite
+        raise Misfit(YEARS) from None
