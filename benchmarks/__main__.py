@@ -18,6 +18,8 @@ from benchmarks import (
     find,
     footers,
     fresh,
+    insert,
+    inserters,
     landing,
     one_trace,
     planning,
@@ -25,6 +27,7 @@ from benchmarks import (
     replan,
     shell,
     sweep,
+    upsert,
     writers,
 )
 from benchmarks.harness import Places, postgres_server, table
@@ -44,6 +47,9 @@ BENCHMARKS = {
     "planning": planning,
     "fresh": fresh,
     "shell": shell,
+    "insert": insert,
+    "upsert": upsert,
+    "inserters": inserters,
 }
 
 

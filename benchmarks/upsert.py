@@ -1,0 +1,93 @@
+"""Replacing 1,000 records of a million, 50 times, and then reading a day: in one bucket, and over
+thirty. Folding is part of it.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+from collections.abc import Callable
+
+from benchmarks.harness import Places, Result, median_ms, percentile_ms, stopwatch
+from benchmarks.record_systems import (
+    DAY_MS,
+    FIRST_DAY,
+    DeltaRecords,
+    DuckRecords,
+    LakebedRecords,
+    Records,
+    SqliteRecords,
+    System,
+    changes,
+    records,
+)
+
+TITLE = "Replacing 1,000 of 1,000,000 records, 50 times, then reading one day"
+_TARGETS = {1: (25, 200), 30: (150, 500)}
+_LOAD = 100_000
+
+
+def run(places: Places) -> list[Result]:
+    rows, size, times = (20_000, 100, 5) if places.quick else (1_000_000, 1000, 50)
+    results = []
+    for days, targets in _TARGETS.items():
+        known = list({(e["device"], e["time"]): e for e in records(rows, days, seed=days)}.values())
+        makers: list[Callable[[], System]] = [
+            lambda: LakebedRecords(places, "sqlite"),
+            lambda: LakebedRecords(places, "postgresql"),
+            lambda: DeltaRecords(places),
+            lambda: DuckRecords(places),
+            lambda: SqliteRecords(places),
+        ]
+        for make in makers:
+            system = make()
+            results.append(_measure(system, known, days, size, times, targets))
+            system.close()
+    return results
+
+
+def _measure(
+    system: System, known: Records, days: int, size: int, times: int, targets: tuple[int, int]
+) -> Result:
+    for begin in range(0, len(known), _LOAD):
+        system.append(known[begin : begin + _LOAD])
+    if isinstance(system, DeltaRecords):  # each takes it longer than all of them take the others
+        times = min(times, 10)
+    system.read_day(0)
+    os.sync()
+    upserts = []
+    for number in range(times):
+        batch = changes(known, size, seed=number)
+        upserts.append(stopwatch(lambda b=batch: system.upsert(b)))
+    found = 0
+
+    def read() -> None:
+        nonlocal found
+        found = system.read_day(0)
+
+    reads = [stopwatch(read) for _ in range(5)]
+    expected = sum(each["time"] < FIRST_DAY + DAY_MS for each in known)
+    if found != expected:
+        raise AssertionError(f"{system.name} read {found} rows of {expected}")
+    few = max(1, times // 10)
+    median, first_read = median_ms(upserts), reads[0] * 1000
+    figures = {
+        "buckets": days,
+        "upsert median ms": median,
+        "mean ms": statistics.mean(upserts) * 1000,
+        "p99 ms": percentile_ms(upserts, 99),
+        "last / first": statistics.median(upserts[-few:]) / statistics.median(upserts[:few]),
+        "read after ms": first_read,
+        "read again ms": median_ms(reads[1:]),
+        "rows read": found,
+    }
+    if not system.name.startswith("Lakebed"):
+        return Result(system.name, figures)
+    return Result(
+        system.name,
+        figures,
+        {
+            f"upsert ≤ {targets[0]} ms": figures["mean ms"] <= targets[0],
+            f"read ≤ {targets[1]} ms": first_read <= targets[1],
+        },
+    )
