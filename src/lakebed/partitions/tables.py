@@ -102,6 +102,8 @@ class _Repeated(LakebedError):
 
 @dataclass(frozen=True, slots=True)
 class _Part:
+    """Rows of one bucket, in the table's types and order."""
+
     table: UserTable
     instance: str
     rows: pa.Table
@@ -172,7 +174,10 @@ class TablePublisher:
         are retired, lose the right to come back."""
         filled = [(old, rows) for old, rows in replacements if rows.num_rows]
         empty = [old for old, rows in replacements if not rows.num_rows]
-        parts = [_Part(table, old[0].instance, rows) for old, rows in filled]
+        parts = [
+            _Part(table, old[0].instance, parquet.conform(rows, table.view_set))
+            for old, rows in filled
+        ]
         with self._written(parts) as (lease, written):
             ids = [self._new_id() for _ in replacements]
 
@@ -248,11 +253,9 @@ class TablePublisher:
 
     def _write(self, parts: Sequence[_Part], paths: Sequence[str]) -> list[_Written]:
         def write(part: _Part, path: str) -> _Written:
-            view_set = part.table.view_set
-            rows = parquet.conform(part.rows, view_set)
-            file = parquet.write(self._store, path, rows, view_set)
+            file = parquet.write(self._store, path, part.rows, part.table.view_set)
             if self._reader is not None:
-                self._reader.keep(path, rows)
+                self._reader.keep(path, part.rows)
             return _Written(part.table, part.instance, file)
 
         if len(parts) <= 1:
@@ -278,9 +281,10 @@ def _split(given: TableRows) -> Iterator[_Part]:
     """The rows of each bucket."""
     import pyarrow.compute as pc
 
-    table, rows = given.table, given.rows
-    if not rows.num_rows:
+    table = given.table
+    if not given.rows.num_rows:
         return
+    rows = parquet.conform(given.rows, table.view_set)
     times = rows[table.time_column]
     bounds = pc.min_max(times.cast("int64")).as_py()
     first, last = (table.bucket.name_of(bounds[edge]) for edge in ("min", "max"))

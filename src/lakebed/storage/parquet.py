@@ -5,8 +5,11 @@ anything refers to them.
 from __future__ import annotations
 
 import base64
+import logging
 import math
+import time
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from lakebed.errors import BadInput, DamagedFile
@@ -26,6 +29,7 @@ _ARROW_KEY = b"ARROW:schema"
 _FARTHEST = 1 << 60
 _ROW_GROUP_ROWS = 128 * 1024
 _LONGEST_STATISTIC = 64
+_log = logging.getLogger(__name__)
 _SMALL_BYTES = 8 << 20
 
 
@@ -119,12 +123,8 @@ def write(store: Store, path: str, rows: pa.Table, view_set: ViewSet) -> Written
     """
     import pyarrow as pa
 
-    metadata = {
-        _VERSION_KEY: str(view_set.version).encode(),
-        _ARROW_KEY: base64.b64encode(view_set.schema.serialize()),
-    }
-    if isinstance(view_set.source, SqlSource):
-        metadata[_SOURCE_KEY] = fingerprint(view_set.source).encode()
+    begun = time.perf_counter()
+    metadata = _metadata(view_set)
     with store.create(path) as sink:
         if rows.nbytes > _SMALL_BYTES:
             _write_rows(sink, rows, view_set, metadata)
@@ -136,6 +136,10 @@ def write(store: Store, path: str, rows: pa.Table, view_set: ViewSet) -> Written
     footer = read_footer(store, path, size)
     parsed = footers.parse(footer, path=path, trusted=True)
     validate(parsed, path=path, num_rows=rows.num_rows, expected_hash=view_set.schema_hash)
+    if _log.isEnabledFor(logging.DEBUG):
+        figures = {"rows": rows.num_rows, "bytes": size, "path": path, "table": view_set.name}
+        seconds = round(time.perf_counter() - begun, 6)
+        _log.debug("file written", extra=figures | {"seconds": seconds})
     return WrittenFile(
         path=path,
         size=size,
@@ -144,6 +148,18 @@ def write(store: Store, path: str, rows: pa.Table, view_set: ViewSet) -> Written
         events=_events(rows[view_set.time_column]),
         statistics=_statistics(parsed),
     )
+
+
+@lru_cache(maxsize=64)
+def _metadata(view_set: ViewSet) -> dict[bytes, bytes]:
+    """What a file says of the view set that it is of."""
+    metadata = {
+        _VERSION_KEY: str(view_set.version).encode(),
+        _ARROW_KEY: base64.b64encode(view_set.schema.serialize()),
+    }
+    if isinstance(view_set.source, SqlSource):
+        metadata[_SOURCE_KEY] = fingerprint(view_set.source).encode()
+    return metadata
 
 
 def _write_rows(sink: Any, rows: pa.Table, view_set: ViewSet, metadata: dict[bytes, bytes]) -> None:
