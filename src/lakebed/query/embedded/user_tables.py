@@ -149,6 +149,6 @@ def _show(frame: DataFrame, table: UserTable) -> DataFrame:
     """What users see of the rows: their columns, and the name of the bucket."""
     unit, spelled = _DATES[table.bucket]
     time = col(f'"{table.time_column}"')
-    date = sql.to_char(sql.date_trunc(lit(unit), time), lit(spelled))
+    date = sql.to_char(sql.date_trunc(unit, time), lit(spelled))
     shown = [name for name in table.shown.schema.names if name != BUCKET_COLUMN]
     return frame.select(*_names(shown), date.cast(pa.string_view()).alias(BUCKET_COLUMN))
