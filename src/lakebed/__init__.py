@@ -12,6 +12,7 @@ with lake.partitions.snapshot("readings") as snapshot:
 from __future__ import annotations
 
 import importlib
+import logging
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -46,6 +47,8 @@ _HOMES = {
     "init": ("lakebed.lake", "init_lake"),
     "open": ("lakebed.lake", "open_lake"),
 }
+
+logging.getLogger(__name__).addHandler(logging.NullHandler())  # silent unless somebody listens
 
 
 def __getattr__(name: str) -> Any:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Self
 
 from pydantic import ValidationError
 
+from lakebed import logs
 from lakebed.catalog import lakes
 from lakebed.catalog.catalog import Catalog
 from lakebed.catalog.lakes import LakeRow
@@ -112,6 +113,8 @@ class Lake:
         new_id: Callable[[], str] = _new_id,
         observer: LeaseObserver | None = None,
     ) -> None:
+        if settings.log:
+            logs.print_to_stderr(settings.log)
         self.catalog = catalog
         self.store = store
         self.lake_id = row.lake_id

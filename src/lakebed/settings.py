@@ -5,6 +5,7 @@ processes must agree on (grace period, longest read) is stored in its catalog in
 from __future__ import annotations
 
 import os
+from typing import Literal
 
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -20,6 +21,10 @@ class Settings(BaseSettings):
     )
     actor: str = Field(
         default="", description="Who the journal names; user@host:process if not set."
+    )
+    log: Literal["", "info", "debug"] = Field(
+        default="",
+        description="Print log records on stderr, as JSON lines: `info` or `debug`.",
     )
     lease_seconds: float = Field(
         default=30.0,

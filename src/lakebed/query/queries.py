@@ -24,6 +24,7 @@ from lakebed.query.snapshot import SnapshotTaker, StatementSnapshot, TableView
 from lakebed.query.statement import check_statement
 from lakebed.query.tail import TailReader, TailRows
 from lakebed.query.user_tables import UserReader, UserView
+from lakebed.query.watching import Watch
 from lakebed.storage.objects import Store
 
 if TYPE_CHECKING:
@@ -102,36 +103,39 @@ class Queries:
         lake; a statement that calls one has run and is committed when its result is there. The
         Spark engine uses a session that is given, or opens one and keeps it. Tables of
         ``database`` can be named without it."""
-        check_statement(sql)
-        within = self._read_range(begin, end)
-        past = None if as_of is None else to_instant(as_of)
-        if limit is not None and limit < 0:
-            raise BadInput(f"a limit of {limit} rows makes no sense")
-        if engine == SPARK:
-            return self._query_on_spark(
-                self._on_spark(spark, master, remote),
+        with Watch(sql, engine) as watch:
+            check_statement(sql)
+            within = self._read_range(begin, end)
+            past = None if as_of is None else to_instant(as_of)
+            if limit is not None and limit < 0:
+                raise BadInput(f"a limit of {limit} rows makes no sense")
+            if engine == SPARK:
+                return self._query_on_spark(
+                    self._on_spark(spark, master, remote),
+                    sql,
+                    within,
+                    limit=limit,
+                    timeout=timeout,
+                    as_of=past,
+                    with_tail=not stale,
+                    explained=explained,
+                    database=database,
+                    watch=watch,
+                )
+            if engine != EMBEDDED:
+                raise BadInput(f"there is no engine {engine}", hint=f"use {EMBEDDED} or {SPARK}")
+            return self._query_embedded(
                 sql,
                 within,
+                past,
+                stale=stale,
                 limit=limit,
                 timeout=timeout,
-                as_of=past,
-                with_tail=not stale,
                 explained=explained,
+                admin=admin,
                 database=database,
+                watch=watch,
             )
-        if engine != EMBEDDED:
-            raise BadInput(f"there is no engine {engine}", hint=f"use {EMBEDDED} or {SPARK}")
-        return self._query_embedded(
-            sql,
-            within,
-            past,
-            stale=stale,
-            limit=limit,
-            timeout=timeout,
-            explained=explained,
-            admin=admin,
-            database=database,
-        )
 
     def _query_embedded(
         self,
@@ -145,6 +149,7 @@ class Queries:
         explained: bool,
         admin: bool,
         database: str | None,
+        watch: Watch,
     ) -> Result:
         engine = self._embedded()
         view_sets = self._taker.list_tables(sql, database)
@@ -177,7 +182,7 @@ class Queries:
                     limit=None if acting else limit,
                     timeout=longest,
                 )
-            stream = HeldStream(stream, snapshot, self._store)
+            stream = watch.follow(HeldStream(stream, snapshot, self._store), snapshot)
             if acting is not None:
                 stream = _act(acting, stream, limit)
         except BaseException:
@@ -197,6 +202,7 @@ class Queries:
         *,
         limit: int | None,
         timeout: float | None,
+        watch: Watch,
         **of_snapshot: Any,
     ) -> Result:
         view_sets = self._taker.list_tables(sql, of_snapshot["database"])
@@ -212,7 +218,7 @@ class Queries:
             snapshot.close()
             raise
         explanation = _explain(SPARK, snapshot, tails)
-        held = HeldStream(stream, snapshot, self._store)
+        held = watch.follow(HeldStream(stream, snapshot, self._store), snapshot)
         return Result(held, explanation, snapshot.close)
 
     def close(self) -> None:
