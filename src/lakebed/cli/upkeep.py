@@ -187,6 +187,10 @@ def check(
         list[str] | None,
         typer.Option(metavar="PATH", help="Set this file aside (with --yes); deletes nothing."),
     ] = None,
+    table: Annotated[
+        str | None,
+        typer.Option(metavar="DATABASE.TABLE", help="Look at the files of one table only."),
+    ] = None,
     yes: YesOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -199,6 +203,7 @@ def check(
     Example: lakebed check --level pages --json
     """
     from lakebed.lifecycle.check import Level
+    from lakebed.model.user_table import split_name
 
     if quarantine:
         if as_json:
@@ -206,7 +211,11 @@ def check(
         _quarantine(lake, quarantine, yes)
         return
     with opened(lake, write=False) as open_lake, _progress() as progress:
-        report = open_lake.checker.run(Level[level.name], progress)
+        if table is None:
+            report = open_lake.checker.run(Level[level.name], progress)
+        else:
+            known = open_lake.tables.definitions.get(*split_name(table))
+            report = open_lake.checker.check_table(known, Level[level.name])
     if as_json:
         output.show_json(_report(report))
     else:

@@ -5,19 +5,22 @@ unless told: then it sets files aside (quarantine) and never deletes.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from lakebed.catalog import blocks, files, footers, journal, lakes, partitions, rules
 from lakebed.catalog.catalog import Catalog, Connection
 from lakebed.catalog.files import TemporaryFile
+from lakebed.catalog.partitions import Search
 from lakebed.errors import BadInput, Conflict, Damage, DamagedFile, LakebedError, UnknownObject
-from lakebed.lifecycle import segments
+from lakebed.lifecycle import segments, table_check
 from lakebed.lifecycle.sources import SourceCheck
 from lakebed.lifecycle.strays import StrayKind, classify
+from lakebed.lifecycle.table_check import Remark
 from lakebed.model.partition import FileState, Partition
 from lakebed.model.time import format_instant
+from lakebed.model.user_table import UserTable
 from lakebed.partitions.footers import usable_bytes
 from lakebed.partitions.leases import LeaseKeeper
 from lakebed.partitions.publish import retire_rows
@@ -80,6 +83,11 @@ class CheckReport:
     def damage(self, kind: str, subject: str, message: str) -> None:
         self.findings.append(Finding(Severity.DAMAGE, kind, subject, message))
 
+    def remark(self, remarks: Iterable[Remark]) -> None:
+        for each in remarks:
+            severity = Severity.DAMAGE if each.is_damage else Severity.NOTE
+            self.findings.append(Finding(severity, each.kind, each.subject, each.message))
+
 
 class Checker:
     """Checks one lake, also while it is written to: it reads one snapshot under a lease."""
@@ -113,9 +121,11 @@ class Checker:
                     for path in sorted(aside)
                 ]
                 sources = SourceCheck(connection)
+                known_tables = table_check.list_known(connection)
                 for page in partitions.list_pages(connection):
                     for partition in page:
                         sources.add(partition)
+                        report.remark(table_check.look_at(partition, known_tables))
                         report.partitions += 1
                         report.rows += partition.num_rows if partition.is_live else 0
                         path = partition.file_path
@@ -129,6 +139,24 @@ class Checker:
                         report.damage(trouble.kind, trouble.subject, trouble.message)
                 known |= self._check_segments(connection, report, progress)
                 self._check_strays(connection, listed, known, report)
+        finally:
+            self._keeper.unpin(pin)
+        return report
+
+    def check_table(self, table: UserTable, level: Level = Level.PAGES) -> CheckReport:
+        """Look at the partitions of one table, retired ones too."""
+        report = CheckReport(level)
+        pin = self._keeper.pin()
+        try:
+            with self._catalog.read() as connection:
+                known = {table.table_id: table}
+                wanted = Search(view_sets=[(table.stored_as, None)], include_retired=True)
+                for partition in partitions.search(connection, wanted):
+                    report.partitions += 1
+                    report.rows += partition.num_rows if partition.is_live else 0
+                    report.remark(table_check.look_at(partition, known))
+                    if partition.file_path is not None:
+                        self._check_file(connection, partition, report)
         finally:
             self._keeper.unpin(pin)
         return report

@@ -33,6 +33,14 @@ def table_id_of(view_set: str) -> str:
     return view_set.removeprefix(_PREFIX)
 
 
+def split_name(full_name: str) -> tuple[str, str]:
+    """A table's database and its name in it."""
+    database, dot, name = full_name.partition(".")
+    if not (database and dot and name) or "." in name:
+        raise BadInput(f"{full_name!r} is not the name of a table", hint="write DATABASE.TABLE")
+    return database, name
+
+
 def check_name(name: str, what: str) -> str:
     """The name of a database or table, if it is one; they become names in SQL."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
