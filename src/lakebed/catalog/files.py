@@ -111,6 +111,16 @@ def find_file(connection: sa.Connection, file_path: str) -> TemporaryFile | None
     return None if row is None else _read(row)
 
 
+def find_quarantined(connection: sa.Connection, beginning: str) -> str | None:
+    """A file that was set aside and whose path begins like this."""
+    table = temporary_files
+    query = sa.select(table.c.file_path).where(
+        table.c.state == FileState.QUARANTINED.value,
+        table.c.file_path.startswith(beginning, autoescape=True),
+    )
+    return connection.scalar(query.limit(1))
+
+
 def list_abandoned(connection: sa.Connection, limit: int) -> list[TemporaryFile]:
     """Reservations whose lease is gone."""
     table = temporary_files

@@ -11,6 +11,7 @@ from functools import lru_cache
 
 import sqlalchemy as sa
 
+from lakebed.catalog.dialects import one_of
 from lakebed.catalog.partitions import read_partition
 from lakebed.catalog.schema import databases, series, table_inserts, table_versions, tables
 from lakebed.catalog.schema import partitions as partition_rows
@@ -18,6 +19,9 @@ from lakebed.errors import UnknownDatabase, UnknownTable
 from lakebed.model.partition import Partition
 from lakebed.model.table import Bucket, TableSchema
 from lakebed.model.user_table import UserTable
+
+ADOPTED = "import:"
+"""How the keys of inserts begin that took in a file; the file's digest follows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,6 +257,22 @@ def find_insert(connection: sa.Connection, table_id: str, key: str) -> KnownInse
     return None if row is None else KnownInsert(bytes(row[0]), *row[1:])
 
 
+def list_inserts(
+    connection: sa.Connection, table_id: str, beginnings: Sequence[str]
+) -> list[tuple[str, KnownInsert]]:
+    """Inserts whose key begins like one of these, which are all of the same length."""
+    if not beginnings:
+        return []
+    table = table_inserts
+    begins = sa.func.substr(table.c.key, 1, len(beginnings[0]))
+    rows = connection.execute(
+        sa.select(table.c.key, table.c.digest, table.c.tick, table.c.rows, table.c.rejected)
+        .where(table.c.table_id == table_id, one_of(begins, beginnings))
+        .order_by(table.c.key)
+    )
+    return [(row[0], KnownInsert(bytes(row[1]), *row[2:])) for row in rows]
+
+
 def record_insert(connection: sa.Connection, table_id: str, key: str, known: KnownInsert) -> None:
     """Remember an insert by its key."""
     connection.execute(
@@ -268,9 +288,10 @@ def record_insert(connection: sa.Connection, table_id: str, key: str, known: Kno
 
 
 def forget_inserts(connection: sa.Connection, before: int) -> int:
-    """Forget keys of inserts that happened before a tick."""
+    """Forget keys of inserts that happened before a tick; which files were adopted is kept."""
+    adopted = table_inserts.c.key.startswith(ADOPTED, autoescape=True)
     return connection.execute(
-        sa.delete(table_inserts).where(table_inserts.c.tick < before)
+        sa.delete(table_inserts).where(table_inserts.c.tick < before, ~adopted)
     ).rowcount
 
 

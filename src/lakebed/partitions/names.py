@@ -40,12 +40,26 @@ class NamePool:
         lease, (name,) = self._take(_SEGMENTS, 1)
         return lease, name
 
+    def take_quarantine(self, digest: str) -> tuple[str, str]:
+        """A name for foreign bytes with this SHA-256, and the lease that owns its reservation."""
+        with self._lock:
+            lease = self._current_lease()
+            path = layout.quarantine_path(digest, self._new_id())
+            with self._catalog.write() as transaction:
+                reserved = TemporaryFile(path, 0, FileState.STAGED, lease_id=lease)
+                files.insert_many(transaction.connection, [reserved])
+            return lease, path
+
+    def _current_lease(self) -> str:
+        lease = self._keeper.writer()
+        if lease != self._lease:  # the old lease was lost, and its reservations with it
+            self._lease = lease
+            self._unused.clear()
+        return lease
+
     def _take(self, key: tuple[str, str], count: int) -> tuple[str, list[str]]:
         with self._lock:
-            lease = self._keeper.writer()
-            if lease != self._lease:  # the old lease was lost, and its reservations with it
-                self._lease = lease
-                self._unused.clear()
+            lease = self._current_lease()
             names = self._unused[key]
             if len(names) < count:
                 self._reserve(key, count - len(names) + self._ahead[key])

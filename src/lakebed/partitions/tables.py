@@ -27,6 +27,7 @@ from lakebed.model.time import TimeRange
 from lakebed.model.user_table import UserTable
 from lakebed.partitions.names import NamePool
 from lakebed.partitions.publish import WrittenPartition, retire_rows, stored_footers
+from lakebed.partitions.quarantine import Quarantine
 from lakebed.partitions.rows import RowReader
 from lakebed.storage import parquet
 from lakebed.storage.objects import Store
@@ -139,6 +140,11 @@ class TablePublisher:
         self._reader = reader
         self._names = names
         self._new_id = new_id
+
+    @property
+    def quarantine(self) -> Quarantine:
+        """Where bytes go that no table takes and that are not to be lost."""
+        return Quarantine(self._catalog, self._store, self._names)
 
     def insert(self, insertion: Insertion) -> Inserted:
         """Make rows live, all at one tick. `StalePlan` if the table has another schema by now, or

@@ -3,6 +3,7 @@
     lake.json                                                 the store's mark: whose it is
     partitions/<view set>/<instance>/<yyyy-mm>/<id>.parquet   one partition's rows
     segments/<yyyy-mm>/<id>.segment                           the bytes of many blocks, as they came
+    quarantine/<sha256>-<id>.file                             foreign bytes, kept as they were found
     probe-<id>                                                made and removed by a probe
 
 No path contains ``=``: engines would take such folders for partition columns.
@@ -18,13 +19,14 @@ from lakebed.errors import BadInput
 MARK = "lake.json"
 CATALOG_FILE = "catalog.sqlite3"
 STORE_FOLDER = "store"
-ROOTS = ("partitions", "segments")
+ROOTS = ("partitions", "segments", "quarantine")
 SEGMENTS = "segments/"
 _PARTITION = re.compile(
     r"partitions/[a-z][a-z0-9_]*/[A-Za-z0-9][\w.-]*/\d{4}-\d\d/[0-9a-f-]{36}\.parquet"
 )
 
 _SEGMENT = re.compile(r"segments/\d{4}-\d\d/[0-9a-f-]{36}\.segment")
+_QUARANTINED = re.compile(r"quarantine/[0-9a-f]{64}-[0-9a-f-]{36}\.file")
 
 
 def partition_path(view_set: str, instance: str, tick: int, file_id: str) -> str:
@@ -35,6 +37,12 @@ def partition_path(view_set: str, instance: str, tick: int, file_id: str) -> str
 def segment_path(tick: int, file_id: str) -> str:
     """The path of a new segment, filed by the month of its reservation."""
     return f"segments/{_month(tick)}/{file_id}.segment"
+
+
+def quarantine_path(digest: str, file_id: str) -> str:
+    """The path of bytes that are kept although they fit nowhere; the digest tells which they are.
+    Paths of the same bytes begin alike, up to an empty id."""
+    return f"quarantine/{digest}-{file_id}" + (".file" if file_id else "")
 
 
 def _month(tick: int) -> str:
@@ -48,7 +56,8 @@ def probe_path(probe_id: str) -> str:
 
 def is_ours(path: str) -> bool:
     """Whether Lakebed could have written a file at this path."""
-    known = _PARTITION.fullmatch(path) is not None or is_segment(path)
+    spelled = (_PARTITION, _SEGMENT, _QUARANTINED)
+    known = any(each.fullmatch(path) is not None for each in spelled)
     return path == MARK or path.startswith("probe-") or known
 
 

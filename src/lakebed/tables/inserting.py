@@ -43,6 +43,8 @@ class Wishes:
     on_error: str = REFUSE
     if_exists: str = REPLACE
     key: str | None = None
+    digest: bytes | None = None
+    """What the key is remembered with, if not a digest of the records."""
 
     def __post_init__(self) -> None:
         if self.on_error not in (REFUSE, KEEP):
@@ -97,7 +99,7 @@ class Inserter:
     ) -> Inserted:
         remembered = None
         if wishes.key is not None:
-            remembered = Remembered(wishes.key, _digest(given))
+            remembered = Remembered(wishes.key, wishes.digest or _digest(given))
         for attempt in range(_ATTEMPTS):
             try:
                 table = self.find(database, name, again=attempt > 0)
