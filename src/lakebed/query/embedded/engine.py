@@ -112,7 +112,7 @@ class Engine:
         admin: bool = True,
     ) -> Analysis:
         """What a statement over these view sets needs. Nothing is run."""
-        with self._lock, translate(sql):
+        with self._lock, translate(sql, view_sets):
             nothing = {name: TableContent(each) for name, each in view_sets.items()}
             self._show(sql, nothing, within)
             planning = Planning(view_sets, self._one, admin=admin)

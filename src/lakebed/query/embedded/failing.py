@@ -5,8 +5,9 @@ tells it.
 from __future__ import annotations
 
 import ast
+import difflib
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
 from lakebed import errors
@@ -16,6 +17,7 @@ _POSITION = re.compile(r" at Line: (\d+), Column: (\d+)")
 _NAMED = re.compile(
     r"(?:No field named |table '|Invalid function '|[Ff]unction '|column ')\"?([\w.\"]+)", re.ASCII
 )
+_NO_TABLE = re.compile(r"[Tt]able '(?:lake\.)?(?:public\.)?([^']+)' not found")
 _MISSING = re.compile(r"(?:No files found at|Object at location) (\S+?)(?: not found|\. )")
 _RAISED = re.compile(
     r"PyErr \{ type: <class 'lakebed\.errors\.(\w+)'>, value: \1\((.*?)\), traceback: "
@@ -30,17 +32,17 @@ _PREFIXES = re.compile(
 
 
 @contextmanager
-def translate(sql: str) -> Iterator[None]:
-    """Run the engine; its errors come out as ours."""
+def translate(sql: str, tables: Collection[str] = ()) -> Iterator[None]:
+    """Run the engine; its errors come out as ours, with a hint from the tables that there are."""
     try:
         yield
     except LakebedError:
         raise
     except Exception as error:
-        raise explain(error, sql) from error
+        raise explain(error, sql, tables) from error
 
 
-def explain(error: Exception, sql: str) -> LakebedError:
+def explain(error: Exception, sql: str, tables: Collection[str] = ()) -> LakebedError:
     """The engine's error as one of ours."""
     text = " ".join(str(error).split()) or type(error).__name__
     found = _find_own(error) or _find_quoted(text)
@@ -65,7 +67,22 @@ def explain(error: Exception, sql: str) -> LakebedError:
             hint="see the damage with: lakebed check --level pages",
         )
     line, column = _find_position(text, sql)
+    unknown = _NO_TABLE.search(text)
+    if unknown is not None:
+        hint = _suggest(unknown[1], tables)
+        return BadSql(f"there is no table {unknown[1]}", line=line, column=column, hint=hint)
     return BadSql(_shorten(_POSITION.sub("", text)), line=line, column=column)
+
+
+def _suggest(name: str, tables: Collection[str]) -> str:
+    """What the name of a table that is not there may have meant."""
+    others = [each for each in tables if each != name]
+    near = [each for each in others if each.rpartition(".")[2] == name]
+    near += difflib.get_close_matches(name, others, 1)
+    if near:
+        return f"did you mean {near[0]}?"
+    prefix = "" if "." in name else "those of a database are called DATABASE.TABLE; "
+    return f"{prefix}see what there is with SHOW TABLES"
 
 
 def _find_own(error: BaseException | None) -> LakebedError | None:
