@@ -6,7 +6,7 @@ import getpass
 import os
 import socket
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -317,12 +317,21 @@ def _spark_tools(store: Store) -> SparkTools:
         except BadInput:  # a bucket that this Spark cannot read by itself
             return read_files(session, store, StoreAddress.of(store), paths, view_set)
 
+    def read_versions(
+        session: SparkSession, view_set: ViewSet, versions: Mapping[str, int]
+    ) -> DataFrame:
+        from lakebed.pipeline import reading
+        from lakebed.pipeline.executors import StoreAddress
+
+        address = StoreAddress.of(store)
+        return reading.read_versions(session, store, address, versions, view_set)
+
     def schema(view_set: ViewSet) -> StructType:
         from lakebed.pipeline.types import spark_schema
 
         return spark_schema(view_set)
 
-    return SparkTools(use, beside, read, schema)
+    return SparkTools(use, beside, read, read_versions, schema)
 
 
 def catalog_url(path_or_url: str | Path) -> str:

@@ -5,10 +5,11 @@ store itself, through tasks that read with ours.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from lakebed.errors import BadInput
+from lakebed.model.user_table import VERSION
 from lakebed.model.view_set import ViewSet
 from lakebed.pipeline.executors import StoreAddress
 from lakebed.pipeline.types import spark_schema
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 _LISTING = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 _MANY_PATHS = 100_000
 _BATCH_ROWS = 65_536
+_FEW_FILES = 32
 
 
 def read_files(
@@ -39,12 +41,46 @@ def read_files(
     return _read_through_store(spark, address, paths, definition)
 
 
+def read_versions(
+    spark: SparkSession,
+    store: Store,
+    address: StoreAddress,
+    versions: Mapping[str, int],
+    definition: ViewSet,
+) -> DataFrame:
+    """The rows of exactly these files of a user's table, each with the version of its file unless
+    it has its own."""
+    from pyspark.sql import functions as sql
+
+    try:
+        frame = read_native(spark, store, list(versions), definition)
+    except BadInput:  # a bucket that this Spark cannot read by itself
+        return _read_through_store(spark, address, list(versions), definition, versions)
+    by_name = {path.rpartition("/")[2]: version for path, version in versions.items()}
+    frame = frame.withColumn("_file", sql.col("_metadata.file_name"))
+    if len(by_name) <= _FEW_FILES:  # a list to look through; a table to join costs a job
+        pairs = [sql.lit(each) for pair in by_name.items() for each in pair]
+        frame = frame.withColumn("_since", sql.create_map(*pairs)[sql.col("_file")])
+    else:
+        known = spark.createDataFrame(list(by_name.items()), "_file string, _since bigint")
+        frame = frame.join(sql.broadcast(known), "_file", "left")
+    version = sql.coalesce(sql.col(VERSION), sql.col("_since")).cast("bigint").alias(VERSION)
+    names = spark_schema(definition).names
+    return frame.select(*(version if name == VERSION else f"`{name}`" for name in names))
+
+
 def _read_through_store(
-    spark: SparkSession, address: StoreAddress, paths: Sequence[str], definition: ViewSet
+    spark: SparkSession,
+    address: StoreAddress,
+    paths: Sequence[str],
+    definition: ViewSet,
+    versions: Mapping[str, int] | None = None,
 ) -> DataFrame:
     schema = spark_schema(definition)
+    given = dict(versions or {})
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow.compute as pc
         import pyarrow.parquet as pq
         from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -54,6 +90,10 @@ def _read_through_store(
             for path in batch.column("path").to_pylist():
                 with store.open(path) as source:
                     for rows in pq.ParquetFile(source).iter_batches(_BATCH_ROWS):
+                        if given:
+                            column = pc.fill_null(rows.column(VERSION), given[path])
+                            place = rows.schema.get_field_index(VERSION)
+                            rows = rows.set_column(place, VERSION, column)
                         yield rows.cast(wanted)
 
     listed = spark.createDataFrame([(path,) for path in paths], "path string")

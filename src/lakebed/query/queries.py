@@ -212,8 +212,7 @@ class Queries:
             tails = self._read_tails(snapshot)
             content = self._collect(view_sets, snapshot, tails)
             longest = self._settings.timeout if timeout is None else timeout
-            tables = {n: each for n, each in content.items() if isinstance(each, TableContent)}
-            stream = engine.run(analysis, tables, within, limit=limit, timeout=longest)
+            stream = engine.run(analysis, content, within, limit=limit, timeout=longest)
         except BaseException:
             snapshot.close()
             raise

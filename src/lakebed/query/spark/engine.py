@@ -1,4 +1,4 @@
-"""Statements on Spark: a session of its own for each, in which the view sets that it names are
+"""Statements on Spark: a session of its own for each, in which the tables that it names are
 temporary views over exactly the files and rows of its snapshot. Only what classic Spark and Spark
 Connect have in common is used.
 """
@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING
 from lakebed.model.time import TimeRange
 from lakebed.model.view_set import ViewSet
 from lakebed.query.conditions import Scan
-from lakebed.query.content import TableContent, choose_bounds
+from lakebed.query.content import Content, UserContent, choose_bounds
 from lakebed.query.spark.failing import AFTER, BEFORE, translate
+from lakebed.query.spark.frames import make_frame
 from lakebed.query.spark.pruning import find_scans
 from lakebed.query.spark.rules import SETTINGS, Statement, read
 from lakebed.query.spark.streams import SparkStream
 from lakebed.query.spark.tools import SparkTools
+from lakebed.query.spark.user_tables import UserTables
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -112,7 +114,7 @@ class SparkEngine:
     def run(
         self,
         analysis: SparkAnalysis,
-        tables: Mapping[str, TableContent],
+        tables: Mapping[str, Content],
         within: TimeRange | None = None,
         *,
         limit: int | None = None,
@@ -121,48 +123,45 @@ class SparkEngine:
         """Start a statement over exactly this content; of rows that have a time, over those in a
         range."""
         statement = analysis.statement
-        with ExitStack() as stack, translate(statement.text):
+        with ExitStack() as stack, translate(statement.spelling):
             session = stack.enter_context(self._tools.beside(self._session))
             for name, value in SETTINGS.items():
                 session.conf.set(name, value)
             for name in statement.tables:
-                self._offer(session, tables[name], within)
-            frame = session.sql(BEFORE + statement.text + AFTER)
+                frame = self._make(session, tables[name], within)
+                for view in [each for each, of in statement.views.items() if of == name]:
+                    frame.createOrReplaceTempView(view)
+            frame = session.sql(BEFORE + statement.spelling.given + AFTER)
             if limit is not None:
                 frame = frame.limit(limit)
             return SparkStream(
                 session,
                 frame,
-                statement.text,
+                statement.spelling,
                 like=analysis.like,
                 at_once=_is_small(statement, tables, limit),
                 timeout=timeout,
                 on_close=stack.pop_all().close,
             )
 
-    def _offer(
-        self, session: SparkSession, content: TableContent, within: TimeRange | None
-    ) -> None:
-        """Make a table readable under its view set's name."""
+    def _make(self, session: SparkSession, content: Content, within: TimeRange | None) -> DataFrame:
+        """The rows of a table; those of a range, if they have a time."""
         view_set = content.view_set
         frame = self._read(session, content)
         if content.merge_sql is not None:
             frame.createOrReplaceTempView(view_set.name)
             frame = self._as_declared(session.sql(content.merge_sql), view_set)
-        _between(frame, view_set, within).createOrReplaceTempView(view_set.name)
+        return _between(frame, view_set, within)
 
-    def _read(self, session: SparkSession, content: TableContent) -> DataFrame:
-        from pyspark.sql.pandas.types import to_arrow_schema
-
+    def _read(self, session: SparkSession, content: Content) -> DataFrame:
+        if isinstance(content, UserContent):
+            return UserTables(self._tools, session).make(content)
         schema = self._tools.schema(content.view_set)
         parts = []
         if content.paths:
             parts.append(self._tools.read(session, content.view_set, content.paths))
-        if content.tail:
-            rows = _whole(content.tail).cast(to_arrow_schema(schema, timezone="UTC"))
-            parts.append(session.createDataFrame(rows, schema))
-        if not parts:
-            return session.createDataFrame([], schema)
+        if content.tail or not content.paths:
+            parts.append(make_frame(session, schema, content.tail))
         return parts[0] if len(parts) == 1 else parts[0].union(parts[1])
 
     def _as_declared(self, frame: DataFrame, view_set: ViewSet) -> DataFrame:
@@ -175,19 +174,6 @@ class SparkEngine:
                 for field in self._tools.schema(view_set)
             )
         )
-
-
-def _whole(tables: Sequence[pa.Table]) -> pa.Table:
-    """The tables as one that is no slice of others: pyspark cannot take lists and maps apart in
-    slices that have NULLs."""
-    import pyarrow as pa
-
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, tables[0].schema) as writer:
-        for table in tables:
-            writer.write_table(table)
-    with pa.ipc.open_stream(sink.getvalue()) as reader:
-        return reader.read_all()
 
 
 def _between(frame: DataFrame, view_set: ViewSet, within: TimeRange | None) -> DataFrame:
@@ -203,7 +189,7 @@ def _between(frame: DataFrame, view_set: ViewSet, within: TimeRange | None) -> D
     return frame
 
 
-def _is_small(statement: Statement, tables: Mapping[str, TableContent], limit: int | None) -> bool:
+def _is_small(statement: Statement, tables: Mapping[str, Content], limit: int | None) -> bool:
     bounds = [limit, statement.most_rows]
     if statement.keeps_count:
         bounds.append(sum(tables[name].num_rows for name in statement.tables))

@@ -17,7 +17,7 @@ from lakebed.errors import (
     OutOfMemory,
     Unavailable,
 )
-from lakebed.query.spark.text import locate
+from lakebed.query.spark.text import Spelling
 
 BEFORE, AFTER = "SELECT * FROM (\n", "\n)"
 """Around a statement, so that Spark's grammar takes nothing but a query."""
@@ -34,7 +34,7 @@ _OWN_NAMES = re.compile(r"`?__auto_generated_subquery_name`?\.")
 
 
 @contextmanager
-def translate(text: str) -> Iterator[None]:
+def translate(statement: Spelling) -> Iterator[None]:
     """Ask Spark; its errors come out as ours, and are not logged besides."""
     from pyspark.logger import PySparkLogger
 
@@ -45,12 +45,12 @@ def translate(text: str) -> Iterator[None]:
     except LakebedError:
         raise
     except Exception as error:  # noqa: BLE001
-        raise explain(error, text) from None
+        raise explain(error, statement) from None
     finally:
         logger.disabled = before
 
 
-def explain(error: Exception, text: str) -> LakebedError:
+def explain(error: Exception, statement: Spelling) -> LakebedError:
     """Spark's error about a statement as one of ours."""
     error = _unwrap(error)
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
@@ -76,7 +76,7 @@ def explain(error: Exception, text: str) -> LakebedError:
     state = _find_state(error, first)
     if not condition or state[:2] in ("XX", "58", "08", "53"):
         return Unavailable(f"spark cannot run the statement: {said}")
-    line, column = _find_position(error, text)
+    line, column = _find_position(error, statement) or (None, None)
     return BadSql(said, line=line, column=column)
 
 
@@ -114,19 +114,17 @@ def _find_state(error: Any, first: str) -> str:
     return str(told or (found[1] if found else ""))
 
 
-def _find_position(error: Any, text: str) -> tuple[int | None, int | None]:
-    """Where the error is in the statement itself."""
+def _find_position(error: Any, statement: Spelling) -> tuple[int, int] | None:
+    """Where the error is in the statement as it was written."""
     for each in _ask(error, "getQueryContext") or ():
         try:
-            offset = each.startIndex() - len(BEFORE)
+            found = statement.locate(each.startIndex() - len(BEFORE))
         except Exception:  # noqa: BLE001, S112  (a context without a place)
             continue
-        if 0 <= offset <= len(text):
-            return locate(text, offset)
+        if found is not None:
+            return found
     told = _POSITION.search(str(error))
-    if told is None or int(told[1]) < 2:
-        return None, None
-    return int(told[1]) - 1, int(told[2]) + 1
+    return None if told is None else statement.locate_in_line(int(told[1]) - 1, int(told[2]) + 1)
 
 
 def _ask(error: Any, name: str) -> Any:

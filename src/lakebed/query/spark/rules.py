@@ -1,23 +1,29 @@
-"""What statements on Spark may be: one query over view sets. Spark itself can do much more in a
-SELECT than read tables: call Java, run scripts, open paths, read what else its catalogs have. So
-statements are held to this, in three ways that do not depend on each other:
+"""What statements on Spark may be: one query over view sets and users' tables. Spark itself can do
+much more in a SELECT than read tables: call Java, run scripts, open paths, read what else its
+catalogs have. So statements are held to this, in three ways that do not depend on each other:
 
-* here, by their parts: tables are view sets by their plain names, functions are on a list;
+* here, by their parts: tables are view sets by their plain names or users' tables with their
+  database, functions are on a list;
 * by Spark's own grammar: the statement is run as a subquery, where only a query can stand;
 * by the session: paths as tables and variables in the text are switched off.
+
+What Spark is given names no database, because temporary views have none: each table of a database
+is a view with a name of its own, which is put where the parser found the table's.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterator, Sequence
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from lakebed.errors import BadSql
 from lakebed.query.spark import functions
-from lakebed.query.spark.text import Scanned, refuse, scan
+from lakebed.query.spark.text import Edit, Scanned, Spelling, refuse, scan, spell
 
 if TYPE_CHECKING:
     from sqlglot import exp
@@ -36,6 +42,10 @@ SETTINGS = {
 _ONLY_QUERIES = "on spark, a statement is one SELECT"
 _ELSEWHERE = "the embedded engine has SHOW TABLES, EXPLAIN and the lake's own functions"
 _TABLE_PARTS = frozenset({"this", "alias", "joins", "laterals", "pivots", "sample"})
+_WORD = re.compile(r"\w+")
+_NAME_PARTS = frozenset({"db", "catalog"})
+_CATALOG, _VIEW_SETS = "lake", "public"
+"""Where the embedded engine has everything, and view sets in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +53,22 @@ class Statement:
     """One statement that may be run."""
 
     text: str
-    """What Spark is given, without comments."""
+    """Without comments."""
+    spelling: Spelling
+    """What Spark is given."""
     scanned: Scanned
     tree: exp.Expr
-    tables: tuple[str, ...]
-    """The view sets that it names."""
+    views: Mapping[str, str]
+    """What Spark is given under some names: view sets and tables by theirs."""
     most_rows: int | None
     """No more rows than this, whatever the tables hold."""
     keeps_count: bool
     """No more rows than its one table has."""
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """The view sets and tables that it names."""
+        return tuple(dict.fromkeys(self.views.values()))
 
 
 def read(sql: str, tables: Collection[str]) -> Statement:
@@ -60,14 +77,17 @@ def read(sql: str, tables: Collection[str]) -> Statement:
     tokens, tree = _parse(scanned)
     for offset, said, hint in _find_problems(tokens, tree, tables):
         raise refuse(scanned.clean, offset, said, hint)
-    named = [name for name in _table_names(tree) if name in tables]
+    views = _name_views(scanned, tree, tables)
+    spelling = spell(scanned.clean, list(_find_edits(scanned, tree, views)))
+    references = [each for each in _references(tree) if _full_name(each) in tables]
     return Statement(
         scanned.clean,
+        spelling,
         scanned,
         tree,
-        tuple(dict.fromkeys(named)),
+        {view: name for (name, _), view in views.items()},
         _find_most_rows(tree),
-        len(named) == 1 and _keeps_count(tree),
+        len(references) == 1 and _keeps_count(tree),
     )
 
 
@@ -192,30 +212,105 @@ def _refuse_table(
     where = _place(table)
     if isinstance(table.this, exp.Func):
         return  # judged like every call
-    if not isinstance(table.this, exp.Identifier):
-        yield where, "only view sets can be read, by their plain names", None
-    elif table.args.get("db") or table.args.get("catalog"):
-        whole = ".".join(part.name for part in table.parts)
-        yield where, f"{whole} cannot be read; only view sets can, by their plain names", None
-    elif any(value for part, value in table.args.items() if part not in _TABLE_PARTS):
-        yield where, f"{table.name} is read in a way that view sets do not have", None
-    elif table.name.lower() not in tables and table.name.lower() not in own:
+    name = _full_name(table)
+    if name is None:
+        yield where, "only view sets and tables can be read, by their names", None
+    elif any(value for part, value in table.args.items() if part not in _TABLE_PARTS | _NAME_PARTS):
+        yield where, f"{name} is read in a way that view sets and tables do not have", None
+    elif table.args.get("db"):
+        yield from _refuse_qualified(table, name, tables)
+    elif name not in tables and name not in own:
         known = ", ".join(sorted(tables))
-        yield where, f"there is no view set {table.name}", f"there are: {known}"
+        yield where, f"there is no view set {name}", f"there are: {known}"
+
+
+def _refuse_qualified(table: exp.Table, name: str, tables: Collection[str]) -> Iterator[Problem]:
+    where = _place(table)
+    if name not in tables:
+        whole = ".".join(part.name for part in table.parts)
+        known = ", ".join(sorted(each for each in tables if "." in each))
+        said = f"{whole} cannot be read; only view sets and tables of the lake can"
+        yield where, said, f"there are: {known}" if known else None
+    elif any("start" not in part.meta for part in table.parts):
+        yield where, f"{name} stands where it cannot be found again; give it a name", None
+    elif table.args.get("sample") and not table.alias:
+        hint = f"{name} TABLESAMPLE (…) AS {table.name}"
+        yield where, f"a sample of {name} needs a name", hint
+
+
+def _full_name(table: exp.Table) -> str | None:
+    """A table's name as lakes have it: with its database, if it is of one."""
+    from sqlglot import exp
+
+    if not all(isinstance(part, exp.Identifier) for part in table.parts):
+        return None
+    return _join(table.parts)
+
+
+def _join(parts: Sequence[exp.Expr]) -> str:
+    names = [part.name.lower() for part in parts]
+    if len(names) == 3 and names[0] == _CATALOG:
+        names = names[1:]
+    if len(names) == 2 and names[0] == _VIEW_SETS:
+        names = names[1:]
+    return ".".join(names)
+
+
+def _references(tree: exp.Expr) -> Iterator[exp.Table]:
+    from sqlglot import exp
+
+    for table in tree.find_all(exp.Table):
+        if not isinstance(table.this, exp.Func):
+            yield table
+
+
+def _name_views(
+    scanned: Scanned, tree: exp.Expr, tables: Collection[str]
+) -> dict[tuple[str, bool], str]:
+    """What each table is called as a view, by its name and whether that has a database before it:
+    plain names stay, also where a CTE has the same one; others get one that nothing else has."""
+    taken = {*tables, *_WORD.findall(scanned.masked.lower())}
+    free = (each for each in map("lakebed_{}".format, count()) if each not in taken)
+    views: dict[tuple[str, bool], str] = {}
+    for table in _references(tree):
+        name, qualified = _full_name(table), bool(table.args.get("db"))
+        if name is not None and name in tables and (name, qualified) not in views:
+            views[name, qualified] = next(free) if qualified else name
+    return views
+
+
+def _find_edits(
+    scanned: Scanned, tree: exp.Expr, views: Mapping[tuple[str, bool], str]
+) -> Iterator[Edit]:
+    """Views in place of tables that are named with a database, and columns without it."""
+    from sqlglot import exp
+
+    unnamed: dict[str, set[str]] = {}
+    for table in _references(tree):
+        if not table.args.get("db"):
+            continue
+        name = _join(table.parts)
+        view = views[name, True]
+        if not table.alias:
+            unnamed.setdefault(table.name.lower(), set()).add(name)
+            view = f"{view} AS {table.name.lower()}"
+        yield Edit(table.parts[0].meta["start"], table.parts[-1].meta["end"] + 1, view)
+    for column in tree.find_all(exp.Column):
+        found = unnamed.get(column.table.lower(), set())
+        if not column.args.get("db") or _join(column.parts[:-1]) not in found:
+            continue
+        start = column.parts[0].meta["start"]
+        if len(found) > 1:
+            said = f"{' and '.join(sorted(found))} need names of their own"
+            hint = f"{_join(column.parts[:-1])} AS a, and then a.{column.name}"
+            raise refuse(scanned.clean, start, said, hint)
+        yield Edit(start, column.args["table"].meta["start"], "")
 
 
 def _place(node: Any) -> int:
     """Where a part of the statement begins, as far as the parser remembers."""
     known = [each.meta["start"] for each in node.walk() if "start" in each.meta]
     return min(known, default=0)
-
-
-def _table_names(tree: exp.Expr) -> Iterator[str]:
-    from sqlglot import exp
-
-    for table in tree.find_all(exp.Table):
-        if isinstance(table.this, exp.Identifier):
-            yield table.name.lower()
 
 
 def _find_most_rows(tree: exp.Expr) -> int | None:

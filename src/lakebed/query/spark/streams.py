@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from lakebed.errors import BadSql, Cancelled, LakebedError, TimedOut
 from lakebed.query.spark.failing import translate
+from lakebed.query.spark.text import Spelling
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -41,7 +42,7 @@ class SparkStream:
         self,
         session: SparkSession,
         frame: DataFrame,
-        text: str,
+        statement: Spelling,
         *,
         like: pa.Schema | None,
         at_once: bool,
@@ -49,11 +50,11 @@ class SparkStream:
         on_close: Callable[[], None],
     ) -> None:
         """``like`` has the types that the other engine would give, where it can tell."""
-        with translate(text):
+        with translate(statement):
             self.schema = _agree(_arrow_schema(frame), like)
         self._session = session
         self._frame = frame.toDF(*(f"c{place}" for place in range(len(self.schema))))
-        self._text = text
+        self._statement = statement
         self._at_once = at_once
         self._timeout = timeout
         self._deadline = None if timeout is None else time.monotonic() + timeout
@@ -121,7 +122,7 @@ class SparkStream:
     def _produce(self) -> None:
         """Fetch batches until there are no more, or nobody wants them."""
         try:
-            with translate(self._text):
+            with translate(self._statement):
                 for batch in self._fetch():
                     self._slots.acquire()
                     if self._stopped.is_set():
@@ -141,7 +142,7 @@ class SparkStream:
 
     def _interrupt(self) -> None:
         if self._thread is not None:
-            with translate(self._text):
+            with translate(self._statement):
                 self._session.interruptAll()
 
 

@@ -6,6 +6,7 @@ nothing hides from the rules inside what they take for a text or a comment.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lakebed.errors import BadSql
@@ -63,6 +64,58 @@ def scan(sql: str) -> Scanned:
         masked.append(found)
         after_text = after_text and found.isspace()
     return Scanned("".join(clean), "".join(masked), tuple(texts), adjacent)
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """Something else in place of a part of a text."""
+
+    start: int
+    end: int
+    new: str
+
+
+@dataclass(frozen=True, slots=True)
+class Spelling:
+    """A statement as it was written, and what Spark is given instead."""
+
+    written: str
+    edits: tuple[Edit, ...] = ()
+    """In order, none inside another."""
+
+    @property
+    def given(self) -> str:
+        """What Spark is given."""
+        parts, at = [], 0
+        for edit in self.edits:
+            parts += [self.written[at : edit.start], edit.new]
+            at = edit.end
+        return "".join([*parts, self.written[at:]])
+
+    def locate(self, offset: int) -> tuple[int, int] | None:
+        """The line and the column, as written, of a place in what Spark is given; None if there is
+        no such place."""
+        if not 0 <= offset <= len(self.given):
+            return None
+        for edit in self.edits:
+            if offset < edit.start:
+                break
+            if offset < edit.start + len(edit.new):
+                return locate(self.written, edit.start)
+            offset += edit.end - edit.start - len(edit.new)
+        return locate(self.written, offset)
+
+    def locate_in_line(self, line: int, column: int) -> tuple[int, int] | None:
+        """The same for a line and a column of what Spark is given, from 1."""
+        lines = self.given.split("\n")
+        if not 1 <= line <= len(lines):
+            return None
+        return self.locate(sum(len(each) + 1 for each in lines[: line - 1]) + column - 1)
+
+
+def spell(written: str, edits: Sequence[Edit]) -> Spelling:
+    """A statement with some parts replaced."""
+    return Spelling(written, tuple(sorted(edits, key=lambda each: each.start)))
 
 
 def locate(text: str, offset: int) -> tuple[int, int]:

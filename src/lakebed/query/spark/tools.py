@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -26,5 +26,7 @@ class SparkTools:
     """A session of its own beside another."""
     read: Callable[[SparkSession, ViewSet, Sequence[str]], DataFrame]
     """The rows of exactly these files."""
+    read_versions: Callable[[SparkSession, ViewSet, Mapping[str, int]], DataFrame]
+    """The rows of exactly these files, each with the version of its file unless it has its own."""
     schema: Callable[[ViewSet], StructType]
     """A view set's columns as Spark has them."""

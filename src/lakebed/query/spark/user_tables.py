@@ -1,0 +1,143 @@
+"""Users' tables as DataFrames: files of every version of a schema, rows in memory, and a join that
+leaves out what something newer hides. What the embedded engine makes of the same content, and
+independent of the session's time zone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from lakebed.model.partition import Partition
+from lakebed.model.table import BUCKET_COLUMN, Bucket
+from lakebed.model.user_table import DELETED, VERSION, UserTable
+from lakebed.model.view_set import ViewSet
+from lakebed.query.content import UserContent
+from lakebed.query.spark.frames import make_frame
+from lakebed.query.spark.tools import SparkTools
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+_HIDING = "_hiding_"
+"""Before the columns of what hides; no column of a user begins like this."""
+_DAY = 86_400_000_000
+_HOUR = 3_600_000_000
+
+
+class UserTables:
+    """Makes the tables of one session."""
+
+    def __init__(self, tools: SparkTools, session: SparkSession) -> None:
+        self._tools = tools
+        self._session = session
+
+    def make(self, content: UserContent) -> DataFrame:
+        """The rows that a table has."""
+        table = content.table
+        if content.is_empty:
+            return make_frame(self._session, self._tools.schema(table.shown))
+        hides_all = bool(content.hiding_files)
+        frame = self._read_files(content)
+        if frame is not None and content.hiding is not None and not hides_all:
+            frame = self._hide(frame, content)
+        if content.rows is not None:
+            rows = make_frame(self._session, self._tools.schema(table.view_set), [content.rows])
+            frame = rows if frame is None else frame.union(rows)
+        assert frame is not None  # noqa: S101  (then it is empty)
+        if hides_all:
+            frame = self._hide(frame, content)
+        return _show(frame, table)
+
+    def _read_files(self, content: UserContent) -> DataFrame | None:
+        """The rows in files, without delete marks. Each has its version only if it matters."""
+        from pyspark.sql import functions as sql
+
+        frame = self._read(content.table, content.files, versions=content.compares)
+        if frame is None or not content.table.key:
+            return frame
+        return frame.where(~sql.coalesce(sql.col(DELETED), sql.lit(False)))
+
+    def _read(
+        self, table: UserTable, partitions: Sequence[Partition], *, versions: bool
+    ) -> DataFrame | None:
+        """Rows and marks as the table stores them now: one read for each version of its schema."""
+        by_schema: dict[bytes, dict[str, int]] = {}
+        for each in partitions:
+            files = by_schema.setdefault(each.schema_hash, {})
+            files[each.file_path or ""] = each.insert_range.begin
+        parts = []
+        for schema_hash, files in by_schema.items():
+            stored = table.stored[schema_hash]
+            if versions:
+                frame = self._tools.read_versions(self._session, stored, files)
+            else:
+                frame = self._tools.read(self._session, stored, list(files))
+            parts.append(self._as_now(frame, table, stored))
+        return reduce(lambda whole, part: whole.union(part), parts) if parts else None
+
+    def _as_now(self, frame: DataFrame, table: UserTable, stored: ViewSet) -> DataFrame:
+        """Rows of any version of a table in its present columns."""
+        from pyspark.sql import functions as sql
+
+        columns = []
+        for field in self._tools.schema(table.view_set):
+            there = field.name in stored.schema.names
+            column = sql.col(f"`{field.name}`") if there else sql.lit(None)
+            columns.append(column.cast(field.dataType).alias(field.name))
+        return frame.select(*columns)
+
+    def _hide(self, frame: DataFrame, content: UserContent) -> DataFrame:
+        """The rows of which nothing newer is known."""
+        from pyspark.sql import functions as sql
+        from pyspark.sql.types import StructType
+
+        names = [*content.table.key, VERSION]
+        parts = []
+        if content.hiding is not None:
+            stored = self._tools.schema(content.table.view_set)
+            schema = StructType([stored[name] for name in names])
+            parts.append(make_frame(self._session, schema, [content.hiding.select(names)]))
+        marked = self._read(content.table, content.hiding_files, versions=True)
+        if marked is not None:
+            # A mark hides what was inserted at its very instant, too.
+            mark = sql.coalesce(sql.col(DELETED).cast("bigint"), sql.lit(0))
+            version = (sql.col(VERSION) + mark).alias(VERSION)
+            parts.append(marked.select(*(f"`{name}`" for name in content.table.key), version))
+        hiding = reduce(lambda whole, part: whole.union(part), parts)
+        hiding = hiding.toDF(*(f"{_HIDING}{place}" for place in range(len(names))))
+        same = [
+            sql.col(f"`{name}`") == sql.col(f"{_HIDING}{place}")
+            for place, name in enumerate(content.table.key)
+        ]
+        if content.compares:
+            same.append(sql.col(f"{_HIDING}{len(names) - 1}") > sql.col(VERSION))
+        return frame.join(hiding, same, "left_anti")
+
+
+def _show(frame: DataFrame, table: UserTable) -> DataFrame:
+    """What users see of the rows: their columns, and the name of the bucket."""
+    shown = [name for name in table.shown.schema.names if name != BUCKET_COLUMN]
+    return frame.select(
+        *(f"`{name}`" for name in shown),
+        _name_bucket(table.bucket, table.time_column).alias(BUCKET_COLUMN),
+    )
+
+
+def _name_bucket(bucket: Bucket, time_column: str) -> Column:
+    """`Bucket.name_of` in UTC, whatever zone the session has: nothing here asks for it."""
+    from pyspark.sql import functions as sql
+
+    instant = f"unix_micros(`{time_column}`)"
+    date = f"date_from_unix_date(int(({instant} - pmod({instant}, {_DAY})) div {_DAY}))"
+    match bucket:
+        case Bucket.HOUR:
+            hour = f"lpad(string(pmod({instant}, {_DAY}) div {_HOUR}), 2, '0')"
+            return sql.expr(f"concat(string({date}), 'T', {hour})")
+        case Bucket.DAY:
+            return sql.expr(f"string({date})")
+        case Bucket.WEEK:
+            return sql.expr(f"string(date_sub({date}, weekday({date})))")
+        case Bucket.MONTH:
+            return sql.expr(f"substring(string({date}), 1, 7)")
