@@ -247,3 +247,17 @@ table_inserts = _table(
     _big("rows", **REQUIRED),
     _big("rejected", **REQUIRED),
 )
+
+# What looks after the lake again and again: when it ran, what came of it, and when it is due.
+upkeep_duties = _table(
+    "upkeep_duties",
+    _text("name", primary_key=True),
+    _big("last_begin"),
+    _big("last_success"),
+    _big("last_failure"),
+    _text("said"),
+    _text("error"),
+    _big("next_run", **REQUIRED),
+    _big("runs", **REQUIRED),
+    _big("failures", **REQUIRED),
+)

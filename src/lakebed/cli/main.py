@@ -15,7 +15,7 @@ import typer
 from typer.core import TyperGroup
 
 from lakebed import __version__
-from lakebed.cli import blocks, build, land, partitions, query, upkeep, views
+from lakebed.cli import blocks, build, duties, land, partitions, query, tables, upkeep, views
 from lakebed.errors import LakebedError
 
 INTERRUPTED = 130
@@ -49,8 +49,10 @@ app.command()(land.land)
 app.command()(build.build)
 app.add_typer(blocks.app, name="blocks")
 app.command()(query.query)
+app.add_typer(tables.app, name="tables")
 app.add_typer(views.app, name="views")
 app.add_typer(partitions.app, name="partitions")
+app.command()(duties.upkeep)
 app.command()(upkeep.sweep)
 app.command()(upkeep.check)
 app.command("journal")(upkeep.show_journal)

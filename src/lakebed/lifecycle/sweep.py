@@ -10,7 +10,17 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from lakebed.catalog import blocks, clock, files, footers, journal, lakes, leases, partitions
+from lakebed.catalog import (
+    blocks,
+    clock,
+    files,
+    footers,
+    journal,
+    lakes,
+    leases,
+    partitions,
+    tables,
+)
 from lakebed.catalog.catalog import Catalog, Connection, Transaction
 from lakebed.catalog.files import TemporaryFile
 from lakebed.catalog.leases import Lease
@@ -259,6 +269,7 @@ class Sweeper:
             with self._catalog.write() as transaction:
                 before = transaction.tick - self._journal_retention_us
                 dropped = journal.prune(transaction, before, self._batch)
+                tables.forget_inserts(transaction.connection, before)
             result.journal_entries_dropped += dropped
             if dropped < self._batch:
                 return

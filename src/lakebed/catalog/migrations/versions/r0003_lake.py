@@ -205,6 +205,18 @@ def _create_lake_tables() -> None:
         sa.Column("reason", sa.Text, nullable=False),
         sa.Column("recorded_at", sa.BigInteger, nullable=False),
     )
+    op.create_table(
+        "upkeep_duties",
+        sa.Column("name", sa.Text, primary_key=True),
+        sa.Column("last_begin", sa.BigInteger),
+        sa.Column("last_success", sa.BigInteger),
+        sa.Column("last_failure", sa.BigInteger),
+        sa.Column("said", sa.Text),
+        sa.Column("error", sa.Text),
+        sa.Column("next_run", sa.BigInteger, nullable=False),
+        sa.Column("runs", sa.BigInteger, nullable=False),
+        sa.Column("failures", sa.BigInteger, nullable=False),
+    )
     _create_user_tables()
 
 

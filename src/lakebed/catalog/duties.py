@@ -1,0 +1,53 @@
+"""Duties of upkeep as rows: when each ran, what came of it, and when it is due again. All instants
+are ticks of the lake's clock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+
+from lakebed.catalog.schema import upkeep_duties as table
+
+
+@dataclass(frozen=True, slots=True)
+class DutyState:
+    """What is known of one duty."""
+
+    name: str
+    last_begin: int | None = None
+    last_success: int | None = None
+    last_failure: int | None = None
+    said: str | None = None
+    """What the last run that succeeded did."""
+    error: str | None = None
+    """Why the last run failed; None if it did not."""
+    next_run: int = 0
+    runs: int = 0
+    failures: int = 0
+
+
+def list_states(connection: sa.Connection) -> dict[str, DutyState]:
+    """Every duty that ever ran, by name."""
+    rows = connection.execute(sa.select(table).order_by(table.c.name))
+    return {row.name: DutyState(*row) for row in rows}
+
+
+def record(connection: sa.Connection, state: DutyState) -> None:
+    """Make this what is known of a duty."""
+    values = {
+        "last_begin": state.last_begin,
+        "last_success": state.last_success,
+        "last_failure": state.last_failure,
+        "said": state.said,
+        "error": state.error,
+        "next_run": state.next_run,
+        "runs": state.runs,
+        "failures": state.failures,
+    }
+    changed = connection.execute(
+        sa.update(table).where(table.c.name == state.name).values(**values)
+    )
+    if changed.rowcount == 0:
+        connection.execute(sa.insert(table).values(name=state.name, **values))

@@ -1,0 +1,93 @@
+"""`lakebed upkeep`: what a lake needs again and again, shown or done."""
+
+from __future__ import annotations
+
+import threading
+from typing import Annotated, Any
+
+import typer
+
+from lakebed.cli import output
+from lakebed.cli.options import HERE, JsonOption, LakeOption, opened
+from lakebed.errors import BadInput
+from lakebed.model.time import format_instant
+
+FAILED = 1
+
+
+def upkeep(
+    duty: Annotated[list[str] | None, typer.Argument(help="Only these duties.")] = None,
+    lake: LakeOption = HERE,
+    once: Annotated[
+        bool, typer.Option("--once", help="Do it now, whether it is due or not, and end.")
+    ] = False,
+    forever: Annotated[
+        bool, typer.Option("--forever", help="Do what is due, again and again, until stopped.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Build, sweep, apply retention, check and heal; or show when that was done and is due.
+
+    Duties are isolated: one that fails is recorded and tried again, and the others go on. Several
+    processes may do upkeep of one lake; each duty is done by one of them at a time. Exit code 1 if
+    a duty failed.
+
+    Example: lakebed upkeep --once
+
+    Example: lakebed upkeep --once build sweep
+    """
+    from lakebed.upkeep.upkeep import Upkeep
+
+    if once and forever:
+        raise BadInput("--once and --forever exclude each other", hint="choose one")
+    with opened(lake, write=once or forever) as open_lake:
+        keeping = Upkeep(open_lake)
+        if forever:
+            output.say("looking after the lake; stop with Ctrl-C")
+            keeping.loop(threading.Event())
+        if not once:
+            _show(keeping.list_duties(), as_json=as_json)
+            return
+        done = keeping.run_due(*(duty or ()), everything=True)
+    rows = [
+        {"duty": each.name, "said": each.said, "error": each.error, "skipped": each.skipped}
+        for each in done
+    ]
+    if as_json:
+        output.show_json(rows)
+    else:
+        for each in done:
+            output.tell(f"{each.name}: {each.error or each.skipped or each.said}")
+    if any(each.error for each in done):
+        raise typer.Exit(FAILED)
+
+
+def _show(known: Any, *, as_json: bool) -> None:
+    rows = [
+        {
+            "duty": duty.name,
+            "purpose": duty.purpose,
+            "every_seconds": duty.every_seconds,
+            "last_success": _spell(state.last_success),
+            "said": state.said,
+            "last_failure": _spell(state.last_failure),
+            "error": state.error,
+            "next_run": _spell(state.next_run or None),
+            "runs": state.runs,
+            "failures": state.failures,
+        }
+        for duty, state in known
+    ]
+    if as_json:
+        output.show_json(rows)
+        return
+    for row in rows:
+        output.say(f"{row['duty']}: {row['purpose']}, every {row['every_seconds']} s")
+        output.say(f"    last done {row['last_success'] or 'never'}: {row['said'] or '-'}")
+        if row["error"]:
+            output.say(f"    failed {row['last_failure']}: {row['error']}")
+        output.say(f"    due {row['next_run'] or 'now'}")
+
+
+def _spell(instant: int | None) -> str | None:
+    return None if instant is None else format_instant(instant)

@@ -1,0 +1,95 @@
+"""The duties of upkeep: what each does to a lake, and what it says it did."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from lakebed.errors import LakebedError, Refused
+from lakebed.lake import Lake
+from lakebed.lifecycle.check import Level
+from lakebed.upkeep.healing import heal
+
+_NOTHING = "nothing to do"
+
+
+@dataclass(frozen=True, slots=True)
+class Duty:
+    """Something to do every so often; ``work`` says what it did, or raises."""
+
+    name: str
+    every_seconds: int
+    purpose: str
+    work: Callable[[Lake], str]
+
+
+def _build(lake: Lake) -> str:
+    report = lake.pipeline.build()
+    if report.problems:
+        raise LakebedError(
+            f"{len(report.problems)} steps failed: {report.problems[0].problem}",
+            hint="see them with: lakebed build --plan",
+        )
+    if not report.published:
+        return _NOTHING
+    return f"{_count(len(report.published), 'partition')} with {_count(report.rows, 'row')}"
+
+
+def _retain(lake: Lake) -> str:
+    """Apply the retention of view sets, tables and blocks. What the breaker refuses needs a
+    person; the others go on."""
+    retired, refused = 0, []
+    plans = []
+    for each in lake.views.list_view_sets():
+        if each.view_set.retention_us is not None:
+            plans.append(lake.retirement.plan_by_retention(each.view_set.name))
+    for table in lake.tables.list_tables():
+        if table.retention_us is not None:
+            plans.append(lake.retirement.plan_by_table_retention(table.database, table.name))
+    for plan in plans:
+        try:
+            retired += len(lake.retirement.carry_out(plan))
+        except Refused as error:
+            refused.append(str(error))
+    said = [f"retired {_count(retired, 'partition')}"] if retired else []
+    if lake.row.keep_blocks_us is not None:
+        done = lake.blocks.carry_out(lake.blocks.plan_expired())
+        said += [f"retired {_count(len(done.segments), 'segment')}"] if done.segments else []
+    if refused:
+        raise Refused("; ".join([*said, *refused]))
+    return "; ".join(said) or _NOTHING
+
+
+def _sweep(lake: Lake) -> str:
+    done = lake.sweeper.run()
+    if not done.files and not done.empty_partitions and not done.leases_ended:
+        return _NOTHING
+    return (
+        f"deleted {_count(done.files, 'file')} of {_count(done.bytes, 'byte')}, "
+        f"{_count(done.empty_partitions, 'record')} of empty partitions, "
+        f"ended {_count(done.leases_ended, 'lease')}"
+    )
+
+
+def _check(lake: Lake) -> str:
+    report = lake.checker.run(Level.FILES)
+    healed, left = heal(lake, report)
+    if left:
+        raise LakebedError(
+            f"{len(left)} things cannot be healed: {left[0].subject}: {left[0].message}",
+            hint="see all with: lakebed check",
+        )
+    said = f"{_count(report.files, 'file')} there and of their size"
+    return f"{said}; {len(healed)} set aside, to be built again" if healed else said
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+DUTIES = (
+    Duty("build", 10, "builds, merges and folds what has landed", _build),
+    Duty("sweep", 300, "deletes what is past its grace period", _sweep),
+    Duty("retain", 3600, "retires what is older than it should be kept", _retain),
+    Duty("check", 24 * 3600, "looks whether every file is there, and heals", _check),
+)

@@ -1,0 +1,48 @@
+"""Healing: a partition whose file is damaged or missing is taken out of sight, if its rows can be
+built again from their blocks; until then the fresh tail shows them. What cannot be built again
+stays as it is and is reported, until an operator accepts the loss.
+"""
+
+from __future__ import annotations
+
+from lakebed.catalog import blocks, partitions
+from lakebed.errors import LakebedError
+from lakebed.lake import Lake
+from lakebed.lifecycle.check import CheckReport, Finding, Severity
+from lakebed.model.partition import Partition
+
+_OF_FILES = ("missing file", "file size", "file content")
+
+
+def heal(lake: Lake, report: CheckReport) -> tuple[list[Partition], list[Finding]]:
+    """Heal what a check found damaged: which partitions will be built again, and what is left."""
+    healed: list[Partition] = []
+    left: list[Finding] = []
+    for finding in report.findings:
+        if finding.severity is not Severity.DAMAGE:
+            continue
+        partition = _find_rebuildable(lake, finding)
+        if partition is None:
+            left.append(finding)
+            continue
+        try:
+            if finding.kind == "missing file":
+                plan = lake.retirement.plan_by_file(finding.subject)
+                lake.retirement.carry_out(plan, confirmed=plan.confirm)
+            else:
+                lake.checker.quarantine(finding.subject, f"damaged: {finding.message}")
+            healed.append(partition)
+        except LakebedError as error:
+            left.append(Finding(finding.severity, finding.kind, finding.subject, str(error)))
+    return healed, left
+
+
+def _find_rebuildable(lake: Lake, finding: Finding) -> Partition | None:
+    """The live partition of a damaged file, if its blocks are there."""
+    if finding.kind not in _OF_FILES:
+        return None
+    with lake.catalog.read() as connection:
+        live = [e for e in partitions.list_by_path(connection, finding.subject) if e.is_live]
+        rebuildable = blocks.list_rebuildable(connection, live)
+    found = [each for each in live if each.partition_id in rebuildable]
+    return found[0] if found else None

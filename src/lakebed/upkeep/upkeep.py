@@ -1,0 +1,129 @@
+"""Upkeep runs duties. Each is bounded, runs under a lease so that several processes never do the
+same work twice, and is isolated from the failures of the others; what came of it is in the catalog.
+A duty that is killed is due again at once, because each can be repeated.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+
+from lakebed.catalog import clock, duties
+from lakebed.catalog.duties import DutyState
+from lakebed.errors import BadInput, Conflict, LakebedError
+from lakebed.lake import Lake
+from lakebed.model.time import SECOND
+from lakebed.upkeep.duties import DUTIES, Duty
+
+_LONGEST_PAUSE = 3600
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class DutyRun:
+    """What became of a duty that was due."""
+
+    name: str
+    said: str | None = None
+    error: str | None = None
+    skipped: str | None = None
+    """Who does it at this moment instead."""
+
+
+class Upkeep:
+    """The duties of one lake."""
+
+    def __init__(self, lake: Lake, every: Sequence[Duty] = DUTIES) -> None:
+        self._lake = lake
+        self._duties = every
+
+    def list_duties(self) -> list[tuple[Duty, DutyState]]:
+        """Every duty with what is known of it."""
+        with self._lake.catalog.read() as connection:
+            known = duties.list_states(connection)
+        return [(each, known.get(each.name, DutyState(each.name))) for each in self._duties]
+
+    def run_due(self, *names: str, everything: bool = False) -> list[DutyRun]:
+        """Do what is due now, or everything, or only what is named; one after the other."""
+        chosen = self._choose(names)
+        with self._lake.catalog.read() as connection:
+            now = clock.upcoming(connection)
+            known = duties.list_states(connection)
+        return [
+            self._run(duty)
+            for duty in chosen
+            if everything or names or known.get(duty.name, DutyState(duty.name)).next_run <= now
+        ]
+
+    def _choose(self, names: Collection[str]) -> list[Duty]:
+        known = {each.name: each for each in self._duties}
+        for name in names:
+            if name not in known:
+                raise BadInput(f"there is no duty {name!r}", hint=f"one of {', '.join(known)}")
+        return [each for each in self._duties if not names or each.name in names]
+
+    def _run(self, duty: Duty) -> DutyRun:
+        """A duty whose doer died is taken over once that is certain."""
+        right = f"duty {duty.name}"
+        self._lake.leases.end_dead_builder(right)
+        try:
+            with self._lake.leases.building(right):
+                return self._do(duty)
+        except Conflict as taken:
+            return DutyRun(duty.name, skipped=str(taken))
+
+    def _do(self, duty: Duty) -> DutyRun:
+        """Run a duty and record what came of it. The error of one is not the end of the others."""
+        begun = self._record(duty, lambda state, now: replace(state, last_begin=now))
+        try:
+            said = duty.work(self._lake)
+        except Exception as error:  # noqa: BLE001  (whatever it is: it is recorded and shown)
+            message = str(error) if isinstance(error, LakebedError) else repr(error)
+            _log.warning("duty failed: %s", message, extra={"duty": duty.name})
+            self._record(duty, lambda state, now: _failed(duty, state, now, message))
+            return DutyRun(duty.name, error=message)
+        self._record(duty, lambda state, now: _succeeded(duty, state, now, said))
+        _log.info("duty done: %s", said, extra={"duty": duty.name, "begun": begun})
+        return DutyRun(duty.name, said=said)
+
+    def _record(self, duty: Duty, change: Callable[[DutyState, int], DutyState]) -> int:
+        with self._lake.catalog.write() as transaction:
+            known = duties.list_states(transaction.connection)
+            state = known.get(duty.name, DutyState(duty.name))
+            duties.record(transaction.connection, change(state, transaction.tick))
+            return transaction.tick
+
+    def loop(self, stop: threading.Event, pause: float = 1.0) -> None:
+        """Do what is due until told to stop."""
+        while not stop.wait(pause):
+            try:
+                self.run_due()
+            except LakebedError as error:  # the catalog may come back
+                _log.warning("upkeep cannot look what is due: %s", error)
+
+
+def _succeeded(duty: Duty, state: DutyState, now: int, said: str) -> DutyState:
+    return replace(
+        state,
+        last_success=now,
+        said=said,
+        error=None,
+        runs=state.runs + 1,
+        next_run=now + duty.every_seconds * SECOND,
+    )
+
+
+def _failed(duty: Duty, state: DutyState, now: int, error: str) -> DutyState:
+    """What fails again and again is tried less often, up to once an hour."""
+    since = 0 if state.error is None else now - (state.last_success or 0)
+    pause = min(max(duty.every_seconds * SECOND, since), _LONGEST_PAUSE * SECOND)
+    return replace(
+        state,
+        last_failure=now,
+        error=error,
+        runs=state.runs + 1,
+        failures=state.failures + 1,
+        next_run=now + pause,
+    )

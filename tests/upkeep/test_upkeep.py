@@ -1,0 +1,151 @@
+"""Upkeep does what is due and no more, records what came of it, and survives what fails."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from lakebed.errors import BadInput, LakebedError
+from lakebed.lake import Lake, open_lake
+from lakebed.lifecycle.check import Level
+from lakebed.upkeep.duties import DUTIES, Duty
+from lakebed.upkeep.healing import heal
+from lakebed.upkeep.upkeep import Upkeep
+from tests.parts.building import build, land
+
+
+def _duty(name: str, done: list[str], *, fails: bool = False, every: int = 3600) -> Duty:
+    def work(_lake: Lake) -> str:
+        done.append(name)
+        if fails:
+            raise LakebedError("the disk is on fire")
+        return f"did {name}"
+
+    return Duty(name, every, "for the test", work)
+
+
+def test_what_is_due_is_done_once_and_recorded(lake: Lake) -> None:
+    done: list[str] = []
+    upkeep = Upkeep(lake, [_duty("one", done), _duty("often", done, every=0)])
+    assert [(each.name, each.said) for each in upkeep.run_due()] == [
+        ("one", "did one"),
+        ("often", "did often"),
+    ]
+    assert [each.name for each in upkeep.run_due()] == ["often"]
+    assert [each.name for each in upkeep.run_due("one")] == ["one"]
+    assert done == ["one", "often", "often", "one"]
+    states = {duty.name: state for duty, state in upkeep.list_duties()}
+    one = states["one"]
+    assert (one.runs, one.failures, one.said, one.error) == (2, 0, "did one", None)
+    assert one.last_begin is not None
+    assert one.last_success is not None
+    assert one.last_begin < one.last_success < one.next_run
+
+
+def test_one_that_fails_does_not_stop_the_others(lake: Lake) -> None:
+    done: list[str] = []
+    upkeep = Upkeep(lake, [_duty("bad", done, fails=True, every=1), _duty("good", done)])
+    bad, good = upkeep.run_due()
+    assert bad.error == "the disk is on fire"
+    assert good.said == "did good"
+    state = upkeep.list_duties()[0][1]
+    assert (state.failures, state.error) == (1, "the disk is on fire")
+    assert state.last_success is None
+    first = state.next_run
+    upkeep.run_due(everything=True)
+    again = upkeep.list_duties()[0][1]
+    assert again.failures == 2
+    assert again.next_run - (again.last_failure or 0) >= first - (state.last_failure or 0)
+    works = Upkeep(lake, [_duty("bad", done)])
+    works.run_due(everything=True)
+    assert works.list_duties()[0][1].error is None
+
+
+def test_two_processes_do_not_do_the_same_at_once(lake: Lake) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def wait(_lake: Lake) -> str:
+        begun.set()
+        assert go_on.wait(60)
+        return "slow"
+
+    slow = Duty("slow", 0, "for the test", wait)
+    results: list[object] = []
+    first = threading.Thread(target=lambda: results.extend(Upkeep(lake, [slow]).run_due()))
+    first.start()
+    assert begun.wait(60)
+    with open_lake(lake.catalog.url) as other:
+        done: list[str] = []
+        (second,) = Upkeep(other, [_duty("slow", done)]).run_due()
+    go_on.set()
+    first.join()
+    assert second.skipped is not None
+    assert done == []
+    assert [each.said for each in results] == ["slow"]  # type: ignore[attr-defined]
+
+
+def test_an_unknown_duty_is_refused(lake: Lake) -> None:
+    with pytest.raises(BadInput, match="no duty 'dust'") as refused:
+        Upkeep(lake).run_due("dust")
+    assert "sweep" in str(refused.value.hint)
+
+
+def test_sweeping_and_retention_are_duties(lake: Lake) -> None:
+    lake.tables.create_database("home")
+    table = lake.tables.create_table(
+        "home", "old", {"time": "datetime", "n": "int"}, retention="30d"
+    )
+    table.insert([{"time": "2020-01-01T00:00:00Z", "n": 1}])
+    table.insert([{"time": "2099-01-01T00:00:00Z", "n": 2}])
+    upkeep = Upkeep(lake, [each for each in DUTIES if each.name in ("retain", "sweep", "check")])
+    said = {each.name: each.said for each in upkeep.run_due()}
+    assert said["retain"] == "retired 1 partition"
+    assert table.query().to_arrow()["n"].to_pylist() == [2]
+    assert said["sweep"] is not None
+    assert "there and of their size" in str(said["check"])
+
+
+def test_a_damaged_partition_is_set_aside_and_its_rows_stay_visible(lake: Lake) -> None:
+    land(lake)
+    partition = build(lake)
+    path = lake.store.locate(str(partition.file_path))  # type: ignore[attr-defined]
+    _damage(path)
+    report = lake.checker.run(Level.FILES)
+    assert not report.is_clean
+    healed, left = heal(lake, report)
+    assert [each.partition_id for each in healed] == [partition.partition_id]
+    assert left == []
+    count = lake.query("SELECT count(*) AS n FROM log_entries").to_arrow()["n"][0].as_py()
+    assert count == 20
+    build(lake)
+    assert lake.checker.run(Level.FOOTERS).is_clean
+
+
+def test_a_missing_file_is_built_again(lake: Lake) -> None:
+    land(lake)
+    partition = build(lake)
+    lake.store.locate(str(partition.file_path)).unlink()  # type: ignore[attr-defined]
+    healed, left = heal(lake, lake.checker.run(Level.FILES))
+    assert (len(healed), left) == (1, [])
+    build(lake)
+    count = lake.query("SELECT count(*) AS n FROM log_entries").to_arrow()["n"][0].as_py()
+    assert count == 20
+
+
+def test_what_cannot_be_built_again_is_left_and_said(lake: Lake) -> None:
+    lake.tables.create_database("home")
+    table = lake.tables.create_table("home", "t", {"time": "datetime", "n": "int"})
+    table.insert([{"time": "2026-01-01T00:00:00Z", "n": 1}])
+    path = str(table.partitions()[0].file_path)
+    _damage(lake.store.locate(path))  # type: ignore[attr-defined]
+    (run,) = Upkeep(lake, [each for each in DUTIES if each.name == "check"]).run_due()
+    assert run.error is not None
+    assert path in run.error
+    assert len(table.partitions()) == 1
+
+
+def _damage(path: Path) -> None:
+    path.chmod(0o644)
+    path.write_bytes(path.read_bytes()[:-10])
