@@ -24,7 +24,8 @@
     │   ├── AlreadyThere    an object of this name exists in the store
     │   └── Outdated        a newer program owns this view set or catalog
     ├── Refused             allowed only when asked for by name                exit 4
-    │   └── Denied          allowed only to those who have the right
+    │   ├── Denied          allowed only to those who have the right
+    │   └── Unauthenticated nobody knows who is asking
     ├── QueryLimit          the statement needs more than it may have          exit 1
     │   ├── TailTooLarge    too much has landed that is not built
     │   ├── OutOfMemory
@@ -189,6 +190,10 @@ class Refused(LakebedError):
 
 class Denied(Refused):
     """The caller does not have the right to do this."""
+
+
+class Unauthenticated(Refused):
+    """There is no key, or it is not known."""
 
 
 class QueryLimit(LakebedError):

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Self
 from pydantic import ValidationError
 
 from lakebed import logs
+from lakebed.access.keys import Keys
 from lakebed.catalog import lakes
 from lakebed.catalog.catalog import Catalog
 from lakebed.catalog.lakes import LakeRow
@@ -148,6 +149,7 @@ class Lake:
         self.pipeline = Pipeline(catalog, store, self._names, publisher, self.leases, self.views)
         self.checker = Checker(catalog, store, self.leases)
         self.blocks = BlockRetirement(catalog)
+        self.keys = Keys(catalog)
         reader = RowReader(store, settings.tail_cache_mib << 20)
         self.queries = Queries(
             catalog,

@@ -261,3 +261,15 @@ upkeep_duties = _table(
     _big("runs", **REQUIRED),
     _big("failures", **REQUIRED),
 )
+
+# Who may use a server, and for what. Of the secret only its digest is known.
+api_keys = _table(
+    "api_keys",
+    _text("key_id", primary_key=True),
+    _text("name", **REQUIRED),
+    _text("roles", **REQUIRED),
+    _bytes("digest", **REQUIRED),
+    _big("created_at", **REQUIRED),
+    _big("last_used_at"),
+    _big("revoked_at"),
+)

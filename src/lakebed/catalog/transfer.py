@@ -8,6 +8,7 @@ import sqlalchemy as sa
 
 from lakebed.catalog.dialects import one_of
 from lakebed.catalog.schema import (
+    api_keys,
     blocks,
     build_failures,
     databases,
@@ -30,7 +31,7 @@ from lakebed.model.partition import FileState
 _PAGE_ROWS = 2_000
 _WHOLE = (
     *(processes, streams, segments, blocks, view_sets, series, build_failures, journal),
-    *(databases, tables, table_versions, table_inserts),
+    *(databases, tables, table_versions, table_inserts, api_keys),
 )
 _NUMBERED = ((series, "series_id"), (journal, "entry_id"))
 

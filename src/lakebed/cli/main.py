@@ -15,7 +15,7 @@ import typer
 from typer.core import TyperGroup
 
 from lakebed import __version__
-from lakebed.cli import blocks, build, duties, land, partitions, query, tables, upkeep, views
+from lakebed.cli import blocks, build, duties, keys, land, partitions, query, tables, upkeep, views
 from lakebed.errors import LakebedError
 
 INTERRUPTED = 130
@@ -53,6 +53,7 @@ app.add_typer(tables.app, name="tables")
 app.add_typer(views.app, name="views")
 app.add_typer(partitions.app, name="partitions")
 app.command()(duties.upkeep)
+app.add_typer(keys.app, name="keys")
 app.command()(upkeep.sweep)
 app.command()(upkeep.check)
 app.command("journal")(upkeep.show_journal)

@@ -217,6 +217,16 @@ def _create_lake_tables() -> None:
         sa.Column("runs", sa.BigInteger, nullable=False),
         sa.Column("failures", sa.BigInteger, nullable=False),
     )
+    op.create_table(
+        "api_keys",
+        sa.Column("key_id", sa.Text, primary_key=True),
+        sa.Column("name", sa.Text, nullable=False),
+        sa.Column("roles", sa.Text, nullable=False),
+        sa.Column("digest", sa.LargeBinary, nullable=False),
+        sa.Column("created_at", sa.BigInteger, nullable=False),
+        sa.Column("last_used_at", sa.BigInteger),
+        sa.Column("revoked_at", sa.BigInteger),
+    )
     _create_user_tables()
 
 

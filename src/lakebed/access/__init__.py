@@ -1,0 +1,1 @@
+"""Who may use a lake from outside, and for what."""

@@ -1,0 +1,161 @@
+"""Bearer keys with roles. A key is shown once, when it is made; the lake keeps its digest. It reads
+``lakebed_<id>_<secret>``: the id finds the row, the secret of 256 bits is compared by its digest in
+constant time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import logging
+import re
+import secrets
+import threading
+import time
+from collections.abc import Collection
+from dataclasses import dataclass
+from enum import StrEnum
+
+from lakebed.catalog import clock, journal, keys
+from lakebed.catalog.catalog import Catalog
+from lakebed.catalog.keys import Key
+from lakebed.errors import BadInput, NotFound, Unauthenticated
+
+_SPELLED = re.compile(r"lakebed_([0-9a-f]{12})_([A-Za-z0-9_-]{43})")
+_NAME = re.compile(r"[^\x00-\x1f\x7f]{1,100}")
+_KNOWN_SECONDS = 5.0
+_USE_SECONDS = 60.0
+_log = logging.getLogger(__name__)
+
+
+class Role(StrEnum):
+    """What a caller may do."""
+
+    INGEST = "ingest"
+    """Send telemetry and records; read nothing."""
+    READ = "read"
+    """Query; change nothing."""
+    ADMIN = "admin"
+    """Everything, the functions that change the lake among it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Somebody who was let in."""
+
+    name: str
+    roles: frozenset[Role]
+
+    def may(self, role: Role) -> bool:
+        """Whether the caller may do what a role is for."""
+        return role in self.roles or Role.ADMIN in self.roles
+
+
+ANYBODY = Caller("anybody", frozenset({Role.ADMIN}))
+"""Who comes to a server that asks for no keys."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewKey:
+    """A key that was just made, with its secret, which nobody can show again."""
+
+    key: Key
+    secret: str
+
+
+class Keys:
+    """The keys of one lake. Safe to use from several threads."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._known: dict[str, tuple[float, Key | None]] = {}
+        self._used: dict[str, float] = {}
+        self._lock = threading.Lock()
+
+    def create(self, name: str, roles: Collection[Role | str]) -> NewKey:
+        """Make a key. Its secret is in the answer and nowhere else."""
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise BadInput(f"{name!r} is no name for a key", hint="use 1 to 100 visible characters")
+        wanted = _read_roles(roles)
+        key_id = secrets.token_hex(6)
+        secret = f"lakebed_{key_id}_{secrets.token_urlsafe(32)}"
+        with self._catalog.write() as transaction:
+            key = Key(key_id, name, wanted, _digest(secret), transaction.tick)
+            keys.insert(transaction.connection, key)
+            detail = {"key_id": key_id, "name": name, "roles": list(wanted)}
+            journal.append(transaction, [journal.Entry("create key", detail=detail)])
+        return NewKey(key, secret)
+
+    def list_keys(self) -> list[Key]:
+        """Every key there ever was, the oldest first."""
+        with self._catalog.read() as connection:
+            return keys.list_keys(connection)
+
+    def has_any(self) -> bool:
+        """Whether a key is in force."""
+        with self._catalog.glance() as connection:
+            return keys.has_any(connection)
+
+    def revoke(self, key_id: str) -> Key:
+        """End a key. Servers notice within seconds."""
+        with self._catalog.write() as transaction:
+            known = keys.find(transaction.connection, key_id)
+            if known is None or not keys.revoke(transaction.connection, key_id, transaction.tick):
+                raise NotFound(
+                    f"no key in force has the id {key_id!r}",
+                    hint="see what there is with: lakebed keys list",
+                )
+            detail = {"key_id": key_id, "name": known.name}
+            journal.append(transaction, [journal.Entry("revoke key", detail=detail)])
+        with self._lock:
+            self._known.pop(key_id, None)
+        return known
+
+    def check(self, secret: str) -> Caller:
+        """Who comes with this key; `Unauthenticated` if it is none, or not any more. What a key is
+        good for is looked up every few seconds."""
+        spelled = _SPELLED.fullmatch(secret)
+        key = self._look_up(spelled[1]) if spelled else None
+        digest = _digest(secret)
+        same = hmac.compare_digest(digest, key.digest if key else bytes(len(digest)))
+        if key is None or not same or key.revoked_at is not None:
+            _log.warning("a key was refused", extra={"key_id": spelled[1] if spelled else None})
+            raise Unauthenticated("the key is not known, or was revoked")
+        self._note_use(key.key_id)
+        return Caller(key.name, frozenset(Role(each) for each in key.roles))
+
+    def _look_up(self, key_id: str) -> Key | None:
+        now = time.monotonic()
+        with self._lock:
+            at, known = self._known.get(key_id, (-_KNOWN_SECONDS, None))
+        if now - at < _KNOWN_SECONDS and known is not None:
+            return known
+        with self._catalog.glance() as connection:
+            found = keys.find(connection, key_id)
+        with self._lock:
+            self._known[key_id] = (now, found)
+        return found
+
+    def _note_use(self, key_id: str) -> None:
+        """Once a minute; a read-only lake does not remember."""
+        now = time.monotonic()
+        with self._lock:
+            if (
+                self._catalog.read_only
+                or now - self._used.get(key_id, -_USE_SECONDS) < _USE_SECONDS
+            ):
+                return
+            self._used[key_id] = now
+        with self._catalog.beat() as connection:
+            keys.note_use(connection, key_id, clock.upcoming(connection))
+
+
+def _read_roles(roles: Collection[Role | str]) -> tuple[str, ...]:
+    known = [each.value for each in Role]
+    if isinstance(roles, str) or not roles or any(str(each) not in known for each in roles):
+        raise BadInput(f"{roles!r} are no roles", hint=f"some of {', '.join(known)}")
+    return tuple(each for each in known if each in {str(role) for role in roles})
+
+
+def _digest(secret: str) -> bytes:
+    return hashlib.sha256(secret.encode()).digest()

@@ -1,0 +1,82 @@
+"""`lakebed keys`: who may use a server, and for what."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from lakebed.access.keys import Role
+from lakebed.catalog.keys import Key
+from lakebed.cli import output
+from lakebed.cli.options import HERE, JsonOption, LakeOption, opened
+from lakebed.model.time import format_instant
+
+app = typer.Typer(no_args_is_help=True, help="Keys for those who use a server of this lake.")
+
+
+@app.command()
+def create(
+    name: Annotated[str, typer.Argument(help="Whose key it is; the journal names it.")],
+    role: Annotated[
+        list[Role],
+        typer.Option(
+            help="ingest sends and cannot read; read queries; admin may do everything. Repeat it "
+            "for several."
+        ),
+    ],
+    lake: LakeOption = HERE,
+    as_json: JsonOption = False,
+) -> None:
+    """Make a key. It is shown now and never again: the lake keeps only its digest.
+
+    Example: lakebed keys create "ring gateway" --role ingest
+    """
+    with opened(lake) as open_lake:
+        made = open_lake.keys.create(name, role)
+    if as_json:
+        output.show_json(_describe(made.key) | {"key": made.secret})
+        return
+    output.say(
+        f"key {made.key.key_id} of {name}, for {' and '.join(made.key.roles)}; keep it safe:"
+    )
+    output.tell(made.secret)
+
+
+@app.command("list")
+def list_keys(lake: LakeOption = HERE, as_json: JsonOption = False) -> None:
+    """List keys, revoked ones too, with when they were last used.
+
+    Example: lakebed keys list --json
+    """
+    with opened(lake, write=False) as open_lake:
+        rows = [_describe(each) for each in open_lake.keys.list_keys()]
+    output.show(rows, as_json=as_json, empty="There are no keys: whoever reaches a server may all.")
+
+
+@app.command()
+def revoke(
+    key_id: Annotated[str, typer.Argument(help="The key's id, as `lakebed keys list` shows it.")],
+    lake: LakeOption = HERE,
+) -> None:
+    """End a key; servers refuse it within seconds.
+
+    Example: lakebed keys revoke 3f9a0c12be77
+    """
+    with opened(lake) as open_lake:
+        ended = open_lake.keys.revoke(key_id)
+    output.tell(f"revoked key {key_id} of {ended.name}")
+
+
+def _describe(key: Key) -> dict[str, Any]:
+    def spell(instant: int | None) -> str | None:
+        return None if instant is None else format_instant(instant)
+
+    return {
+        "key_id": key.key_id,
+        "name": key.name,
+        "roles": list(key.roles),
+        "created": spell(key.created_at),
+        "last_used": spell(key.last_used_at),
+        "revoked": spell(key.revoked_at),
+    }
