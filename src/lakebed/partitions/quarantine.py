@@ -12,7 +12,7 @@ from typing import BinaryIO
 from lakebed.catalog import files, journal
 from lakebed.catalog.catalog import Catalog, Transaction
 from lakebed.catalog.files import TemporaryFile
-from lakebed.errors import AlreadyThere, LeaseLost, StalePlan
+from lakebed.errors import AlreadyThere, LakebedError, LeaseLost, StalePlan
 from lakebed.model.partition import FileState
 from lakebed.partitions.names import NamePool
 from lakebed.storage import layout
@@ -35,7 +35,7 @@ class Quarantine:
 
     def __init__(self, catalog: Catalog, store: Store, names: NamePool) -> None:
         self._catalog = catalog
-        self._store = store
+        self.store = store
         self._names = names
 
     def find(self, digest: str) -> str | None:
@@ -44,7 +44,8 @@ class Quarantine:
             return files.find_quarantined(connection, layout.quarantine_path(digest, ""))
 
     def keep(self, open_source: Callable[[], BinaryIO], digest: str, reason: str) -> Kept:
-        """Copy bytes whose SHA-256 is known, durably; `StalePlan` if they have become others."""
+        """Copy bytes whose SHA-256 is known, durably; `StalePlan` if they have become others,
+        OSError if they cannot be read."""
         known = self.find(digest)
         if known is not None:
             return Kept(known, repeated=True)
@@ -56,6 +57,9 @@ class Quarantine:
                 if attempt == _ATTEMPTS - 1:
                     raise
                 continue
+            except _BadSource as error:
+                self._names.discard([path])
+                raise error.error from None
             except Exception:
                 self._names.discard([path])
                 raise
@@ -65,8 +69,8 @@ class Quarantine:
 
     def _copy(self, open_source: Callable[[], BinaryIO], path: str, digest: str) -> int:
         seen, size = hashlib.sha256(), 0
-        with open_source() as source, self._store.create(path) as sink:
-            while chunk := source.read(_CHUNK_BYTES):
+        with open_source() as source, self.store.create(path) as sink:
+            while chunk := _read(source):
                 seen.update(chunk)
                 size += len(chunk)
                 sink.write(chunk)
@@ -100,3 +104,18 @@ class Quarantine:
         except LeaseLost:
             self._names.forget(lease)
             raise
+
+
+class _BadSource(LakebedError):
+    """The source, not the store, cannot be read."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+def _read(source: BinaryIO) -> bytes:
+    try:
+        return source.read(_CHUNK_BYTES)
+    except OSError as error:
+        raise _BadSource(error) from error

@@ -5,6 +5,7 @@ any number of threads and processes may do both at once.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lakebed.catalog.catalog import Catalog
@@ -20,6 +21,9 @@ from lakebed.tables.table import Table
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from lakebed.tables.adopting import Adopter
+    from lakebed.tables.adoption import ImportFile, ImportOutcome, ImportPlan, ImportReport
 
 Query = Callable[..., Any]
 """Runs a statement as `Lake.query` does, with ``database`` besides."""
@@ -46,6 +50,8 @@ class Tables:
         self.folder = Folder(reader, snapshots, publisher)
         self.deleter = Deleter(reader, snapshots, publisher, self._ask, match)
         self.query = query
+        self._catalog = catalog
+        self._quarantine = publisher.quarantine
         self._inserter = Inserter(catalog, reader, snapshots, publisher, self.folder)
 
     # -- databases and tables -------------------------------------------------------------------
@@ -143,6 +149,39 @@ class Tables:
         that is repeated with the same ``key`` counts once.
         """
         return self._inserter.insert(database, name, records, Wishes(on_error, if_exists, key))
+
+    def plan_import(
+        self,
+        folder: str | Path,
+        database: str,
+        name: str,
+        *,
+        time_column: str | None = None,
+        bucket: str | None = None,
+        unique: Sequence[str] = (),
+        progress: Callable[[ImportFile], None] = lambda _file: None,
+    ) -> ImportPlan:
+        """What adopting a tree of Parquet files, or one file, would do: the class of every file,
+        and a schema if there is no such table yet, for which the options are. Changes nothing."""
+        from lakebed.tables.adopting_plan import TableWishes
+
+        wishes = TableWishes(time_column, bucket, (unique,) if isinstance(unique, str) else unique)
+        return self._adopter.plan(Path(folder), database, name, wishes, progress)
+
+    def carry_out_import(
+        self,
+        plan: ImportPlan,
+        progress: Callable[[ImportOutcome], None] = lambda _outcome: None,
+    ) -> ImportReport:
+        """Insert the sound files of a plan, each in one transaction that counts once, and copy
+        what else has bytes to quarantine. The source stays as it is; doing it again is safe."""
+        return self._adopter.carry_out(plan, progress)
+
+    @property
+    def _adopter(self) -> Adopter:
+        from lakebed.tables.adopting import Adopter
+
+        return Adopter(self._catalog, self.definitions, self._inserter, self._quarantine)
 
     def delete_rows(self, database: str, name: str, where: str) -> int:
         """Delete the rows for which a condition in SQL is true; how many there were."""

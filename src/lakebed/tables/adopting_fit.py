@@ -1,0 +1,245 @@
+"""Whether a foreign file's rows fit a table: what is done to them so that they do, and what is
+wrong if they do not. Rows are looked at batch by batch, by the same rules as those of an insert.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from lakebed.model.table import BUCKET_COLUMN, Bucket, Column, TableSchema
+from lakebed.tables.adopting_draft import NOTHING, is_list, kind_of
+from lakebed.tables.adopting_paths import Folders, FolderTime, find_time, show_path
+from lakebed.tables.adoption import FileClass
+from lakebed.tables.reading import Misfit, reader_of
+from lakebed.tables.validation import BadRecord, Validated, validate
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_SHOWN = 3
+_DATE = re.compile(r"[0-9]{4}([-.])[0-9]{2}\1[0-9]{2}")
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a file is, and why."""
+
+    kind: FileClass
+    reason: str
+
+
+@dataclass(slots=True)
+class Fit:
+    """How the rows of one file become rows of a table."""
+
+    schema: TableSchema
+    bucket: Bucket
+    given: pa.Schema
+    folders: Folders
+    filled: dict[str, Any] = field(default_factory=dict)
+    """Columns that the file lacks and a folder gives, with the value."""
+    missing: list[str] = field(default_factory=list)
+    """Columns that will be NULL."""
+    drift: dict[str, str] = field(default_factory=dict)
+    """Columns that do not fit, and why."""
+
+    def __post_init__(self) -> None:
+        names = self.given.names
+        for name in sorted({each for each in names if names.count(each) > 1}):
+            self.drift[name] = "expected one column of the name, got several"
+        for column in self.schema.columns:
+            if column.name in names:
+                continue
+            if column.name in self.folders:
+                self._fill(column, self.folders[column.name])
+            elif column.required:
+                self.drift[column.name] = f"expected {column.type}, got no such column"
+            else:
+                self.missing.append(column.name)
+
+    def _fill(self, column: Column, text: str | None) -> None:
+        try:
+            self.filled[column.name] = None if text is None else _read_folder(column, text)
+        except (Misfit, ValueError):
+            self.drift[column.name] = (
+                f"expected {column.type}, got {show_path(text or '')!r} of a folder"
+            )
+
+    @property
+    def used(self) -> list[tuple[str, str | None]]:
+        """The folders that give values, without which the same bytes would be other rows."""
+        return sorted((name, self.folders[name]) for name in self.filled)
+
+    def find_drift(self, rows: pa.Table) -> dict[str, str]:
+        """Columns with values that the table has no place for. NULL has a place everywhere."""
+        found = dict(self.drift)
+        for name, values in zip(rows.column_names, rows.columns, strict=True):
+            if name in found or values.null_count == len(values) or name == BUCKET_COLUMN:
+                continue
+            if name not in self.schema.names:
+                found[name] = f"expected no such column, got {values.type}"
+            elif not _has_place(self.schema.column(name), values.type):
+                found[name] = f"expected {self.schema.column(name).type}, got {values.type}"
+        return found
+
+    def prepare(self, rows: pa.Table) -> pa.Table:
+        """The rows with the table's columns only, and with what the folders give."""
+        import pyarrow as pa
+
+        columns: dict[str, Any] = {}
+        for column in self.schema.columns:
+            if column.name in self.given.names:
+                values = rows[column.name]
+                is_time = column.item_type == "datetime"
+                columns[column.name] = dates_as_times(values) if is_time else values
+            elif column.name in self.filled:
+                value = self.filled[column.name]
+                scalar = pa.scalar(value) if value is not None else pa.scalar(None, pa.null())
+                columns[column.name] = pa.repeat(scalar, rows.num_rows)
+        return pa.table(columns)
+
+
+class Judge:
+    """Looks at a file's rows, batch by batch, and says what the file is."""
+
+    def __init__(self, fit: Fit) -> None:
+        self._fit = fit
+        self._time: FolderTime | None = find_time(fit.folders)
+        self._drift: dict[str, str] = dict(fit.drift)
+        self._seen = 0
+        self._bad = 0
+        self._examples: list[str] = []
+        self._elsewhere = 0
+
+    def look(self, rows: pa.Table) -> None:
+        """Take in the next rows."""
+        self._drift |= self._fit.find_drift(rows)
+        if not self._drift:
+            checked = validate(self._fit.prepare(rows), self._fit.schema)
+            self._note_bad(checked.bad)
+            if not checked.bad:
+                self._compare_buckets(rows, checked)
+            self._compare_folder(checked)
+        self._seen += rows.num_rows
+
+    def _note_bad(self, bad: list[BadRecord]) -> None:
+        self._bad += len(bad)
+        for each in bad[: _SHOWN - len(self._examples)]:
+            problems = "; ".join(map(str, each.problems))
+            self._examples.append(f"row {self._seen + each.index}: {problems}")
+
+    def _compare_buckets(self, rows: pa.Table, checked: Validated) -> None:
+        """A table shows each row's bucket itself: a column with its name is left out if it says
+        the same, and has no place if it says something else."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        if BUCKET_COLUMN not in rows.column_names:
+            return
+        fit = self._fit
+        names = fit.bucket.name_all(checked.rows[fit.schema.time_column])
+        try:
+            given = rows[BUCKET_COLUMN].cast(pa.string()).combine_chunks()
+        except pa.ArrowException:
+            given = pa.nulls(len(names), pa.string()).fill_null("")
+        length = pc.max(pc.utf8_length(names)).as_py() or 0
+        same = pc.equal(pc.utf8_slice_codeunits(given, 0, length), names)
+        if not pc.all(same, min_count=0).as_py():
+            self._drift[BUCKET_COLUMN] = "expected the bucket of each row, got something else"
+
+    def _compare_folder(self, checked: Validated) -> None:
+        """Count rows whose time is not the folder's."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        if self._time is None:
+            return
+        fit, span = self._fit, self._time.span
+        times = checked.rows[fit.schema.time_column]
+        instants = times.cast(pa.int64())
+        inside = pc.and_(pc.greater_equal(instants, span.begin), pc.less(instants, span.end))
+        if pc.all(inside, min_count=0).as_py():
+            return
+        named = pc.equal(fit.bucket.name_all(times), self._time.value)
+        elsewhere = pc.invert(pc.or_(inside.combine_chunks(), named))
+        self._elsewhere += pc.sum(elsewhere).as_py() or 0
+
+    def conclude(self) -> Verdict:
+        """What the file is, once all rows were seen."""
+        if self._drift:
+            told = [f"column {show_path(name)}: {why}" for name, why in self._drift.items()]
+            return Verdict(FileClass.DRIFT, _join(told))
+        if not self._seen:
+            return Verdict(FileClass.EMPTY, "")
+        if self._bad:
+            told = [f"{self._bad} of {self._seen} rows", *self._examples]
+            if self._bad > len(self._examples):
+                told.append(f"and {self._bad - len(self._examples)} more")
+            return Verdict(FileClass.BAD_ROWS, "; ".join(told))
+        told = []
+        if self._fit.missing:
+            told.append(f"NULL for {', '.join(self._fit.missing)}")
+        if self._fit.filled:
+            told.append(f"{', '.join(self._fit.filled)} from its folder")
+        if self._elsewhere and self._time is not None:
+            told.append(
+                f"{self._elsewhere} of {self._seen} rows are not of {show_path(self._time.label)}: "
+                "rows go by their own time"
+            )
+        return Verdict(FileClass.SOUND, "; ".join(told))
+
+
+def _join(told: list[str]) -> str:
+    more = [f"and {len(told) - _SHOWN} more"] if len(told) > _SHOWN else []
+    return "; ".join([*told[:_SHOWN], *more])
+
+
+def _has_place(column: Column, given: pa.DataType) -> bool:
+    """Whether a column may take values of an Arrow type; whether it does is up to each value."""
+    kind = kind_of(given)
+    if kind is None or kind == NOTHING:
+        return kind == NOTHING
+    if column.type == "json":
+        return not kind.startswith("datetime")
+    if column.is_array != kind.endswith("[]"):
+        return False
+    item = kind.removesuffix("[]")
+    if item == column.item_type:
+        return True
+    if column.item_type == "datetime":
+        return item == "string" or (item in ("int", "float") and column.unit is not None)
+    takes = {
+        "int": ("float",),
+        "float": ("int",),
+        "json": ("int", "float", "string", "bool"),
+    }
+    return item in takes.get(column.item_type, ())
+
+
+def dates_as_times(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Dates as the midnights in UTC with which they begin."""
+    import pyarrow as pa
+
+    if pa.types.is_date(values.type):
+        return values.cast(pa.timestamp("ms"))
+    if is_list(values.type) and pa.types.is_date(values.type.value_type):
+        return values.cast(pa.list_(pa.timestamp("ms")))
+    return values
+
+
+def _read_folder(column: Column, text: str) -> Any:
+    """The value that a folder's name gives to a column; `Misfit` or ValueError if it is none."""
+    value: Any = text
+    if column.type == "datetime" and _DATE.fullmatch(text):
+        value = f"{text}T00:00:00Z"
+    elif column.type == "bool":
+        value = {"true": True, "false": False}.get(text.lower())
+    elif column.type in ("int", "float"):
+        value = int(text) if column.type == "int" else float(text)
+    elif column.is_array:
+        raise Misfit(column.type)
+    reader_of(column)(value)
+    return json.dumps(value) if column.type == "json" else value
