@@ -18,6 +18,7 @@ _ON_SPARK = (
     "tests/proof/test_build_kills.py",
     "tests/query/test_differential.py",
     "tests/query/test_spark_engine.py",
+    "tests/query/test_spark_user_tables.py",
     "tests/query/test_materialize.py",
     "tests/spark/test_frames.py",
     "tests/spark/test_session.py",

@@ -219,7 +219,7 @@ def _refuse_table(
         yield where, f"{name} is read in a way that view sets and tables do not have", None
     elif table.args.get("db"):
         yield from _refuse_qualified(table, name, tables)
-    elif name not in tables and name not in own:
+    elif name not in tables and table.name.lower() not in own:
         known = ", ".join(sorted(tables))
         yield where, f"there is no view set {name}", f"there are: {known}"
 
@@ -249,6 +249,7 @@ def _full_name(table: exp.Table) -> str | None:
 
 def _join(parts: Sequence[exp.Expr]) -> str:
     names = [part.name.lower() for part in parts]
+    names = [f"`{name}`" if "." in name else name for name in names]
     if len(names) == 3 and names[0] == _CATALOG:
         names = names[1:]
     if len(names) == 2 and names[0] == _VIEW_SETS:
@@ -256,12 +257,12 @@ def _join(parts: Sequence[exp.Expr]) -> str:
     return ".".join(names)
 
 
-def _references(tree: exp.Expr) -> Iterator[exp.Table]:
+def _references(tree: exp.Expr) -> list[exp.Table]:
+    """Every place where a table stands, in their order."""
     from sqlglot import exp
 
-    for table in tree.find_all(exp.Table):
-        if not isinstance(table.this, exp.Func):
-            yield table
+    found = [each for each in tree.find_all(exp.Table) if not isinstance(each.this, exp.Func)]
+    return sorted(found, key=lambda each: _place(each.this))
 
 
 def _name_views(
