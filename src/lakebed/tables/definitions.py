@@ -99,6 +99,13 @@ class Definitions:
             found = tables.list_deleted(connection)
         return [each for each in found if each.rejects_of is None]
 
+    def list_deleted_databases(self) -> list[str]:
+        """The names of databases that were deleted and can be restored, the last first."""
+        with self._catalog.read() as connection:
+            live = {each.name for each in tables.list_databases(connection)}
+            gone = [each.name for each in tables.list_databases(connection, deleted=True)]
+        return [name for name in dict.fromkeys(gone) if name not in live]
+
     def get(self, database: str, name: str) -> UserTable:
         """The table of this name."""
         with self._catalog.read() as connection:

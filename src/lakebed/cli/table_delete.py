@@ -1,0 +1,308 @@
+"""`lakebed tables delete`, `restore`, `forget` and `expire`: out of sight, back again, gone. What
+condemns shows its plan first.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lakebed.cli import output
+from lakebed.cli.options import HERE, JsonOption, LakeOption, YesOption, opened
+from lakebed.cli.table_names import (
+    REPEAT,
+    NameArgument,
+    Row,
+    TableArgument,
+    split_name,
+    split_table_name,
+)
+from lakebed.cli.table_show import by_bucket, table_row
+from lakebed.errors import BadInput, BadSql, Refused, UnknownDatabase
+
+if TYPE_CHECKING:
+    from lakebed.lake import Lake
+    from lakebed.model.table import TableSchema
+    from lakebed.tables.deleting import Trace
+
+
+def delete(
+    name: NameArgument,
+    where: Annotated[
+        str | None,
+        typer.Option(metavar="SQL", help="Only the rows for which this condition is true."),
+    ] = None,
+    lake: LakeOption = HERE,
+    yes: YesOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Delete a table, a database or, with --where, rows.
+
+    Shows what would go; acts with --yes. A table or database can be restored until the lake's
+    grace period ends. Deleted rows cannot: until then `lakebed query --as-of` still sees them.
+
+    Example: lakebed tables delete home.heart_rate --yes
+    Example: lakebed tables delete home.heart_rate --where "device = 'ring-7'" --yes
+    """
+    database, table = split_name(name)
+    if where is not None and table is None:
+        raise typer.BadParameter(f"--where is for the rows of a table: write {name}.TABLE")
+    with opened(lake) as open_lake:
+        if where is not None:
+            _delete_rows(open_lake, database, str(table), where, yes=yes, as_json=as_json)
+        else:
+            _delete_tables(open_lake, database, table, yes=yes, as_json=as_json)
+
+
+def _delete_rows(
+    lake: Lake, database: str, table: str, where: str, *, yes: bool, as_json: bool
+) -> None:
+    name = f"{database}.{table}"
+    if not where.strip():
+        raise BadInput("the condition is empty", hint="""e.g. --where "device = 'ring-7'" """)
+    handle = lake.tables.get(database, table)
+    rows = _count_rows(lake, name, where)
+    if yes and rows:
+        rows = handle.delete_rows(where)
+    if as_json:
+        output.show_json({"done": yes, "table": name, "rows": rows})
+    elif yes:
+        output.tell(f"{name}: {output.plural(rows, 'row')} deleted")
+    else:
+        said = f"plan: delete {rows:,} of {output.plural(handle.count(), 'row')} of {name}."
+        output.say(f"{said} {REPEAT}")
+
+
+def _count_rows(lake: Lake, name: str, where: str) -> int:
+    """How many rows a condition is true for; mistakes are found at their place in it."""
+    before = f"SELECT count(*) AS n FROM {name} WHERE ("
+    try:
+        found = lake.query(f"{before}{where}\n)").to_arrow()
+    except BadSql as error:
+        reason = str(error).rpartition(" (line ")[0] or str(error)
+        line, column = error.line, error.column
+        if line is not None and column is not None and line == 1:
+            column -= len(before)
+        if line is not None and (line > len(where.splitlines()) or (column or 0) < 1):
+            line = column = None
+            reason = f"{reason.rstrip(': ').removesuffix(', found')} at its end"
+        raise BadSql(
+            f"in the condition: {reason}", line=line, column=column, hint=error.hint
+        ) from error
+    return int(found["n"][0].as_py())
+
+
+def _delete_tables(
+    lake: Lake, database: str, table: str | None, *, yes: bool, as_json: bool
+) -> None:
+    from lakebed.model.time import format_duration
+
+    definitions = lake.tables.definitions
+    doomed = (
+        definitions.list_tables(database) if table is None else [definitions.get(database, table)]
+    )
+    rows = [table_row(lake, each) for each in doomed]
+    grace = format_duration(lake.row.grace_us)
+    if yes and table is None:
+        definitions.delete_database(database)
+    elif yes and table is not None:
+        definitions.delete_table(database, table)
+    what = f"database {database}" if table is None else f"{database}.{table}"
+    if as_json:
+        output.show_json({"done": yes, "tables": rows, "restorable_for": grace})
+        return
+    if table is None and rows:
+        names = ("table", "partitions", "stored_rows", "bytes")
+        output.show([{key: row[key] for key in names} for row in rows], as_json=False, empty="")
+    counted = f"{sum(row['partitions'] for row in rows):,} partitions, " + output.size(
+        sum(row["bytes"] for row in rows)
+    )
+    tables = "" if table is not None else f"{output.plural(len(rows), 'table')}, "
+    if not yes:
+        output.say(f"plan: delete {what} ({tables}{counted}). {REPEAT}")
+        return
+    output.tell(f"{what}: deleted ({tables}{counted})")
+    back = f"lakebed tables restore {database}" + ("" if table is None else f".{table}")
+    output.say(f"for {grace} it can be restored with: {back}")
+
+
+def restore(name: NameArgument, lake: LakeOption = HERE, as_json: JsonOption = False) -> None:
+    """Bring back a table or database that was deleted.
+
+    Of several with this name, the one that was deleted last. A database comes back with the
+    tables that were deleted with it. What there is: `lakebed tables list --deleted`.
+
+    Example: lakebed tables restore home.heart_rate
+    """
+    database, table = split_name(name)
+    with opened(lake) as open_lake:
+        definitions = open_lake.tables.definitions
+        if table is None:
+            found = definitions.restore_database(database)
+        elif database in definitions.list_deleted_databases():
+            raise UnknownDatabase(
+                f"the whole database {database} was deleted",
+                hint=f"bring it back first: lakebed tables restore {database}",
+            )
+        else:
+            found = [definitions.restore_table(database, table)]
+        rows = [table_row(open_lake, each) for each in found]
+    if as_json:
+        output.show_json({"tables": rows})
+        return
+    if table is None:
+        output.tell(f"database {database}: restored, {output.plural(len(rows), 'table')}")
+    for row in rows:
+        output.tell(
+            f"{row['table']}: restored, {output.plural(row['partitions'], 'partition')}, "
+            f"{output.size(row['bytes'])}"
+        )
+
+
+# ---- forget -------------------------------------------------------------------------------------
+
+
+def forget(
+    name: TableArgument,
+    whom: Annotated[
+        list[str],
+        typer.Argument(metavar="COLUMN=VALUE", help="What the rows have; of several, all of them."),
+    ],
+    lake: LakeOption = HERE,
+    yes: YesOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Erase rows for good, in every stored version of them.
+
+    Shows what would be written again; acts with --yes. In a table with a key, all versions of
+    every key that ever had these values go. The old files are deleted by `lakebed sweep` once the
+    lake's grace period is over; what is among the rejects stays.
+
+    Example: lakebed tables forget home.heart_rate device=ring-7
+    """
+    database, table = split_table_name(name)
+    pairs = dict(_split_pair(each) for each in whom)
+    if len(pairs) < len(whom):
+        raise BadInput("a column is named twice", hint="rows have one value in each column")
+    with opened(lake) as open_lake:
+        definition = open_lake.tables.definitions.get(database, table)
+        where = {column: _read_value(definition.schema, column, pairs[column]) for column in pairs}
+        deleter = open_lake.tables.deleter
+        act = deleter.forget if yes else deleter.plan_forget
+        traces = act(definition, where)
+        rejected = open_lake.tables.get(database, f"{table}_rejects").count()
+    rows = sum(each.rows for each in traces)
+    if as_json:
+        output.show_json({"done": yes, "rows": rows, "partitions": [_trace(t) for t in traces]})
+        return
+    if not traces:
+        output.say(f"nothing in {name} has these values")
+    else:
+        shown = [_trace(each) for each in traces]
+        output.show([_without_id(each) for each in shown], as_json=False, empty="")
+        versions = (
+            f"{output.plural(rows, 'stored row')} in {output.plural(len(traces), 'partition')}"
+        )
+        if yes:
+            output.tell(f"forgot {versions} of {name}")
+            output.say("the old files go with `lakebed sweep` when the grace period is over")
+        else:
+            output.say(f"plan: write again or condemn {versions} of {name}. {REPEAT}")
+    if rejected:
+        output.say(
+            f"note: the {output.plural(rejected, 'record')} in {name}_rejects are not searched"
+        )
+
+
+def _split_pair(text: str) -> tuple[str, str]:
+    column, equals, value = text.partition("=")
+    if not column or not equals:
+        raise BadInput(f"{text!r} is not COLUMN=VALUE", hint="write it like device=ring-7")
+    return column, value
+
+
+def _read_value(schema: TableSchema, name: str, text: str) -> Any:
+    """A value as its column has it."""
+    from lakebed.tables.converting import convert
+
+    column = schema.column(name)
+    if column.is_array:
+        raise BadInput(f"{name} holds lists, by which nothing can be forgotten")
+    value: Any = text
+    if column.type not in ("string", "datetime"):
+        try:
+            value = json.loads(text)
+        except ValueError:
+            value = text
+    converted = convert([value], column)
+    if converted.bad or value is None:
+        raise BadInput(f"{text!r} is no {column.type}, as column {name} is")
+    return converted.values[0].as_py()
+
+
+def _trace(trace: Trace) -> Row:
+    partition = trace.partition
+    return {
+        "bucket": partition.instance,
+        "rows": trace.rows,
+        "of": partition.num_rows,
+        "state": "live" if partition.is_live else "retired",
+        "partition_id": partition.partition_id,
+    }
+
+
+def _without_id(row: Row) -> Row:
+    return {name: value for name, value in row.items() if name != "partition_id"}
+
+
+# ---- expire -------------------------------------------------------------------------------------
+
+
+def expire(
+    name: TableArgument,
+    confirm: Annotated[
+        str | None,
+        typer.Option(metavar="TABLE", help="The table's name again, if most of it would go."),
+    ] = None,
+    lake: LakeOption = HERE,
+    yes: YesOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Retire buckets that are older than their table keeps.
+
+    How long that is, `lakebed tables alter --keep` says. Shows the plan; acts with --yes. Nothing
+    is deleted at once: the partitions can be restored until the lake's grace period ends.
+
+    Example: lakebed tables expire home.heart_rate --yes
+    """
+    database, table = split_table_name(name)
+    with opened(lake) as open_lake:
+        plan = open_lake.retirement.plan_by_table_retention(database, table)
+        buckets = by_bucket(plan.partitions)
+        if yes:
+            if plan.confirm and confirm != name:
+                raise Refused(
+                    f"this would retire most of {name} ({len(plan.partitions)} partitions)",
+                    hint=f"if that is meant, add: --confirm {name}",
+                )
+            open_lake.retirement.carry_out(plan, confirmed=plan.confirm)
+    if as_json:
+        needs = bool(plan.confirm) and confirm != name
+        output.show_json({"done": yes, "buckets": buckets, "needs_confirmation": needs})
+        return
+    if not buckets:
+        output.say(f"nothing in {name} is older than it is kept")
+        return
+    output.show(buckets, as_json=False, empty="")
+    counted = (
+        f"{output.plural(len(buckets), 'bucket')} of {name}, "
+        f"{output.plural(len(plan.partitions), 'partition')}, {output.size(plan.bytes)}"
+    )
+    if yes:
+        output.tell(f"retired {counted}")
+        return
+    if plan.confirm and confirm != name:
+        output.say(f"this is most of {name}: it needs --confirm {name}")
+    output.say(f"plan: retire {counted}. {REPEAT}")

@@ -1,0 +1,237 @@
+"""`lakebed tables insert`: records become rows."""
+
+from __future__ import annotations
+
+import enum
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lakebed.cli import output
+from lakebed.cli.options import (
+    HERE,
+    JsonOption,
+    LakeOption,
+    do_without_pandas,
+    opened,
+)
+from lakebed.cli.table_names import (
+    STANDARD_INPUT,
+    Row,
+    TableArgument,
+    read_file,
+    split_table_name,
+)
+from lakebed.errors import BadPayload, BadRecords, LakebedError, Unavailable
+
+if TYPE_CHECKING:
+    from lakebed.lake import Lake
+
+PARTLY = 5
+SHOWN_RECORDS = 20
+OTHER_KINDS = "Parquet and Arrow are known by .parquet and .arrow"
+
+
+class OnError(enum.StrEnum):
+    """What becomes of bad records."""
+
+    REFUSE = "refuse"
+    KEEP = "keep"
+
+
+class IfExists(enum.StrEnum):
+    """What becomes of a row whose key is there already."""
+
+    REPLACE = "replace"
+    IGNORE = "ignore"
+
+
+def insert(
+    context: typer.Context,
+    name: TableArgument,
+    files: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILE",
+            help="JSON arrays, JSON lines, .parquet or .arrow files; - is standard input.",
+        ),
+    ],
+    on_error: Annotated[
+        OnError,
+        typer.Option(
+            "--on-error", help="Bad records: refuse the whole file, or keep them as rejects."
+        ),
+    ] = OnError.REFUSE,
+    if_exists: Annotated[
+        IfExists,
+        typer.Option("--if-exists", help="A key that is there: replace its row, or ignore ours."),
+    ] = IfExists.REPLACE,
+    key: Annotated[
+        str | None,
+        typer.Option(metavar="KEY", help="Your name of this insert; repeated, it counts once."),
+    ] = None,
+    lake: LakeOption = HERE,
+    as_json: JsonOption = False,
+) -> None:
+    """Insert records: of each file all or none.
+
+    Each file is one insert. What is wrong with bad records is said on stderr, a line for each,
+    counted from 0; with --on-error keep they are stored in DATABASE.TABLE_rejects, with the
+    reasons. Exit code 5 if some of the files could not be inserted.
+
+    Example: lakebed tables insert home.heart_rate records.json
+    Example: lakebed tables insert home.heart_rate day-*.jsonl --on-error keep
+    Example: lakebed tables insert home.heart_rate - --key upload-17 (of what is piped into it)
+    """
+    if key is not None and len(files) > 1:
+        raise typer.BadParameter("--key names the insert of one file; insert each by itself")
+    if files.count(STANDARD_INPUT) > 1:
+        raise typer.BadParameter("- is given twice; standard input can be read once")
+    database, table = split_table_name(name)
+    if context.obj:
+        do_without_pandas()
+    options = {"on_error": on_error.value, "if_exists": if_exists.value, "key": key}
+    with opened(lake) as open_lake:
+        open_lake.tables.get(database, table)
+        with _counted(len(files)) as progress:
+            done = [
+                _insert_one(open_lake, database, table, file, options, progress) for file in files
+            ]
+    _show_inserts(done, name, if_exists, as_json=as_json)
+    failed = [error for _, error in done if error is not None]
+    if failed:
+        raise typer.Exit(PARTLY if len(failed) < len(done) else failed[0].exit_code)
+
+
+def _insert_one(
+    lake: Lake,
+    database: str,
+    table: str,
+    file: str,
+    options: dict[str, Any],
+    progress: Callable[[int], None],
+) -> tuple[Row, LakebedError | None]:
+    """What became of one file, and why not more; if the lake cannot do it now, there is no point
+    in trying the next."""
+    from lakebed.tables.records import read_records
+
+    row: Row = {"file": file, "records": 0, "rows": 0, "rejected": 0, "repeated": False}
+    row |= {"tick": None, "buckets": [], "error": None, "bad": []}
+    try:
+        records = read_records(read_file(file))
+        row["records"] = len(records)
+        done = lake.tables.insert(database, table, records, **options)
+    except Unavailable:
+        raise
+    except LakebedError as error:
+        row["error"] = str(error).splitlines()[0]
+        if isinstance(error, BadRecords):
+            row["bad"] = [_describe_bad(each) for each in error.bad]
+        return row, error
+    row |= {"rows": done.rows, "rejected": done.rejected, "repeated": done.repeated}
+    row |= {"tick": output.instant(done.tick), "buckets": list(done.buckets)}
+    progress(done.rows)
+    return row, None
+
+
+def _describe_bad(bad: Any) -> Row:
+    problems = [
+        {"column": each.column, "expected": each.expected, "got": each.got} for each in bad.problems
+    ]
+    return {"index": bad.index, "problems": problems}
+
+
+def _show_inserts(
+    done: Sequence[tuple[Row, LakebedError | None]],
+    name: str,
+    if_exists: IfExists,
+    *,
+    as_json: bool,
+) -> None:
+    several = len(done) > 1
+    for row, error in done:
+        if error is not None:
+            _tell_refused(error, row["file"], several=several)
+    rows = [row for row, _ in done]
+    new = [row for row, error in done if error is None and not row["repeated"]]
+    total = {each: sum(row[each] for row in new) for each in ("records", "rows", "rejected")}
+    repeated = [row for row in rows if row["repeated"]]
+    if as_json:
+        output.show_json({"table": name, **total, "repeated": len(repeated), "files": rows})
+        return
+    if all(error is not None for _, error in done):
+        return
+    for row in repeated:
+        output.tell(
+            f"{name}: repeated, nothing was changed; this key had inserted "
+            f"{output.plural(row['rows'], 'row')} at {row['tick']}"
+        )
+    if new:
+        output.tell(f"{name}: {_describe_new(new, several=several, if_exists=if_exists)}")
+    if any(row["rejected"] for row in new):
+        output.say(f'see why with: lakebed query "SELECT * FROM {name}_rejects"')
+
+
+def _describe_new(rows: Sequence[Row], *, several: bool, if_exists: IfExists) -> str:
+    records, inserted, rejected = (
+        sum(row[each] for row in rows) for each in ("records", "rows", "rejected")
+    )
+    said = [f"{output.plural(inserted, 'row')} inserted"]
+    if rejected:
+        said.append(f"{rejected:,} rejected")
+    if left := records - inserted - rejected:
+        there = "was there or came again" if if_exists is IfExists.IGNORE else "came again later"
+        said.append(f"{left:,} left out whose key {there}")
+    return ", ".join(said) + (f", of {output.plural(len(rows), 'file')}" if several else "")
+
+
+def _tell_refused(error: LakebedError, file: str, *, several: bool) -> None:
+    """Why a file was not inserted; of bad records, a line for each of the first."""
+    is_unreadable = isinstance(error, BadPayload) and file != STANDARD_INPUT
+    prefix = f"{file}: " if several or is_unreadable else ""
+    if not isinstance(error, BadRecords):
+        hint = error.hint or (OTHER_KINDS if is_unreadable else None)
+        text = f"{error}" + (f"; {hint}" if hint else "")
+        output.say(f"error: {prefix}{' '.join(text.split())}")
+        return
+    output.say(
+        f"error: {prefix}{len(error.bad):,} of {output.plural(error.total, 'record')} "
+        f"{'is' if len(error.bad) == 1 else 'are'} bad and nothing was inserted; "
+        "to insert the others: --on-error keep"
+    )
+    for each in error.bad[:SHOWN_RECORDS]:
+        output.say(f"  {prefix}{' '.join(str(each).split())}")
+    if len(error.bad) > SHOWN_RECORDS:
+        output.say(f"  {prefix}… and {len(error.bad) - SHOWN_RECORDS:,} more; --json has all")
+
+
+@contextmanager
+def _counted(files: int) -> Iterator[Callable[[int], None]]:
+    """A bar on a terminal if there are several files; nothing when piped."""
+    if not sys.stderr.isatty():
+        yield lambda _rows: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    with Progress(
+        TextColumn("inserting"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("files, {task.fields[rows]:,} rows"),
+        console=Console(stderr=True),
+        transient=True,
+        disable=files < 2,
+    ) as bar:
+        task = bar.add_task("", total=files, rows=0)
+        total = 0
+
+        def progress(rows: int) -> None:
+            nonlocal total
+            total += rows
+            bar.update(task, advance=1, rows=total)
+
+        yield progress
