@@ -1,0 +1,288 @@
+"""Adopting a tree of Parquet files: every file is told by class, what is sound is taken once, what
+is not is kept in quarantine, and the source stays as it is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from lakebed.catalog import files, tables
+from lakebed.errors import StalePlan
+from lakebed.lake import Lake
+from lakebed.storage.objects import read_all
+from lakebed.tables.adoption import Fate, FileClass, ImportFile, ImportPlan, ImportReport
+from lakebed.tables.table import Table
+from tests.tables.parts import damage, meanwhile, sweep_all
+from tests.tables.trees import (
+    SCHEMA,
+    as_bytes,
+    as_counter,
+    aside,
+    build_mess,
+    fingerprint,
+    put,
+    rows,
+)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    folder = tmp_path / "tree"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def home(lake: Lake) -> Lake:
+    lake.tables.create_database("home")
+    return lake
+
+
+@pytest.fixture
+def table(home: Lake) -> Table:
+    return home.tables.create_table("home", "pulse", SCHEMA)
+
+
+def adopt(lake: Lake, root: Path, **options: Any) -> ImportReport:
+    return lake.tables.carry_out_import(plan(lake, root, **options))
+
+
+def plan(lake: Lake, root: Path, **options: Any) -> ImportPlan:
+    return lake.tables.plan_import(root, "home", "pulse", **options)
+
+
+def only(lake: Lake, root: Path, **options: Any) -> ImportFile:
+    """The single file of a plan."""
+    (file,) = plan(lake, root, **options).files
+    return file
+
+
+def all_rows(table: Table) -> Counter[tuple[Any, ...]]:
+    found = table.query("SELECT time, device, bpm FROM pulse").to_arrow()
+    return as_counter(found)
+
+
+# ---- the whole tree -----------------------------------------------------------------------------
+
+
+def test_every_file_is_told_by_class(table: Table, home: Lake, root: Path) -> None:
+    expected = build_mess(root)
+    found = plan(home, root)
+    assert {each.path: each.kind for each in found.files} == expected
+    assert found.table == table.definition
+    assert found.rows == 60
+    assert sum(found.counts.values()) == len(expected)
+    assert set(found.counts) == set(FileClass)
+    for each in found.files:
+        if each.kind not in (FileClass.SOUND, FileClass.EMPTY, FileClass.NOT_PARQUET):
+            empty = each.kind in (FileClass.EMPTY_DIRECTORY, FileClass.ZERO_BYTES)
+            assert bool(each.reason) != empty, each
+    assert table.count() == 0
+
+
+def test_planning_changes_nothing(table: Table, home: Lake, root: Path) -> None:
+    build_mess(root)
+    with home.catalog.read() as connection:
+        before = files.list_files(connection)
+    plan(home, root)
+    with home.catalog.read() as connection:
+        assert files.list_files(connection) == before
+    assert aside(home) == {}
+
+
+def test_sound_files_are_taken_and_no_byte_of_the_others_is_lost(
+    table: Table, home: Lake, root: Path
+) -> None:
+    expected = build_mess(root)
+    told = []
+    report = home.tables.carry_out_import(plan(home, root), told.append)
+    assert sorted(each.file.path for each in told) == sorted(expected)
+    assert {each.file.path: each.file.kind for each in report.outcomes} == expected
+    parts = [report.taken, report.quarantined, report.skipped]
+    assert sum(map(len, parts)) == len(report.outcomes) == len(expected)
+    assert {each.file.kind for each in report.taken} == {FileClass.SOUND}
+    assert report.rows == report.rows_inserted == table.count() == 60
+    taken = [pq.read_table(root / each.file.path, partitioning=None) for each in report.taken]
+    assert all_rows(table) == as_counter(*taken)
+    kept = aside(home)
+    for path, kind in expected.items():
+        at = root / path
+        if kind in (FileClass.SOUND, FileClass.IMPORTED) or not at.is_file():
+            continue
+        data = at.read_bytes()
+        assert not data or hashlib.sha256(data).hexdigest() in kept, path
+    assert len(kept) == len(report.quarantined)
+    assert [each.file.path for each in report.left_behind] == [
+        "link-to-a-folder",
+        "link-to-nothing",
+        "pipe",
+    ]
+    assert damage(home) == []
+
+
+def test_quarantine_says_where_bytes_are_from_and_why(table: Table, home: Lake, root: Path) -> None:
+    data = put(root, "a/cut.parquet", as_bytes(rows(1))[:-20]).read_bytes()
+    report = adopt(home, root)
+    reason = aside(home)[hashlib.sha256(data).hexdigest()]
+    assert reason.startswith("import into home.pulse: a/cut.parquet: truncated: it ends with")
+    (outcome,) = report.quarantined
+    assert read_all(home.store, outcome.kept_as or "") == data
+    sweep_all(home)
+    assert read_all(home.store, outcome.kept_as or "") == data
+
+
+def test_the_source_is_never_touched(table: Table, home: Lake, root: Path) -> None:
+    build_mess(root)
+    for each in sorted(root.rglob("*"), reverse=True):
+        if not each.is_symlink():
+            each.chmod(0o555 if each.is_dir() else 0o444)
+    root.chmod(0o555)
+    before = fingerprint(root)
+    adopt(home, root)
+    adopt(home, root)
+    assert fingerprint(root) == before
+
+
+def test_importing_again_does_nothing(table: Table, home: Lake, root: Path) -> None:
+    build_mess(root)
+    adopt(home, root)
+    before = all_rows(table), aside(home)
+    again = plan(home, root)
+    assert again.rows == 0
+    assert FileClass.SOUND not in again.counts
+    assert again.counts[FileClass.IMPORTED] == 7
+    report = home.tables.carry_out_import(again)
+    assert [each.fate for each in report.outcomes] == [Fate.SKIPPED] * len(report.outcomes)
+    assert (all_rows(table), aside(home)) == before
+    assert len(report.left_behind) == 3
+    assert damage(home) == []
+
+
+def test_the_same_plan_carried_out_twice_counts_once(table: Table, home: Lake, root: Path) -> None:
+    build_mess(root)
+    found = plan(home, root)
+    home.tables.carry_out_import(found)
+    report = home.tables.carry_out_import(found)
+    assert (report.taken, report.quarantined) == ([], [])
+    assert table.count() == 60
+
+
+def test_what_was_imported_is_remembered_for_good(table: Table, home: Lake, root: Path) -> None:
+    put(root, "a.parquet", rows(1))
+    adopt(home, root)
+    table.insert([{"time": "2024-05-01T00:00:00Z"}], key="retry")
+    with home.catalog.write() as transaction:
+        assert tables.forget_inserts(transaction.connection, transaction.tick) == 1
+    assert only(home, root).kind is FileClass.IMPORTED
+
+
+def test_the_bytes_count_and_not_the_name(table: Table, home: Lake, root: Path) -> None:
+    first = put(root, "date=2024-05-01/data.parquet", rows(1))
+    adopt(home, root)
+    (root / "flat").mkdir()
+    shutil.copy(first, root / "flat/renamed")
+    shutil.copytree(root / "date=2024-05-01", root / "date=2024-05-02")
+    report = adopt(home, root)
+    assert report.counts == {FileClass.IMPORTED: 3}
+    assert table.count() == 10
+
+
+def test_one_file_is_imported_by_its_name(table: Table, home: Lake, root: Path) -> None:
+    file = put(root, "_backup.parquet", rows(1))
+    report = adopt(home, file)
+    assert [each.file.path for each in report.taken] == ["_backup.parquet"]
+    assert adopt(home, root).counts == {FileClass.TEMPORARY: 1}
+
+
+# ---- while it happens ---------------------------------------------------------------------------
+
+
+def test_a_file_that_changed_since_the_plan_is_judged_again(
+    table: Table, home: Lake, root: Path
+) -> None:
+    put(root, "good-to-bad.parquet", rows(1))
+    put(root, "bad-to-good.parquet", as_bytes(rows(2))[:-9])
+    put(root, "other.parquet", rows(3))
+    put(root, "copy-of-other.parquet", rows(3))
+    put(root, "gone.parquet", rows(4))
+    found = plan(home, root)
+    put(root, "good-to-bad.parquet", as_bytes(rows(1))[:-9])
+    put(root, "bad-to-good.parquet", rows(2))
+    put(root, "other.parquet", rows(5))
+    (root / "gone.parquet").unlink()
+    report = home.tables.carry_out_import(found)
+    told = {each.file.path: (each.file.kind, each.fate) for each in report.outcomes}
+    assert told == {
+        "good-to-bad.parquet": (FileClass.TRUNCATED, Fate.QUARANTINED),
+        "bad-to-good.parquet": (FileClass.SOUND, Fate.TAKEN),
+        "other.parquet": (FileClass.SOUND, Fate.TAKEN),
+        "copy-of-other.parquet": (FileClass.SOUND, Fate.TAKEN),
+        "gone.parquet": (FileClass.UNREADABLE, Fate.SKIPPED),
+    }
+    assert all_rows(table) == as_counter(rows(2), rows(3), rows(5))
+    assert [each.file.path for each in report.left_behind] == ["gone.parquet"]
+
+
+def test_a_file_that_never_stands_still_is_left_behind(
+    table: Table, home: Lake, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = put(root, "log.parquet", b"not Parquet")
+    opened = Path.open
+
+    def grow(self: Path, mode: str = "r", *rest: Any, **options: Any) -> Any:
+        if self == file:
+            with opened(self, "ab") as log:
+                log.write(b".")
+        return opened(self, mode, *rest, **options)
+
+    found = plan(home, root)
+    monkeypatch.setattr(Path, "open", grow)
+    report = home.tables.carry_out_import(found)
+    (outcome,) = report.left_behind
+    assert outcome.note == "it changed whenever it was read"
+    assert aside(home) == {}
+
+
+def test_a_table_that_is_altered_meanwhile_is_gone_by(table: Table, home: Lake, root: Path) -> None:
+    put(root, "a.parquet", rows(1))
+    put(root, "b.parquet", rows(2, mood=["good"] * 10))
+    found = plan(home, root)
+    table.alter(add={"mood": "string"})
+    report = home.tables.carry_out_import(found)
+    assert [each.file.path for each in report.taken] == ["a.parquet"]
+    assert adopt(home, root).rows == 10
+
+
+def test_a_table_that_takes_the_planned_ones_place_is_refused(home: Lake, root: Path) -> None:
+    put(root, "a.parquet", rows(1))
+    found = plan(home, root)
+    home.tables.create_table("home", "pulse", SCHEMA)
+    with pytest.raises(StalePlan, match="another schema"):
+        home.tables.carry_out_import(found)
+    found = plan(home, root)
+    home.tables.delete_table("home", "pulse")
+    home.tables.create_table("home", "pulse", SCHEMA)
+    with pytest.raises(StalePlan, match="another one by now"):
+        home.tables.carry_out_import(found)
+
+
+def test_two_imports_at_once_take_every_file_once(table: Table, home: Lake, root: Path) -> None:
+    build_mess(root)
+    mine, theirs = plan(home, root), plan(home, root)
+    reports = []
+    meanwhile(
+        home.tables._inserter,
+        "_find_repeated",
+        lambda: reports.append(home.tables.carry_out_import(theirs)),
+    )
+    reports.append(home.tables.carry_out_import(mine))
+    assert sorted(len(each.taken) for each in reports) == [0, 6]
+    assert table.count() == 60
+    assert sum(len(each.quarantined) for each in reports) == len(aside(home))

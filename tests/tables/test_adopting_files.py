@@ -1,0 +1,539 @@
+"""What each file of a tree is to a table: by its folders, its columns, its rows and its bytes."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import random
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from lakebed.errors import BadInput, NotFound
+from lakebed.lake import Lake, init_lake
+from lakebed.tables.adoption import FileClass, ImportFile, ImportPlan, ImportReport
+from lakebed.tables.table import Table
+from tests.storage.test_footer import BINARY, chunks, encode, sample, trailer, tree
+from tests.tables.parts import damage
+from tests.tables.trees import (
+    SCHEMA,
+    as_bytes,
+    as_counter,
+    aside,
+    build_mess,
+    put,
+    rows,
+)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    folder = tmp_path / "tree"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Lake]:
+    with init_lake(tmp_path / "lake") as lake:
+        lake.tables.create_database("home")
+        yield lake
+
+
+@pytest.fixture
+def table(home: Lake) -> Table:
+    return home.tables.create_table("home", "pulse", SCHEMA)
+
+
+def adopt(lake: Lake, root: Path, **options: Any) -> ImportReport:
+    return lake.tables.carry_out_import(plan(lake, root, **options))
+
+
+def plan(lake: Lake, root: Path, **options: Any) -> ImportPlan:
+    return lake.tables.plan_import(root, "home", "pulse", **options)
+
+
+def only(lake: Lake, root: Path, **options: Any) -> ImportFile:
+    """The single file of a plan."""
+    (file,) = plan(lake, root, **options).files
+    return file
+
+
+def all_rows(table: Table) -> Counter[tuple[Any, ...]]:
+    found = table.query("SELECT time, device, bpm FROM pulse").to_arrow()
+    return as_counter(found)
+
+
+# ---- folders ------------------------------------------------------------------------------------
+
+
+def test_a_folder_gives_a_column_that_the_file_lacks(home: Lake, root: Path) -> None:
+    schema = SCHEMA | {"site": "int", "year": "int", "day": {"type": "datetime"}}
+    schema["time"] = {"type": "datetime", "time": True}
+    table = home.tables.create_table("home", "pulse", schema)
+    put(root, "site=7/day=2024-05-01/year=2024/device=x/a.parquet", rows(1, 1))
+    put(root, "site=__HIVE_DEFAULT_PARTITION__/day=2024-05-02/b.parquet", rows(2, 1))
+    found = plan(home, root)
+    assert [each.reason for each in found.files] == [
+        "NULL for note; site, year, day from its folder",
+        "NULL for note, year; site, day from its folder",
+    ]
+    home.tables.carry_out_import(found)
+    told = table.query("SELECT site, year, day, device FROM pulse ORDER BY time").to_arrow()
+    assert [row["site"] for row in told.to_pylist()] == [7, None]
+    assert [row["year"] for row in told.to_pylist()] == [2024, None]
+    assert [str(row["day"]) for row in told.to_pylist()] == [
+        "2024-05-01 00:00:00+00:00",
+        "2024-05-02 00:00:00+00:00",
+    ]
+    assert told["device"].to_pylist() == [rows(day, 1)["device"][0].as_py() for day in (1, 2)]
+
+
+def test_the_same_bytes_with_other_values_of_folders_are_other_rows(home: Lake, root: Path) -> None:
+    table = home.tables.create_table("home", "pulse", SCHEMA | {"site": "string"})
+    for path in ("site=a/1.parquet", "site=b/1.parquet", "date=2024-05-01/site=b/2.parquet"):
+        put(root, path, rows(1))
+    assert adopt(home, root).counts == {FileClass.SOUND: 2, FileClass.IMPORTED: 1}
+    assert table.count() == 20
+    put(root, "elsewhere/site=a/3.parquet", rows(1))
+    assert adopt(home, root).counts == {FileClass.IMPORTED: 4}
+
+
+def test_a_column_that_is_added_later_imports_nothing_twice(
+    table: Table, home: Lake, root: Path
+) -> None:
+    put(root, "site=a/1.parquet", rows(1))
+    adopt(home, root)
+    table.alter(add={"site": "string"})
+    put(root, "site=a/2.parquet", rows(2))
+    assert adopt(home, root).counts == {FileClass.SOUND: 1, FileClass.IMPORTED: 1}
+    found = table.query("SELECT site, count(*) AS n FROM pulse GROUP BY site").to_arrow()
+    assert {row["site"]: row["n"] for row in found.to_pylist()} == {None: 10, "a": 10}
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [("7", "int"), ("1.5", "float"), ("TRUE", "bool"), ("a%3Ab", "string"), ("x", "json")],
+)
+def test_a_folders_value_is_of_the_columns_type(
+    home: Lake, root: Path, value: str, kind: str
+) -> None:
+    table = home.tables.create_table("home", "pulse", SCHEMA | {"site": kind})
+    put(root, f"site={value}/a.parquet", rows(1, 1))
+    adopt(home, root)
+    (row,) = table.query("SELECT site FROM pulse").to_arrow().to_pylist()
+    assert row["site"] == {"7": 7, "1.5": 1.5, "TRUE": True, "a%3Ab": "a:b", "x": '"x"'}[value]
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [("x", "int"), (str(1 << 70), "int"), ("x", "float"), ("1", "bool"), ("x", "string[]")],
+)
+def test_a_folders_value_of_another_type_is_drift(
+    home: Lake, root: Path, value: str, kind: str
+) -> None:
+    home.tables.create_table("home", "pulse", SCHEMA | {"site": kind})
+    put(root, f"site={value}/a.parquet", rows(1))
+    file = only(home, root)
+    assert file.kind is FileClass.DRIFT
+    assert file.reason == f"column site: expected {kind}, got '{value}' of a folder"
+
+
+@pytest.mark.parametrize(
+    ("folder", "told"),
+    [
+        ("partition_date=2024-05-01", ""),
+        ("date=2024-05-01", ""),
+        ("date=2024.05.01", ""),
+        ("dt=20240501", ""),
+        ("date=2024-05", ""),
+        ("date=2024-05-01T06", ""),
+        ("year=2024/month=05/day=01", ""),
+        ("year=2024/month=5", ""),
+        ("date=unknown", ""),
+        ("date=2024-13-01", ""),
+        ("partition_date=2024-05-02", "10 of 10 rows are not of partition_date=2024-05-02"),
+        ("date=2024-05-01T07", "10 of 10 rows are not of date=2024-05-01T07"),
+        ("year=2024/month=06", "10 of 10 rows are not of year=2024/month=06"),
+        ("year=2023", "10 of 10 rows are not of year=2023"),
+    ],
+)
+def test_a_folder_that_contradicts_its_rows_is_told_and_rows_go_by_their_own_time(
+    table: Table, home: Lake, root: Path, folder: str, told: str
+) -> None:
+    put(root, f"{folder}/data.parquet", rows(1))
+    file = only(home, root)
+    assert file.kind is FileClass.SOUND
+    expected = "NULL for note" + (f"; {told}: rows go by their own time" if told else "")
+    assert file.reason == expected
+    adopt(home, root)
+    assert {each.instance for each in table.partitions()} == {"2024-05-01"}
+
+
+def test_a_folder_may_be_named_for_its_bucket(home: Lake, root: Path) -> None:
+    home.tables.create_table("home", "pulse", SCHEMA, "week")
+    put(root, "partition_date=2024-04-29/data.parquet", rows(3))
+    assert only(home, root).reason == "NULL for note"
+
+
+def test_a_column_with_the_name_of_the_bucket_is_left_out_if_it_says_the_same(
+    table: Table, home: Lake, root: Path
+) -> None:
+    put(root, "text.parquet", rows(1, partition_date=["2024-05-01"] * 10))
+    day = pa.array(["2024-05-02"] * 10).cast(pa.date32())
+    put(root, "date.parquet", rows(2, partition_date=day))
+    put(root, "other.parquet", rows(3, partition_date=["2024-05-03"] * 9 + ["x"]))
+    found = {each.path: each for each in plan(home, root).files}
+    assert found["text.parquet"].kind is found["date.parquet"].kind is FileClass.SOUND
+    assert found["other.parquet"].kind is FileClass.DRIFT
+    assert "column partition_date: expected the bucket" in found["other.parquet"].reason
+
+
+# ---- columns and rows ---------------------------------------------------------------------------
+
+
+def replaced(name: str, values: Any) -> pa.Table:
+    given = rows(1, len(values))
+    return given.set_column(given.column_names.index(name), name, values)
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        (replaced("bpm", pa.array(["a", "b"])), "column bpm: expected int, got string"),
+        (replaced("bpm", pa.array([b"a", b"b"])), "column bpm: expected int, got binary"),
+        (
+            replaced("bpm", pa.array([[1], [2]])),
+            "column bpm: expected int, got list<element: int64>",
+        ),
+        (replaced("device", pa.array([1, 2])), "column device: expected string, got int64"),
+        (replaced("time", pa.array([1, 2])), "column time: expected datetime, got int64"),
+        (rows(1, 2, mood=["a", None]), "column mood: expected no such column, got string"),
+        (rows(1).drop_columns(["time"]), "column time: expected datetime, got no such column"),
+        (rows(1, 2, BPM=[1, 2]), "column BPM: expected no such column, got int64"),
+    ],
+)
+def test_columns_that_cannot_be_converted_are_drift(
+    table: Table, home: Lake, root: Path, given: pa.Table, reason: str
+) -> None:
+    put(root, "a.parquet", given)
+    file = only(home, root)
+    assert (file.kind, file.reason) == (FileClass.DRIFT, reason)
+
+
+def test_a_column_that_is_there_twice_is_drift(table: Table, home: Lake, root: Path) -> None:
+    given = rows(1).append_column("bpm", pa.array([1] * 10))
+    put(root, "a.parquet", given)
+    file = only(home, root)
+    assert file.kind is FileClass.DRIFT
+    assert file.reason == "column bpm: expected one column of the name, got several"
+
+
+def test_null_fits_everywhere(table: Table, home: Lake, root: Path) -> None:
+    put(root, "unknown.parquet", rows(1, mood=pa.nulls(10, pa.string())))
+    put(root, "wrong.parquet", replaced("bpm", pa.nulls(10, pa.string())))
+    put(root, "nothing.parquet", replaced("bpm", pa.nulls(9)))
+    assert adopt(home, root).counts == {FileClass.SOUND: 3}
+    assert table.count() == 29
+
+
+def test_types_that_hold_the_same_are_taken(home: Lake, root: Path) -> None:
+    table = home.tables.create_table(
+        "home", "pulse", SCHEMA | {"level": "float", "extra": "json", "tags": "string[]"}
+    )
+    stamps = rows(1, 3)["time"].cast(pa.timestamp("ns", "Europe/Paris"))
+    given = pa.table(
+        {
+            "time": stamps,
+            "device": pa.array(["a", "b", "a"]).dictionary_encode(),
+            "bpm": pa.array([1.0, 2.0, None]),
+            "note": pa.array(["x", None, "y"], pa.large_string()),
+            "level": pa.array([1, 2, 3], pa.uint8()),
+            "extra": pa.array([{"a": 1}, None, {"a": 2}]),
+            "tags": pa.array([["p"], [], None], pa.large_list(pa.large_string())),
+        }
+    )
+    put(root, "a.parquet", given)
+    put(root, "dates.parquet", replaced("time", rows(1)["time"].cast(pa.date32())))
+    put(root, "texts.parquet", replaced("time", pa.array(["2024-05-01 12:00:00"] * 2)))
+    report = adopt(home, root)
+    assert report.counts == {FileClass.SOUND: 3}
+    found = table.query("SELECT * FROM pulse WHERE level IS NOT NULL ORDER BY level").to_arrow()
+    assert found["time"].to_pylist() == rows(1, 3)["time"].to_pylist()
+    assert found["bpm"].to_pylist() == [1, 2, None]
+    assert found["extra"].to_pylist() == ['{"a":1}', None, '{"a":2}']
+    assert found["tags"].to_pylist() == [["p"], [], None]
+
+
+def test_rows_that_break_the_schema_are_counted_and_shown(home: Lake, root: Path) -> None:
+    schema = SCHEMA | {"bpm": {"type": "int", "min": 20, "max": 250, "required": True}}
+    home.tables.create_table("home", "pulse", schema)
+    values = [60] * 100_000
+    values[5], values[7], values[70_000], values[99_999] = 300, None, 19, 251
+    put(root, "a.parquet", replaced("bpm", pa.array(values)))
+    file = only(home, root)
+    assert (file.kind, file.rows) == (FileClass.BAD_ROWS, 100_000)
+    assert file.reason == (
+        "4 of 100000 rows; row 5: bpm: expected at most 250, got 300; "
+        "row 7: bpm: expected a value, got nothing; row 70000: bpm: expected at least 20, got 19; "
+        "and 1 more"
+    )
+    assert adopt(home, root).rows == 0
+
+
+def test_a_file_is_taken_once_its_table_has_its_columns(
+    table: Table, home: Lake, root: Path
+) -> None:
+    put(root, "more.parquet", rows(1, mood=["good"] * 10))
+    assert adopt(home, root).counts == {FileClass.DRIFT: 1}
+    table.alter(add={"mood": "string"})
+    assert adopt(home, root).counts == {FileClass.SOUND: 1}
+    assert table.count() == 10
+
+
+def test_of_rows_with_the_same_key_the_last_written_counts(home: Lake, root: Path) -> None:
+    schema = SCHEMA | {
+        "time": {"type": "datetime", "unique": True},
+        "device": {"type": "string", "unique": True},
+    }
+    table = home.tables.create_table("home", "pulse", schema)
+    given = rows(1, 3).set_column(1, "device", pa.array(["a", "a", "b"]))
+    newer = given.set_column(2, "bpm", pa.array([1, 2, 3]))
+    put(root, "a-new.parquet", newer)
+    put(root, "z-old.parquet", given)
+    put(root, "twice.parquet", pa.concat_tables([rows(2, 2), rows(2, 2)]))
+    os.utime(root / "z-old.parquet", (1_000_000, 1_000_000))
+    report = adopt(home, root)
+    assert (report.rows, report.rows_inserted, table.count()) == (10, 8, 5)
+    (twice,) = [each for each in report.taken if each.file.path == "twice.parquet"]
+    assert twice.note == "2 rows were replaced by later ones with the same key"
+    found = table.query("SELECT bpm FROM pulse WHERE time < '2024-05-02' ORDER BY bpm").to_arrow()
+    assert found["bpm"].to_pylist() == [1, 2, 3]
+
+
+def test_a_footer_that_would_abort_the_process_is_unreadable(
+    table: Table, home: Lake, root: Path
+) -> None:
+    fields = tree(sample())
+    for chunk in chunks(fields):
+        meta = chunk[3][1]
+        if 12 in meta:
+            meta[12][1].update(
+                {number: (BINARY, b"") for number in meta[12][1] if number in (5, 6)}
+            )
+    footer = encode(fields)
+    data = sample().data[: -len(sample().footer) - 8] + footer + trailer(footer)
+    put(root, "a.parquet", data)
+    file = only(home, root)
+    assert file.kind is FileClass.UNREADABLE
+    assert "statistics shorter than a value" in file.reason
+
+
+def test_a_footer_that_counts_other_rows_is_unreadable(
+    table: Table, home: Lake, root: Path
+) -> None:
+    fields = tree(sample())
+    footer = encode(fields | {3: (fields[3][0], 7)})
+    data = sample().data[: -len(sample().footer) - 8] + footer + trailer(footer)
+    put(root, "a.parquet", data)
+    assert only(home, root).kind is FileClass.UNREADABLE
+
+
+def test_damage_anywhere_is_told_and_never_ends_the_process(
+    table: Table, home: Lake, root: Path
+) -> None:
+    seed = int(os.environ.get("LAKEBED_SEED", random.randrange(1 << 32)))
+    sys.stdout.write(f"LAKEBED_SEED={seed}\n")
+    chance = random.Random(seed)
+    whole = as_bytes(rows(1, 300), write_page_checksum=True)
+    for number in range(150):
+        broken = bytearray(whole)
+        for _ in range(chance.choice([1, 2, 10])):
+            broken[chance.randrange(len(broken))] = chance.choice([0, 127, 128, 255])
+        put(root, f"{number}.parquet", bytes(broken[: chance.choice([len(broken)] * 5 + [500])]))
+    report = adopt(home, root)
+    assert len(report.outcomes) == 150
+    assert report.left_behind == []
+    assert table.count() == report.rows_inserted == 300 * len(report.taken)
+    assert report.quarantined
+    assert damage(home) == []
+
+
+# ---- a schema from files ------------------------------------------------------------------------
+
+
+def test_a_table_that_does_not_exist_gets_the_schema_of_the_files(home: Lake, root: Path) -> None:
+    build_mess(root)
+    put(root, "site=a/float.parquet", replaced("bpm", pa.array([1.5, 2.5])))
+    found = plan(home, root, unique=["device", "time"], bucket="month")
+    assert found.table is None
+    assert {each.name: each.type for each in found.schema.columns} == {
+        "time": "datetime",
+        "device": "string",
+        "bpm": "float",
+        "note": "string",
+        "mood": "string",
+        "site": "string",
+    }
+    assert (found.schema.time_column, found.schema.key) == ("time", ("time", "device"))
+    assert home.tables.list_tables() == []
+    report = home.tables.carry_out_import(found)
+    assert report.table_created
+    table = home.tables.get("home", "pulse")
+    assert table.schema == found.schema
+    assert {each.instance for each in table.partitions()} == {"2024-05"}
+    again = adopt(home, root, unique=["time", "device"], bucket="month", time_column="time")
+    assert (again.table_created, again.taken) == (False, [])
+
+
+@pytest.mark.parametrize(
+    ("columns", "option", "time", "unit"),
+    [
+        ({"created": [1], "time": [2]}, None, "time", None),
+        ({"created": [1], "when": [2]}, None, "created", None),
+        ({"created": [1], "when": [2]}, "when", "when", None),
+        ({"ts": [1_714_543_200], "bpm": [60]}, None, "ts", "s"),
+        ({"timestamp": [1_714_543_200_000], "bpm": [60]}, None, "timestamp", "ms"),
+        ({"x": [1_714_543_200_000_000], "bpm": [60]}, "x", "x", "us"),
+        ({"at": ["2024-05-01T06:00:00Z"], "bpm": [60]}, None, "at", None),
+    ],
+)
+def test_the_time_column_is_named_or_guessed(
+    home: Lake, root: Path, columns: dict[str, Any], option: str | None, time: str, unit: str | None
+) -> None:
+    stamps = {"created", "time", "when"}
+    arrays = {
+        name: pa.array(values, pa.timestamp("us")) if name in stamps else pa.array(values)
+        for name, values in columns.items()
+    }
+    put(root, "a.parquet", pa.table(arrays))
+    found = plan(home, root, time_column=option)
+    assert found.schema.time_column == time
+    assert found.schema.column(time).unit == unit
+    assert home.tables.carry_out_import(found).rows == 1
+
+
+def test_columns_that_no_table_can_have_make_drift_of_their_files_only(
+    home: Lake, root: Path
+) -> None:
+    put(root, "a.parquet", rows(1))
+    put(root, "index.parquet", rows(2, __index_level_0__=list(range(10))))
+    put(root, "price.parquet", rows(3, price=pa.array([1] * 10).cast(pa.decimal128(30, 2))))
+    found = plan(home, root)
+    assert found.schema.names == ("time", "device", "bpm")
+    assert found.counts == {FileClass.SOUND: 1, FileClass.DRIFT: 2}
+
+
+def test_where_files_disagree_most_are_right(home: Lake, root: Path) -> None:
+    put(root, "1.parquet", replaced("bpm", pa.array(["a"])))
+    put(root, "2.parquet", rows(2))
+    put(root, "3.parquet", replaced("bpm", pa.array([0.5])))
+    put(root, "4.parquet", rows(4).rename_columns(["time", "Device", "bpm"]))
+    found = plan(home, root)
+    assert {each.name: each.type for each in found.schema.columns} == {
+        "time": "datetime",
+        "device": "string",
+        "bpm": "float",
+    }
+    assert found.counts == {FileClass.SOUND: 2, FileClass.DRIFT: 2}
+
+
+# ---- bad input ----------------------------------------------------------------------------------
+
+
+def nothing(root: Path) -> Path:
+    return root
+
+
+def nowhere(root: Path) -> Path:
+    return root / "nowhere"
+
+
+def unsound(root: Path) -> Path:
+    put(root, "a.parquet", as_bytes(rows(1))[:-9])
+    return root
+
+
+def sound(root: Path) -> Path:
+    put(root, "a.parquet", rows(1))
+    return root
+
+
+def timeless(root: Path) -> Path:
+    put(root, "a.parquet", pa.table({"bpm": [60], "device": ["a"]}))
+    return root
+
+
+@pytest.mark.parametrize(
+    ("make", "options", "message"),
+    [
+        (nowhere, {}, "cannot import .*nowhere: no such file or directory"),
+        (nothing, {}, "there is nothing in .* to import"),
+        (unsound, {}, "no file in .* is sound, so that there is no schema for home.pulse; a.parq"),
+        (timeless, {}, "no column of the files holds times"),
+        (timeless, {"time_column": "bpm"}, "column bpm of the files does not hold times"),
+        (sound, {"time_column": "nope"}, "no file has a column 'nope'"),
+        (sound, {"unique": ["nope"]}, "no file has a column nope that could be unique"),
+        (sound, {"bucket": "year"}, "'year' is not a bucket"),
+    ],
+)
+def test_what_cannot_be_planned_is_said_in_one_line(
+    home: Lake, root: Path, make: Callable[[Path], Path], options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(BadInput, match=message) as refused:
+        plan(home, make(root), **options)
+    assert "\n" not in str(refused.value)
+
+
+def test_options_that_contradict_a_table_are_refused(table: Table, home: Lake, root: Path) -> None:
+    sound(root)
+    options = {"time_column": "at", "bucket": "hour", "unique": "device"}
+    with pytest.raises(BadInput, match=r"time column is time, not at; .*day, not hour; .*empty"):
+        plan(home, root, **options)
+    assert plan(home, root, time_column="time", bucket="day").rows == 10
+
+
+def test_names_of_tables_and_databases_are_checked(home: Lake, root: Path) -> None:
+    sound(root)
+    with pytest.raises(NotFound, match="no database"):
+        home.tables.plan_import(root, "away", "pulse")
+    with pytest.raises(BadInput, match="not the name of a table"):
+        home.tables.plan_import(root, "home", "No Table")
+    home.tables.create_table("home", "pulse", SCHEMA)
+    with pytest.raises(BadInput, match="what another table refused"):
+        home.tables.plan_import(root, "home", "pulse_rejects")
+
+
+def test_the_lakes_own_files_are_not_foreign(table: Table, home: Lake) -> None:
+    table.insert([{"time": "2024-05-01T00:00:00Z"}])
+    store = Path(home.store.url.removeprefix("file://"))
+    (file,) = [store / (each.file_path or "") for each in table.partitions()]
+    for place in (store, store / "partitions", store.parent, file):
+        with pytest.raises(BadInput, match="not apart from each other"):
+            plan(home, place)
+
+
+def test_names_of_any_bytes_are_imported_and_shown(table: Table, home: Lake, root: Path) -> None:
+    odd = os.fsdecode(b"date=2024\xff\n/\xe9.parquet")
+    put(root, odd, rows(1))
+    put(root, odd + "2", as_bytes(rows(2))[:-9])
+    report = adopt(home, root)
+    assert (report.rows, len(report.quarantined)) == (10, 1)
+    (reason,) = aside(home).values()
+    assert "date=2024\\xff\\n/\\xe9.parquet2: truncated" in reason
+
+
+def test_values_are_plain(table: Table, home: Lake, root: Path) -> None:
+    """A caller may show them in any form."""
+    put(root, "a.parquet", rows(1))
+    (file,) = plan(home, root).files
+    told = dataclasses.asdict(file)
+    assert told["path"] == "a.parquet"
+    assert told["kind"] == "sound"
+    assert (told["rows"], told["size"]) == (10, (root / "a.parquet").stat().st_size)
+    assert told["modified"] == (root / "a.parquet").stat().st_mtime_ns // 1000
