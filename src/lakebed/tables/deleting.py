@@ -218,9 +218,11 @@ def _is_meant(rows: pa.Table, table: UserTable, where: Mapping[str, Any]) -> pa.
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    meant = pa.chunked_array([pa.array([True] * rows.num_rows)])
+    meant = pa.chunked_array([pa.array([True] * rows.num_rows, pa.bool_())])
     for name, value in where.items():
         column = table.schema.column(name)
+        if column.is_array:
+            raise BadInput(f"{name} holds lists, by which nothing can be forgotten")
         try:
             scalar = pa.scalar(value, column.arrow)
         except (pa.ArrowException, TypeError, ValueError) as error:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from lakebed.model.partition import Partition
 from lakebed.model.table import BUCKET_COLUMN, TableSchema
 from lakebed.model.time import Instant
-from lakebed.model.user_table import VERSION, UserTable
+from lakebed.model.user_table import REJECTS, VERSION, UserTable
 from lakebed.partitions.tables import Inserted
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ class Table:
                 future += pc.sum(pc.greater(times, rows[VERSION])).as_py() or 0
             live = snapshot.partitions
         events = [each.events for each in live if each.events is not None]
-        rejects = Table(self._tables, self.database, f"{self.name}_rejects")
+        rejects = Table(self._tables, self.database, f"{self.name}{REJECTS}")
         return TableStats(
             rows=self.count(),
             partitions=len(live),
@@ -158,6 +158,6 @@ class Table:
             latest=max((each.latest for each in events), default=None),
             late=late,
             future=future,
-            rejected=rejects.count(),
+            rejected=rejects.count() if table.rejects_of is None else 0,
             versions=table.version,
         )
