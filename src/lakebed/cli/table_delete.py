@@ -5,6 +5,7 @@ condemns shows its plan first.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -114,8 +115,11 @@ def _delete_tables(
         output.show_json({"done": yes, "tables": rows, "restorable_for": grace})
         return
     if table is None and rows:
-        names = ("table", "partitions", "stored_rows", "bytes")
-        output.show([{key: row[key] for key in names} for row in rows], as_json=False, empty="")
+        names = ("table", "partitions", "stored_rows")
+        shown = [
+            {**{key: row[key] for key in names}, "size": output.size(row["bytes"])} for row in rows
+        ]
+        output.show(shown, as_json=False, empty="")
     counted = f"{sum(row['partitions'] for row in rows):,} partitions, " + output.size(
         sum(row["bytes"] for row in rows)
     )
@@ -200,8 +204,7 @@ def forget(
     if not traces:
         output.say(f"nothing in {name} has these values")
     else:
-        shown = [_trace(each) for each in traces]
-        output.show([_without_id(each) for each in shown], as_json=False, empty="")
+        output.show(_sum_up(traces), as_json=False, empty="")
         versions = (
             f"{output.plural(rows, 'stored row')} in {output.plural(len(traces), 'partition')}"
         )
@@ -231,7 +234,7 @@ def _read_value(schema: TableSchema, name: str, text: str) -> Any:
     if column.is_array:
         raise BadInput(f"{name} holds lists, by which nothing can be forgotten")
     value: Any = text
-    if column.type not in ("string", "datetime"):
+    if column.unit is not None or column.type not in ("string", "datetime"):
         try:
             value = json.loads(text)
         except ValueError:
@@ -253,8 +256,16 @@ def _trace(trace: Trace) -> Row:
     }
 
 
-def _without_id(row: Row) -> Row:
-    return {name: value for name, value in row.items() if name != "partition_id"}
+def _sum_up(traces: Sequence[Trace]) -> list[Row]:
+    """What would be forgotten of each bucket, of what is live and of what is retired."""
+    rows: dict[tuple[str, str], Row] = {}
+    for each in map(_trace, traces):
+        empty: Row = {"bucket": each["bucket"], "state": each["state"]}
+        empty |= {"partitions": 0, "stored_rows": 0}
+        row = rows.setdefault((each["bucket"], each["state"]), empty)
+        row["partitions"] += 1
+        row["stored_rows"] += each["rows"]
+    return [rows[place] for place in sorted(rows)]
 
 
 # ---- expire -------------------------------------------------------------------------------------

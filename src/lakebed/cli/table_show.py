@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
@@ -21,6 +22,15 @@ if TYPE_CHECKING:
 
 FOREVER = "forever"
 SHOWN_BUCKETS = 10
+
+
+class BucketName(enum.StrEnum):
+    """How rows are split by time."""
+
+    HOUR = "hour"
+    DAY = "day"
+    WEEK = "week"
+    MONTH = "month"
 
 
 def list_tables(
@@ -127,11 +137,7 @@ def show(name: TableArgument, lake: LakeOption = HERE, as_json: JsonOption = Fal
     for line in _describe(definition, stats):
         output.tell(line)
     output.tell("")
-    rows = [
-        {"column": each.name, "type": each.type, "rules": _rules(each)}
-        for each in definition.schema.columns
-    ]
-    output.show(rows, as_json=False, empty="")
+    output.show(describe_columns(definition.schema), as_json=False, empty="")
     if buckets:
         output.tell("")
         shown = [{**row, "bytes": output.size(row["bytes"])} for row in buckets[-SHOWN_BUCKETS:]]
@@ -179,6 +185,13 @@ def _describe(table: UserTable, stats: TableStats) -> Iterator[str]:
         yield "  ranges    values outside are stored, and named in _out_of_range"
     for number, (old, new) in enumerate(zip(table.versions, table.versions[1:], strict=False), 2):
         yield f"  version {number} {describe_change(old, new)}"
+
+
+def describe_columns(schema: TableSchema) -> list[Row]:
+    """The columns with what they must be, to show them."""
+    return [
+        {"column": each.name, "type": each.type, "rules": _rules(each)} for each in schema.columns
+    ]
 
 
 def _rules(column: Column) -> str:

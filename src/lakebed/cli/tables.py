@@ -4,13 +4,12 @@ verbs are in modules beside.
 
 from __future__ import annotations
 
-import enum
 import json
 from typing import Annotated, Any
 
 import typer
 
-from lakebed.cli import output, table_delete, table_insert, table_show
+from lakebed.cli import output, table_delete, table_import, table_insert, table_show
 from lakebed.cli.options import HERE, JsonOption, LakeOption, opened
 from lakebed.cli.table_names import (
     TableArgument,
@@ -20,22 +19,13 @@ from lakebed.cli.table_names import (
     split_name,
     split_table_name,
 )
-from lakebed.cli.table_show import FOREVER, describe_change, describe_table, show_keep
+from lakebed.cli.table_show import FOREVER, BucketName, describe_change, describe_table, show_keep
 from lakebed.errors import BadInput
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Tables of JSON records: create, insert, list, show, alter, delete, restore, forget.",
+    help="Tables of JSON records: create, insert, list, show, alter, delete, restore, import.",
 )
-
-
-class BucketName(enum.StrEnum):
-    """How rows are split by time."""
-
-    HOUR = "hour"
-    DAY = "day"
-    WEEK = "week"
-    MONTH = "month"
 
 
 # ---- create -------------------------------------------------------------------------------------
@@ -213,5 +203,6 @@ for verb, command in (
     ("restore", table_delete.restore),
     ("forget", table_delete.forget),
     ("expire", table_delete.expire),
+    ("import", table_import.import_files),
 ):
     app.command(verb)(command)

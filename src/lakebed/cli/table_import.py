@@ -1,0 +1,179 @@
+"""`lakebed tables import`: a tree of Parquet files becomes a table, after its plan was shown."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lakebed.cli import output
+from lakebed.cli.options import HERE, JsonOption, LakeOption, YesOption, opened
+from lakebed.cli.table_names import REPEAT, Row, TableArgument, problems_told, split_table_name
+from lakebed.cli.table_show import BucketName, describe_columns
+
+if TYPE_CHECKING:
+    from lakebed.tables.adoption import ImportFile, ImportPlan, ImportReport
+
+PARTLY = 5
+SHOWN_FILES = 20
+
+
+def import_files(
+    folder: Annotated[
+        str,
+        typer.Argument(metavar="DIR", show_default=False, help="A folder of files, or one file."),
+    ],
+    name: TableArgument,
+    time_column: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="A new table's time; needed if several could be."),
+    ] = None,
+    unique: Annotated[
+        list[str] | None,
+        typer.Option(metavar="COLUMN", help="A column of a new table's key; may be repeated."),
+    ] = None,
+    bucket: Annotated[
+        BucketName | None, typer.Option(help="How a new table splits its rows; default: day.")
+    ] = None,
+    lake: LakeOption = HERE,
+    yes: YesOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Adopt a tree of Parquet files into a table.
+
+    Shows what every file is; acts with --yes. Sound files are inserted, each in one transaction
+    that counts once; what else has bytes is copied to quarantine with the reason. The files
+    themselves are only read, and doing it again does what is left. Folders such as
+    partition_date=2026-11-16 give their value. Exit code 5 if some files could not be read.
+
+    Example: lakebed tables import old/heart_rate home.heart_rate --unique device --unique time
+    """
+    database, table = split_table_name(name)
+    with opened(lake) as open_lake, problems_told():
+        with _counted("reading") as progress:
+            plan = open_lake.tables.plan_import(
+                folder,
+                database,
+                table,
+                time_column=time_column,
+                bucket=None if bucket is None else bucket.value,
+                unique=unique or [],
+                progress=progress,
+            )
+        if not yes:
+            _show_plan(plan, as_json=as_json)
+            return
+        with _counted("importing", len(plan.files)) as progress:
+            report = open_lake.tables.carry_out_import(plan, progress)
+    _show_report(report, name, as_json=as_json)
+    if report.left_behind:
+        raise typer.Exit(PARTLY)
+
+
+def _show_plan(plan: ImportPlan, *, as_json: bool) -> None:
+    name = f"{plan.database}.{plan.name}"
+    if as_json:
+        output.show_json(
+            {
+                "done": False,
+                "table": name,
+                "is_new": plan.table is None,
+                "bucket": plan.bucket.value,
+                "schema": plan.schema.to_json(),
+                "rows": plan.rows,
+                "files": [_file_row(each) for each in plan.files],
+            }
+        )
+        return
+    if plan.table is None:
+        output.tell(f"{name} would be a new table, by {plan.bucket.value}:")
+        output.show(describe_columns(plan.schema), as_json=False, empty="")
+        output.tell("")
+    for kind in plan.counts:
+        _show_class(kind.value, plan.list_files(kind))
+    sound = len([each for each in plan.files if each.kind.value == "sound"])
+    output.say(
+        f"plan: insert {output.plural(plan.rows, 'row')} of {output.plural(sound, 'file')} into "
+        f"{name}; what else has bytes goes to quarantine. {REPEAT}"
+    )
+
+
+def _show_class(kind: str, files: Sequence[ImportFile]) -> None:
+    """The files of one class; what is wrong with them is said of each."""
+    rows = sum(each.rows or 0 for each in files)
+    size = output.size(sum(each.size for each in files))
+    counted = f", {output.plural(rows, 'row')}" if rows else ""
+    output.tell(f"{kind}: {output.plural(len(files), 'file')}{counted}, {size}")
+    for each in files[:SHOWN_FILES]:
+        output.tell(f"  {_visible(each.path)}" + (f": {each.reason}" if each.reason else ""))
+    if len(files) > SHOWN_FILES:
+        output.tell(f"  … and {len(files) - SHOWN_FILES:,} more; --json has all")
+
+
+def _visible(path: str) -> str:
+    from lakebed.tables.adopting_paths import show_path
+
+    return show_path(path)
+
+
+def _file_row(file: ImportFile) -> Row:
+    return {
+        "path": _visible(file.path),
+        "class": file.kind.value,
+        "bytes": file.size,
+        "rows": file.rows,
+        "reason": file.reason or None,
+    }
+
+
+def _show_report(report: ImportReport, name: str, *, as_json: bool) -> None:
+    if as_json:
+        files = [
+            {
+                **_file_row(each.file),
+                "fate": each.fate.value,
+                "rows_inserted": each.rows_inserted,
+                "kept_as": each.kept_as,
+                "note": each.note or None,
+            }
+            for each in report.outcomes
+        ]
+        created, rows = report.table_created, report.rows_inserted
+        figures = {"done": True, "table": name, "created": created, "rows_inserted": rows}
+        output.show_json({**figures, "files": files})
+        return
+    for each in report.quarantined:
+        why = f": {each.file.reason}" if each.file.reason else ""
+        output.say(f"quarantined: {_visible(each.file.path)}: {each.file.kind.value}{why}")
+    for each in report.left_behind:
+        output.say(f"error: {_visible(each.file.path)} was left behind: {each.note}")
+    made = "made, " if report.table_created else ""
+    output.tell(
+        f"{name}: {made}{output.plural(report.rows_inserted, 'row')} of "
+        f"{output.plural(len(report.taken), 'file')} inserted, "
+        f"{len(report.quarantined):,} quarantined, {len(report.skipped):,} skipped"
+    )
+
+
+@contextmanager
+def _counted(what: str, total: int | None = None) -> Iterator[Callable[[Any], None]]:
+    """A bar on a terminal; nothing when piped."""
+    if not sys.stderr.isatty():
+        yield lambda _file: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    with Progress(
+        TextColumn(what),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("files"),
+        console=Console(stderr=True),
+        transient=True,
+    ) as bar:
+        task = bar.add_task("", total=total)
+        yield lambda _file: bar.update(task, advance=1)
