@@ -7,7 +7,8 @@
     │   ├── BadSchema       a table cannot have these columns; every problem is named
     │   ├── BadRecords      records do not fit their table; every bad record is named
     │   ├── BadSql          with the line and column, where they are known
-    │   └── PayloadTooLarge
+    │   ├── PayloadTooLarge
+    │   └── UnsupportedContent
     ├── NotFound            name something that exists                         exit 3
     │   ├── LakeNotFound
     │   ├── UnknownViewSet
@@ -116,6 +117,10 @@ class BadSql(BadInput):
 
 class PayloadTooLarge(BadInput):
     """The request has more bytes than are taken in one piece; it can be sent in several."""
+
+
+class UnsupportedContent(BadInput):
+    """The request is in an encoding or of a type that is not taken."""
 
 
 class NotFound(LakebedError):

@@ -15,7 +15,19 @@ import typer
 from typer.core import TyperGroup
 
 from lakebed import __version__
-from lakebed.cli import blocks, build, duties, keys, land, partitions, query, tables, upkeep, views
+from lakebed.cli import (
+    blocks,
+    build,
+    duties,
+    keys,
+    land,
+    partitions,
+    query,
+    serve,
+    tables,
+    upkeep,
+    views,
+)
 from lakebed.errors import LakebedError
 
 INTERRUPTED = 130
@@ -54,6 +66,7 @@ app.add_typer(views.app, name="views")
 app.add_typer(partitions.app, name="partitions")
 app.command()(duties.upkeep)
 app.add_typer(keys.app, name="keys")
+app.command()(serve.serve)
 app.command()(upkeep.sweep)
 app.command()(upkeep.check)
 app.command("journal")(upkeep.show_journal)

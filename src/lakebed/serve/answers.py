@@ -1,0 +1,111 @@
+"""Answers to what cannot be done: which status an error has, and its body in the encoding of the
+request. Senders of OTLP drop a batch on anything but 429, 502, 503 and 504, so whatever may pass
+later is 503 with a Retry-After; what never can is 4xx.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from starlette.responses import JSONResponse, Response
+
+from lakebed.errors import (
+    BadInput,
+    BadRecords,
+    Conflict,
+    Denied,
+    LakebedError,
+    NotFound,
+    PayloadTooLarge,
+    QueryLimit,
+    Refused,
+    TimedOut,
+    Unauthenticated,
+    Unavailable,
+    UnsupportedContent,
+)
+
+PROTOBUF, JSON = "application/x-protobuf", "application/json"
+RETRY_SECONDS = 2
+_log = logging.getLogger(__name__)
+
+_STATUS: tuple[tuple[type[LakebedError], int, int], ...] = (
+    # error, HTTP status, google.rpc code
+    (UnsupportedContent, 415, 3),
+    (PayloadTooLarge, 413, 3),
+    (BadInput, 400, 3),
+    (NotFound, 404, 5),
+    (Unauthenticated, 401, 16),
+    (Denied, 403, 7),
+    (Refused, 409, 9),
+    (Conflict, 409, 10),
+    (TimedOut, 504, 4),
+    (QueryLimit, 413, 8),
+    (Unavailable, 503, 14),
+)
+
+
+def find_status(error: Exception) -> tuple[int, int]:
+    """The HTTP status and the google.rpc code of an error; 500 and INTERNAL for surprises."""
+    for kind, status, code in _STATUS:
+        if isinstance(error, kind):
+            return status, code
+    return 500, 13
+
+
+def describe(error: Exception) -> str:
+    """What a caller is told: our own words, or nothing about the inside."""
+    if not isinstance(error, LakebedError):
+        return "something went wrong inside the server; its log says what"
+    return f"{error} ({error.hint})" if error.hint else str(error)
+
+
+def refuse(error: Exception) -> Response:
+    """An error as JSON, for records and queries."""
+    status, _ = find_status(error)
+    _note(error, status)
+    body: dict[str, Any] = {
+        "message": str(error) if isinstance(error, LakebedError) else describe(error)
+    }
+    if isinstance(error, LakebedError) and error.hint:
+        body["hint"] = error.hint
+    if isinstance(error, BadRecords):
+        body["records"] = [
+            {
+                "index": each.index,
+                "problems": [
+                    {"column": p.column, "expected": p.expected, "got": p.got}
+                    for p in each.problems
+                ],
+            }
+            for each in error.bad
+        ]
+    return JSONResponse({"error": body}, status, headers=_headers(status))
+
+
+def refuse_otlp(error: Exception, content: str) -> Response:
+    """An error as a google.rpc.Status in the request's own encoding."""
+    from google.rpc import status_pb2  # type: ignore[import-untyped]
+
+    status, code = find_status(error)
+    _note(error, status)
+    if content == JSON:
+        return JSONResponse(
+            {"code": code, "message": describe(error)}, status, headers=_headers(status)
+        )
+    body = status_pb2.Status(code=code, message=describe(error)).SerializeToString()
+    return Response(body, status, headers=_headers(status), media_type=PROTOBUF)
+
+
+def _headers(status: int) -> dict[str, str]:
+    if status == 503:
+        return {"Retry-After": str(RETRY_SECONDS)}
+    return {"WWW-Authenticate": "Bearer"} if status == 401 else {}
+
+
+def _note(error: Exception, status: int) -> None:
+    if status >= 500:
+        _log.error("request failed: %s", error, exc_info=not isinstance(error, LakebedError))
+    elif status in (401, 403):
+        _log.warning("request denied: %s", error)

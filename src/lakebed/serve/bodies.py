@@ -1,0 +1,87 @@
+"""Bodies of requests: gzip or plain, and never more than so many bytes of either, however much is
+claimed or compressed. Memory is bounded by that, not by what a sender says.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import AsyncIterator
+
+from lakebed.errors import BadPayload, PayloadTooLarge, UnsupportedContent
+
+MOST_BYTES = 64 << 20
+_GZIP = 16 + zlib.MAX_WBITS
+_PIECE = 1 << 20
+
+
+async def read_body(
+    chunks: AsyncIterator[bytes],
+    encoding: str | None,
+    length: str | None = None,
+    most_bytes: int = MOST_BYTES,
+) -> bytes:
+    """The whole body, decompressed. `PayloadTooLarge` as soon as there is too much of it before or
+    after that; `UnsupportedContent` for other encodings; `BadPayload` for what is no gzip."""
+    if length is not None and length.isdigit() and int(length) > most_bytes:
+        raise _too_large(most_bytes)
+    name = (encoding or "identity").strip().lower()
+    if name not in ("", "identity", "gzip"):
+        raise UnsupportedContent(
+            f"bodies encoded as {name} are not taken", hint="send gzip, or no Content-Encoding"
+        )
+    opened = _Gunzip(most_bytes) if name == "gzip" else _Plain(most_bytes)
+    taken = 0
+    async for chunk in chunks:
+        taken += len(chunk)
+        if taken > most_bytes:
+            raise _too_large(most_bytes)
+        opened.add(chunk)
+    return opened.finish()
+
+
+class _Plain:
+    def __init__(self, most_bytes: int) -> None:
+        self._parts: list[bytes] = []
+        self._left = most_bytes
+
+    def add(self, chunk: bytes) -> None:
+        self._parts.append(chunk)
+
+    def finish(self) -> bytes:
+        return self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
+
+
+class _Gunzip:
+    """Inflates piece by piece, so that a small bomb is noticed before it has become large."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most = most_bytes
+        self._size = 0
+        self._parts: list[bytes] = []
+        self._member = zlib.decompressobj(_GZIP)
+
+    def add(self, chunk: bytes) -> None:
+        try:
+            while chunk:
+                if self._member.eof:  # several members make up one stream
+                    self._member = zlib.decompressobj(_GZIP)
+                part = self._member.decompress(chunk, _PIECE)
+                self._size += len(part)
+                if self._size > self._most:
+                    raise _too_large(self._most)
+                self._parts.append(part)
+                chunk = self._member.unconsumed_tail or self._member.unused_data
+        except zlib.error as error:
+            raise BadPayload(f"the body is no gzip: {error}") from None
+
+    def finish(self) -> bytes:
+        if not self._member.eof:
+            raise BadPayload("the gzip body ends in the middle")
+        return b"".join(self._parts)
+
+
+def _too_large(most_bytes: int) -> PayloadTooLarge:
+    return PayloadTooLarge(
+        f"the body has more than {most_bytes >> 20} MiB, compressed or not",
+        hint="send it in several requests",
+    )

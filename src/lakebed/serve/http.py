@@ -1,0 +1,348 @@
+"""The HTTP side of a server: OTLP and records in, SQL out, and how it is doing.
+
+Handlers read and check a request on the event loop and do the lake's work on threads, because it
+waits for disks. A body is acknowledged when it is durable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import logging
+import time
+from collections.abc import Awaitable, Callable, Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from lakebed import __version__
+from lakebed.access.keys import ANYBODY, Caller, Role
+from lakebed.errors import (
+    BadPayload,
+    Denied,
+    LakebedError,
+    Unauthenticated,
+    Unavailable,
+    UnsupportedContent,
+)
+from lakebed.lake import Lake
+from lakebed.model.signal import Signal
+from lakebed.query.formats import CsvWriter, JsonWriter, NdjsonWriter
+from lakebed.query.result import Result
+from lakebed.serve.answers import JSON, PROTOBUF, refuse, refuse_otlp
+from lakebed.serve.bodies import MOST_BYTES, read_body
+from lakebed.serve.meters import CONTENT_TYPE, Meters
+
+_THREADS = 64
+_MOST_IN_FLIGHT_BYTES = 512 << 20
+_ARROW = "application/vnd.apache.arrow.stream"
+_WRITERS: dict[str, Any] = {
+    JSON: JsonWriter,
+    "application/x-ndjson": NdjsonWriter,
+    "text/csv": CsvWriter,
+}
+_log = logging.getLogger(__name__)
+T = TypeVar("T")
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSettings:
+    """What a server takes at most."""
+
+    with_keys: bool = False
+    """Whether callers must show one."""
+    most_body_bytes: int = MOST_BYTES
+    most_in_flight_bytes: int = _MOST_IN_FLIGHT_BYTES
+    query_seconds: float | None = 300.0
+
+
+class HttpSide:
+    """The routes over one lake."""
+
+    def __init__(
+        self, lake: Lake, settings: ServerSettings, meters: Meters, roles: Collection[str]
+    ) -> None:
+        self._roles = roles
+        self._lake = lake
+        self._settings = settings
+        self._meters = meters
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="lakebed-http")
+        self._in_flight = 0
+        self.draining = False
+
+    def make_app(self) -> Starlette:
+        """The ASGI application."""
+        routes = [
+            Route("/livez", self._plain("livez", self._livez)),
+            Route("/readyz", self._plain("readyz", self._readyz)),
+            Route("/health", self._plain("readyz", self._readyz)),
+            Route("/metrics", self._plain("metrics", self._metrics)),
+            Route("/version", self._plain("version", self._version)),
+        ]
+        if "ingest" in self._roles:
+            routes += [
+                Route(f"/v1/{signal.value}", self._otlp(signal), methods=["POST"])
+                for signal in Signal
+            ]
+            insert = self._plain("tables", self._insert)
+            routes.append(Route("/v1/tables/{database}/{table}", insert, methods=["POST"]))
+        if "query" in self._roles:
+            routes.append(Route("/v1/query", self._plain("query", self._query), methods=["POST"]))
+        return Starlette(routes=routes)
+
+    def close(self) -> None:
+        """Wait for what is being done."""
+        self._threads.shutdown()
+
+    # -- what every route shares --------------------------------------------------------------
+
+    def _plain(self, route: str, handle: Handler) -> Handler:
+        async def answer(request: Request) -> Response:
+            return await self._measured(route, handle, refuse, request)
+
+        return answer
+
+    async def _measured(
+        self,
+        route: str,
+        handle: Handler,
+        refusal: Callable[[Exception], Response],
+        request: Request,
+    ) -> Response:
+        begun = time.perf_counter()
+        self._meters.waiting.inc()
+        try:
+            response = await handle(request)
+        except ClientDisconnect:
+            response = refusal(BadPayload("the sender went away before the body was complete"))
+        except Exception as error:  # noqa: BLE001  (answered, logged and counted)
+            response = refusal(error)
+        finally:
+            self._meters.waiting.dec()
+        self._meters.requests.labels(route, str(response.status_code)).inc()
+        self._meters.seconds.labels(route).observe(time.perf_counter() - begun)
+        return response
+
+    async def _work(self, do: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, do)
+
+    async def _let_in(self, request: Request, role: Role) -> Caller:
+        """Who asks, if they may; before a byte of the body is read."""
+        if not self._settings.with_keys:
+            return ANYBODY
+        kind, _, secret = request.headers.get("authorization", "").partition(" ")
+        if kind.lower() != "bearer" or not secret:
+            raise Unauthenticated("a key is needed", hint="send: Authorization: Bearer KEY")
+        caller = await self._work(lambda: self._lake.keys.check(secret.strip()))
+        if not caller.may(role):
+            raise Denied(f"the key of {caller.name} is not for this", hint=f"it needs {role}")
+        return caller
+
+    async def _read(self, request: Request) -> bytes:
+        """The body; `Unavailable` if there is too much of others' in memory already."""
+        most = self._settings.most_body_bytes
+        if self.draining or self._in_flight > self._settings.most_in_flight_bytes:
+            raise Unavailable("the server has too much to do", hint="send it again a little later")
+        encoding = request.headers.get("content-encoding")
+        length = request.headers.get("content-length")
+        return await read_body(request.stream(), encoding, length, most)
+
+    # -- telemetry ----------------------------------------------------------------------------
+
+    def _otlp(self, signal: Signal) -> Handler:
+        async def answer(request: Request) -> Response:
+            content = _content_type(request)
+            refusal = lambda error: refuse_otlp(error, content)  # noqa: E731
+            return await self._measured(
+                signal.value, lambda req: self._land(req, signal, content), refusal, request
+            )
+
+        return answer
+
+    async def _land(self, request: Request, signal: Signal, content: str) -> Response:
+        await self._let_in(request, Role.INGEST)
+        if content not in (PROTOBUF, JSON):
+            raise UnsupportedContent(
+                f"requests of type {content or 'none'} are not taken",
+                hint=f"send {PROTOBUF} or {JSON}",
+            )
+        body = await self._read(request)
+        kind = "json" if content == JSON else "protobuf"
+        self._in_flight += len(body)
+        try:
+            receipt = await self._work(
+                lambda: self._lake.telemetry.land(signal, body, content=kind)
+            )
+        finally:
+            self._in_flight -= len(body)
+        self._meters.records.labels(signal.value).inc(receipt.records)
+        self._meters.bytes.labels(signal.value).inc(len(body))
+        return Response(b"{}" if content == JSON else b"", media_type=content)
+
+    # -- records and queries ------------------------------------------------------------------
+
+    async def _insert(self, request: Request) -> Response:
+        await self._let_in(request, Role.INGEST)
+        body = await self._read(request)
+        database, name = request.path_params["database"], request.path_params["table"]
+        asked = request.query_params
+        self._in_flight += len(body)
+        try:
+            done = await self._work(
+                lambda: self._lake.tables.insert(
+                    database,
+                    name,
+                    body,
+                    on_error=asked.get("on_error", "refuse"),
+                    if_exists=asked.get("if_exists", "replace"),
+                    key=request.headers.get("idempotency-key"),
+                )
+            )
+        finally:
+            self._in_flight -= len(body)
+        self._meters.records.labels("records").inc(done.rows)
+        self._meters.bytes.labels("records").inc(len(body))
+        return JSONResponse(
+            {"inserted": done.rows, "rejected": done.rejected, "repeated": done.repeated}
+        )
+
+    async def _query(self, request: Request) -> Response:
+        caller = await self._let_in(request, Role.READ)
+        asked = _read_query(await self._read(request), request)
+        wanted = asked.pop("format")
+        admin = caller.may(Role.ADMIN)
+        timeout = asked.pop("timeout", None) or self._settings.query_seconds
+        result: Result = await self._work(
+            lambda: self._lake.queries.query(**asked, admin=admin, timeout=timeout)
+        )
+        if wanted == _ARROW:
+            return StreamingResponse(_stream_arrow(result), media_type=_ARROW)
+        return StreamingResponse(_stream(result, _WRITERS[wanted]), media_type=wanted)
+
+    # -- how it is doing ----------------------------------------------------------------------
+
+    async def _livez(self, _request: Request) -> Response:
+        return PlainTextResponse("alive\n")
+
+    async def _readyz(self, _request: Request) -> Response:
+        """Catalog and store are asked, and a server that is stopping is not ready."""
+        if self.draining:
+            raise Unavailable("the server is stopping")
+        await self._work(self._probe)
+        return PlainTextResponse("ready\n")
+
+    def _probe(self) -> None:
+        from lakebed.catalog import lakes
+        from lakebed.storage.marks import require_mark
+
+        with self._lake.catalog.read() as connection:
+            lake_id = lakes.get(connection).lake_id
+        require_mark(self._lake.store, lake_id)
+
+    async def _metrics(self, request: Request) -> Response:
+        await self._let_in(request, Role.READ)
+        return Response(await self._work(self._meters.show), media_type=CONTENT_TYPE)
+
+    async def _version(self, _request: Request) -> Response:
+        return JSONResponse({"lakebed": __version__})
+
+
+def _content_type(request: Request) -> str:
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def _read_query(body: bytes, request: Request) -> dict[str, Any]:
+    """A statement as JSON (``sql``, and ``begin``, ``end``, ``as_of``, ``limit``, ``timeout``), or
+    as the text itself."""
+    accepted = request.headers.get("accept", "").partition(";")[0].strip().lower()
+    wanted = JSON if accepted in ("", "*/*") else accepted
+    if wanted not in _WRITERS and wanted != _ARROW:
+        known = ", ".join([*_WRITERS, _ARROW])
+        raise UnsupportedContent(f"rows cannot be given as {wanted}", hint=f"accept {known}")
+    if _content_type(request) != JSON:
+        try:
+            return {"sql": body.decode(), "format": wanted}
+        except UnicodeDecodeError:
+            raise BadPayload("the statement is no UTF-8 text") from None
+    try:
+        asked = msgspec.json.decode(body, type=_Asked)
+    except msgspec.DecodeError as error:
+        raise BadPayload(f"the query is not understood: {error}") from None
+    given = msgspec.to_builtins(asked)
+    return {name: value for name, value in given.items() if value is not None} | {"format": wanted}
+
+
+class _Asked(msgspec.Struct, forbid_unknown_fields=True):
+    sql: str
+    begin: str | None = None
+    end: str | None = None
+    as_of: str | None = None
+    limit: int | None = None
+    timeout: float | None = None
+    stale: bool | None = None
+    database: str | None = None
+
+
+class _Pieces(io.RawIOBase):
+    """A sink whose bytes are handed on."""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        part = bytes(data)
+        self._parts.append(part)
+        return len(part)
+
+    def take(self) -> bytes:
+        parts, self._parts = self._parts, []
+        return b"".join(parts)
+
+
+def _stream(result: Result, writer: Any) -> Iterator[bytes]:
+    """Rows as they come. An error in the middle breaks the connection off, and in JSON the last
+    bracket is missing: half a result cannot be taken for a whole one."""
+    pieces = _Pieces()
+    with result, _noting_errors():
+        made = writer(pieces, result.schema)
+        for batch in result:
+            made.write(batch)
+            yield pieces.take()
+        made.end()
+        yield pieces.take()
+
+
+def _stream_arrow(result: Result) -> Iterator[bytes]:
+    import pyarrow as pa
+
+    pieces = _Pieces()
+    with result, _noting_errors():
+        with pa.ipc.new_stream(pieces, result.schema) as writer:
+            yield pieces.take()
+            for batch in result:
+                writer.write_batch(batch)
+                yield pieces.take()
+        yield pieces.take()
+
+
+@contextmanager
+def _noting_errors() -> Iterator[None]:
+    """What fails after the first byte can only be logged."""
+    try:
+        yield
+    except GeneratorExit:
+        raise
+    except Exception as error:
+        _log.error("an answer broke off: %s", error, exc_info=not isinstance(error, LakebedError))
+        raise

@@ -1,0 +1,159 @@
+"""Running a server: its ports, its certificates, its upkeep, and an orderly end. Without keys it
+listens only to this machine, unless told by name that everybody may come.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import uvicorn
+
+from lakebed.errors import BadInput, Refused
+from lakebed.lake import Lake
+from lakebed.serve.http import HttpSide, ServerSettings
+from lakebed.serve.meters import Meters
+from lakebed.upkeep.upkeep import Upkeep
+
+INGEST, QUERY, PIPELINE = "ingest", "query", "pipeline"
+ROLES = (INGEST, QUERY, PIPELINE)
+_DRAIN_SECONDS = 25
+
+
+@dataclass(frozen=True, slots=True)
+class Listening:
+    """Where a server listens, and to whom."""
+
+    host: str = "127.0.0.1"
+    port: int = 4318
+    roles: tuple[str, ...] = ROLES
+    open_to_all: bool = False
+    """Listen without keys to everybody who can reach it."""
+    certificate: Path | None = None
+    private_key: Path | None = None
+    settings: ServerSettings = field(default_factory=ServerSettings)
+
+
+def require_guarded(listening: Listening, *, has_keys: bool) -> None:
+    """Raise if everybody on a network could do everything, and nobody said that it is meant."""
+    for role in listening.roles:
+        if role not in ROLES:
+            raise BadInput(f"{role!r} is no role of a server", hint=f"some of {', '.join(ROLES)}")
+    if (listening.certificate is None) != (listening.private_key is None):
+        raise BadInput("TLS needs a certificate and its key", hint="give both, or none")
+    if has_keys or listening.open_to_all or _is_loopback(listening.host):
+        return
+    raise Refused(
+        f"this lake has no keys, and {listening.host} can be reached from elsewhere",
+        hint="make one with: lakebed keys create NAME --role ingest; or say --without-keys",
+    )
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+class Server:
+    """One process that serves a lake."""
+
+    def __init__(self, lake: Lake, listening: Listening) -> None:
+        has_keys = lake.keys.has_any()
+        require_guarded(listening, has_keys=has_keys)
+        settings = listening.settings
+        if has_keys and not listening.open_to_all:
+            settings = ServerSettings(
+                with_keys=True,
+                most_body_bytes=settings.most_body_bytes,
+                most_in_flight_bytes=settings.most_in_flight_bytes,
+                query_seconds=settings.query_seconds,
+            )
+        self._lake = lake
+        self._listening = listening
+        self.http = HttpSide(lake, settings, Meters(lake), listening.roles)
+        self._stop = threading.Event()
+        self._uvicorn: _Uvicorn | None = None
+
+    def stop(self) -> None:
+        """Let `run`, in another thread, come to its end."""
+        if self._uvicorn is not None:
+            self._uvicorn.should_exit = True
+
+    def run(self, ready: Callable[[int], None] = lambda _port: None) -> None:
+        """Serve until SIGTERM or SIGINT: then no new work is taken, and what was begun is ended."""
+        config = uvicorn.Config(
+            self.http.make_app(),
+            host=self._listening.host,
+            port=self._listening.port,
+            http="httptools",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=_DRAIN_SECONDS,
+            ssl_certfile=self._listening.certificate,
+            ssl_keyfile=self._listening.private_key,
+        )
+        for name in ("uvicorn", "uvicorn.error"):  # what it would say, our own log says better
+            logging.getLogger(name).addHandler(logging.NullHandler())
+            logging.getLogger(name).propagate = False
+        self._uvicorn = _Uvicorn(config, self.http, ready)
+        upkeep = None
+        if PIPELINE in self._listening.roles:
+            upkeep = threading.Thread(
+                target=Upkeep(self._lake).loop, args=(self._stop,), name="lakebed-upkeep"
+            )
+            upkeep.start()
+        try:
+            self._uvicorn.run()
+        finally:
+            self._stop.set()
+            self.http.close()
+            if upkeep is not None:
+                upkeep.join()
+
+
+class _Uvicorn(uvicorn.Server):
+    """Says when it listens, and when it stops to."""
+
+    def __init__(
+        self, config: uvicorn.Config, http: HttpSide, ready: Callable[[int], None]
+    ) -> None:
+        super().__init__(config)
+        self._http = http
+        self._ready = ready
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Signals end the server in order, and then nothing else: what is around it goes on."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {
+            each: signal.signal(each, self.handle_exit) for each in (signal.SIGINT, signal.SIGTERM)
+        }
+        try:
+            yield
+        finally:
+            for each, handler in before.items():
+                signal.signal(each, handler)
+
+    async def startup(self, sockets: object = None) -> None:
+        await super().startup(sockets)  # type: ignore[arg-type]
+        if not self.should_exit:
+            self._ready(self.servers[0].sockets[0].getsockname()[1])
+
+    async def shutdown(self, sockets: object = None) -> None:
+        self._http.draining = True
+        await super().shutdown(sockets)  # type: ignore[arg-type]

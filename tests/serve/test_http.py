@@ -1,0 +1,265 @@
+"""OTLP and records in, SQL out, over real connections: what is acknowledged is there, and what is
+refused is refused in the words and the encoding of the sender.
+"""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+
+import pyarrow as pa
+import pytest
+from google.rpc import status_pb2
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+
+from lakebed.access.keys import Role
+from lakebed.errors import BadInput, Refused, Unavailable
+from lakebed.lake import Lake
+from lakebed.samples.generator import Generator
+from lakebed.serve.http import ServerSettings
+from lakebed.serve.server import Listening, require_guarded
+from tests.serve.parts import JSON, PROTOBUF, serving
+
+COUNT = "SELECT count(*) AS n FROM log_entries"
+
+
+def test_what_is_acknowledged_is_there(lake: Lake) -> None:
+    generator = Generator(1)
+    with serving(lake) as served:
+        plain = served.post("/v1/logs", generator.logs(30).SerializeToString(), PROTOBUF)
+        assert (plain.status, plain.body) == (200, b"")
+        assert plain.headers["content-type"] == "application/x-protobuf"
+        body = generator.logs(20).SerializeToString()
+        assert served.post("/v1/logs", body, PROTOBUF, zipped=True).status == 200
+        assert served.post("/v1/logs", body, PROTOBUF).status == 200  # a retry counts once
+        assert served.query(COUNT) == [{"n": 50}]
+        for signal, table in (("metrics", "measures"), ("traces", "spans")):
+            sent = generator.make(signal, 10).SerializeToString()  # type: ignore[arg-type]
+            assert served.post(f"/v1/{signal}", sent, PROTOBUF).status == 200
+            assert served.query(f"SELECT count(*) AS n FROM {table}") == [{"n": 10}]
+        empty = served.post("/v1/logs", b"", PROTOBUF)
+        assert empty.status == 200
+
+
+def test_json_is_answered_in_json(lake: Lake) -> None:
+    record = {"timeUnixNano": "1700000000000000000", "body": {"stringValue": "hello"}}
+    request = {"resourceLogs": [{"scopeLogs": [{"logRecords": [record]}]}]}
+    with serving(lake) as served:
+        answer = served.post("/v1/logs", json.dumps(request).encode(), JSON)
+        assert (answer.status, answer.json()) == (200, {})
+        assert served.query("SELECT msg FROM log_entries") == [{"msg": "hello"}]
+        broken = served.post("/v1/logs", b'{"resourceLogs": [', JSON)
+        assert broken.status == 400
+        assert broken.json()["code"] == 3
+        assert "no JSON" in broken.json()["message"]
+
+
+def test_the_sdk_needs_nothing_but_the_address(lake: Lake) -> None:
+    with serving(lake) as served:
+        provider = TracerProvider(resource=Resource.create({"service.name": "shop"}))
+        exporter = OTLPSpanExporter(endpoint=f"{served.url}/v1/traces")
+        provider.add_span_processor(SimpleSpanProcessor(exporter))
+        with provider.get_tracer("test").start_as_current_span("checkout"):
+            pass
+        provider.shutdown()
+        found = served.query("SELECT name, service_name FROM spans")
+        assert found == [{"name": "checkout", "service_name": "shop"}]
+
+
+def test_errors_are_in_the_senders_encoding(lake: Lake) -> None:
+    with serving(lake, settings=ServerSettings(most_body_bytes=1000)) as served:
+        bad = served.post("/v1/traces", b"\xff\xff\xff", PROTOBUF)
+        assert bad.status == 400
+        assert status_pb2.Status.FromString(bad.body).code == 3
+        large = served.post("/v1/logs", bytes(2000), PROTOBUF)
+        assert large.status == 413
+        bomb = served.post("/v1/logs", bytes(100_000), PROTOBUF, zipped=True)
+        assert bomb.status == 413
+        other = served.post("/v1/logs", b"x", {"Content-Type": "text/plain"})
+        assert other.status == 415
+        packed = served.post("/v1/logs", b"x", PROTOBUF | {"Content-Encoding": "br"})
+        assert packed.status == 415
+        assert served.ask("GET", "/v1/logs").status == 405
+        assert served.ask("POST", "/v1development/profiles").status == 404
+        assert served.query(COUNT) == [{"n": 0}]
+
+
+def test_a_catalog_that_does_not_answer_is_503(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_args: object, **_options: object) -> None:
+        raise Unavailable("the catalog is away")
+
+    body = Generator(1).logs(5).SerializeToString()
+    with serving(lake) as served:
+        monkeypatch.setattr(lake.telemetry, "land", fail)
+        answer = served.post("/v1/logs", body, PROTOBUF)
+        assert answer.status == 503
+        assert int(answer.headers["retry-after"]) > 0
+        assert status_pb2.Status.FromString(answer.body).code == 14
+
+
+def test_surprises_tell_nothing_of_the_inside(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_args: object, **_options: object) -> None:
+        raise RuntimeError("secret inside")
+
+    with serving(lake) as served:
+        monkeypatch.setattr(lake.telemetry, "land", fail)
+        answer = served.post("/v1/logs", b"", PROTOBUF)
+        assert answer.status == 500
+        assert b"secret" not in answer.body
+        assert b"Traceback" not in answer.body
+
+
+def test_many_senders_at_once(lake: Lake) -> None:
+    bodies = [Generator(seed).logs(10).SerializeToString() for seed in range(64)]
+    with serving(lake) as served, ThreadPoolExecutor(16) as senders:
+        answers = list(senders.map(lambda b: served.post("/v1/logs", b, PROTOBUF), bodies))
+        assert {each.status for each in answers} == {200}
+        assert served.query(COUNT) == [{"n": 640}]
+
+
+def make_table(lake: Lake) -> None:
+    lake.tables.create_database("home")
+    schema = {"time": {"type": "datetime", "unit": "s"}, "bpm": {"type": "int", "max": 300}}
+    lake.tables.create_table("home", "rings", schema)
+
+
+def test_records_go_into_tables(lake: Lake) -> None:
+    make_table(lake)
+    with serving(lake) as served:
+        array = json.dumps([{"time": 1, "bpm": 60}, {"time": 2, "bpm": None}]).encode()
+        answer = served.post("/v1/tables/home/rings", array, JSON)
+        assert (answer.status, answer.json()["inserted"]) == (200, 2)
+        lines = b'{"time": 3, "bpm": 70}\n{"time": 4}\n'
+        key = {"Idempotency-Key": "one"}
+        for repeated in (False, True):
+            answer = served.post("/v1/tables/home/rings", lines, key, zipped=True)
+            assert answer.json() == {"inserted": 2, "rejected": 0, "repeated": repeated}
+        assert served.query("SELECT count(*) AS n FROM home.rings") == [{"n": 4}]
+        other = served.post("/v1/tables/home/rings", array, key)
+        assert other.status == 409
+
+
+def test_bad_records_are_named_one_by_one(lake: Lake) -> None:
+    make_table(lake)
+    records = json.dumps([{"time": 1, "bpm": 60}, {"time": "?", "bpm": 999}]).encode()
+    with serving(lake) as served:
+        refused = served.post("/v1/tables/home/rings", records, JSON)
+        assert refused.status == 400
+        (bad,) = refused.json()["error"]["records"]
+        assert bad["index"] == 1
+        assert {each["column"] for each in bad["problems"]} == {"time", "bpm"}
+        kept = served.post("/v1/tables/home/rings?on_error=keep", records, JSON)
+        assert kept.json() == {"inserted": 1, "rejected": 1, "repeated": False}
+        assert len(served.query("SELECT * FROM home.rings_rejects")) == 1
+        assert served.post("/v1/tables/home/none", b"[]", JSON).status == 404
+        assert served.post("/v1/tables/home/rings", b"[{", JSON).status == 400
+        assert served.post("/v1/tables/..%2f..%2fetc/passwd", b"[]", JSON).status == 404
+
+
+def test_rows_come_in_the_format_that_is_asked_for(lake: Lake) -> None:
+    sql = b"SELECT 1 AS a, 'x' AS b"
+    with serving(lake) as served:
+        lines = served.post("/v1/query", sql, {"Accept": "application/x-ndjson"})
+        assert json.loads(lines.body) == {"a": 1, "b": "x"}
+        assert served.post("/v1/query", sql, {"Accept": "text/csv"}).body == b'"a","b"\n1,"x"\n'
+        arrow = served.post("/v1/query", sql, {"Accept": "application/vnd.apache.arrow.stream"})
+        assert pa.ipc.open_stream(arrow.body).read_all().to_pylist() == [{"a": 1, "b": "x"}]
+        empty = served.post(
+            "/v1/query",
+            b"SELECT 1 AS a WHERE false",
+            {"Accept": "application/vnd.apache.arrow.stream"},
+        )
+        assert pa.ipc.open_stream(empty.body).read_all().schema.names == ["a"]
+        assert served.post("/v1/query", sql, {"Accept": "image/png"}).status == 415
+
+
+def test_queries_take_options_and_refuse_nonsense(lake: Lake) -> None:
+    with serving(lake) as served:
+
+        def ask(**asked: object) -> int:
+            return served.post("/v1/query", json.dumps(asked).encode(), JSON).status
+
+        assert ask(sql="SELECT 1", limit=0, timeout=5, begin="1h") == 200
+        assert ask(sql="SELEC 1") == 400
+        assert ask(sql="SELECT * FROM nothing") == 400
+        assert ask(sql="SELECT 1", what=2) == 400
+        assert ask(sql="SELECT 1", limit="many") == 400
+        assert ask() == 400
+        assert served.post("/v1/query", b"\xff", {}).status == 400
+
+
+def test_each_key_is_for_what_it_is_for(lake: Lake) -> None:
+    make_table(lake)
+    secrets = {role: lake.keys.create(role.value, [role]).secret for role in Role}
+    body = Generator(1).logs(5).SerializeToString()
+    change = "SELECT * FROM retire_partitions('log_entries', 'global', now(), now())"
+
+    def bearer(secret: str) -> dict[str, str]:
+        return {"Authorization": f"Bearer {secret}"}
+
+    with serving(lake) as served:
+
+        def land(headers: dict[str, str]) -> int:
+            return served.post("/v1/logs", body, PROTOBUF | headers).status
+
+        def insert(headers: dict[str, str]) -> int:
+            return served.post("/v1/tables/home/rings", b"[]", headers).status
+
+        def query(headers: dict[str, str], sql: str = COUNT) -> int:
+            return served.post("/v1/query", sql.encode(), headers).status
+
+        asked = [land, insert, query]
+        for headers in ({}, bearer("no"), {"Authorization": "Basic eDp5"}, bearer("")):
+            assert [each(headers) for each in asked] == [401, 401, 401]
+        assert [each(bearer(secrets[Role.INGEST])) for each in asked] == [200, 200, 403]
+        assert [each(bearer(secrets[Role.READ])) for each in asked] == [403, 403, 200]
+        assert [each(bearer(secrets[Role.ADMIN])) for each in asked] == [200, 200, 200]
+        assert query(bearer(secrets[Role.READ]), change) in (400, 403)
+        assert query(bearer(secrets[Role.INGEST]), change) == 403
+        assert served.ask("GET", "/metrics").status == 401
+        assert served.ask("GET", "/livez").status == 200
+        lake.keys.revoke(lake.keys.list_keys()[0].key_id)
+        assert land(bearer(secrets[Role.INGEST])) == 401
+
+
+def test_health_version_and_metrics(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(lake) as served:
+        assert served.ask("GET", "/livez").status == 200
+        assert served.ask("GET", "/readyz").status == 200
+        assert "lakebed" in served.ask("GET", "/version").json()
+        served.post("/v1/logs", Generator(1).logs(7).SerializeToString(), PROTOBUF)
+        shown = served.ask("GET", "/metrics").body.decode()
+        assert 'lakebed_records_total{kind="logs"} 7.0' in shown
+        assert 'lakebed_requests_total{route="logs",status="200"} 1.0' in shown
+        assert "lakebed_catalog_up 1.0" in shown
+        assert shown.endswith("# EOF\n")
+
+        def fail() -> None:
+            raise Unavailable("away")
+
+        monkeypatch.setattr(served.server.http, "_probe", fail)
+        assert served.ask("GET", "/readyz").status == 503
+        served.server.http.draining = True
+        assert served.post("/v1/logs", b"", PROTOBUF).status == 503
+
+
+@pytest.mark.parametrize(
+    ("host", "guarded"),
+    [("127.0.0.1", True), ("localhost", True), ("::1", True), ("0.0.0.0", False), ("a.b", False)],
+)
+def test_without_keys_only_this_machine_is_listened_to(host: str, guarded: bool) -> None:
+    require_guarded(Listening(host), has_keys=True)
+    require_guarded(Listening(host, open_to_all=True), has_keys=False)
+    if guarded:
+        require_guarded(Listening(host), has_keys=False)
+    else:
+        with pytest.raises(Refused, match="no keys"):
+            require_guarded(Listening(host), has_keys=False)
+
+
+def test_unknown_roles_are_refused() -> None:
+    with pytest.raises(BadInput, match="no role"):
+        require_guarded(Listening(roles=("web",)), has_keys=True)
