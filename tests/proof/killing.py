@@ -193,7 +193,7 @@ def _point_to_store(url: str, folder: Path) -> None:
     catalog.close()
 
 
-def _run_and_die(work: Callable[[], object]) -> str:
+def run_and_die(work: Callable[[], object]) -> str:
     """How a child ended that does some work; only its death is of interest."""
     child = os.fork()
     if child == 0:
@@ -353,7 +353,7 @@ def run_scenario(name: str, places: Places, every: int) -> dict[str, Any]:
             hook_lake(lake, Killer(point))
             operate(place, lake, scenario)
 
-        ending = _run_and_die(die)
+        ending = run_and_die(die)
         problems = [] if ending == "killed by SIGKILL" else [f"the child {ending}"]
         problems += judge(place, scenario, states)
         if problems:
@@ -407,7 +407,7 @@ def run_migration(places: Places, every: int) -> dict[str, Any]:
     points = choose_points(events, every)
     for point in points:
         place = places.copy(base)
-        ending = _run_and_die(lambda place=place, point=point: finish(place, Killer(point)))
+        ending = run_and_die(lambda place=place, point=point: finish(place, Killer(point)))
         problems = [] if ending == "killed by SIGKILL" else [f"the child {ending}"]
         problems += mend(place)
         if problems:
