@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _SMALL_BYTES = 4 << 20
+_MEMORY_BYTES = 64 << 20
+"""What is small is read into memory, and folded there, as long as it is not more than this."""
 _PLACE = "_place"
 
 
@@ -39,7 +41,7 @@ class UserView:
     files: Sequence[Partition] = ()
     """Read by the engine, from disk."""
     small: Sequence[Partition] = ()
-    """Read into memory, because they are newer than others of their bucket."""
+    """Read into memory, because they are newer than others, or may be."""
     key_files: Sequence[Partition] = ()
     small_keys: Sequence[Partition] = ()
     """Of these only the keys matter: for partitions in files, and for small ones."""
@@ -88,58 +90,54 @@ def choose(
     if not table.key:
         view.files = asked
         return view
-    files, small = _lay_out(asked)
-    view.files, view.small = files, small
-    _find_what_hides(view, asked, others)
+    if table.key_has_time or (not others and len({each.instance for each in asked}) <= 1):
+        _choose_by_bucket(view, asked)
+    else:
+        _choose_by_key(view, asked, others)
     return view
 
 
-def _lay_out(asked: Sequence[Partition]) -> tuple[list[Partition], list[Partition]]:
-    """Of each bucket the oldest partition and the large ones stay in files; the rest is small."""
-    files, small = [], []
-    oldest: dict[str, Partition] = {}
+def _choose_by_bucket(view: UserView, asked: Sequence[Partition]) -> None:
+    """No key has versions in two buckets: of each bucket the oldest partition hides nothing and
+    stays in its file. What is newer hides what is older."""
+    oldest: dict[str, int] = {}
     for each in asked:
-        known = oldest.setdefault(each.instance, each)
-        if each.insert_range.begin < known.insert_range.begin:
-            oldest[each.instance] = each
-    for each in asked:
-        if oldest[each.instance] is each or each.file_size > _SMALL_BYTES:
-            files.append(each)
-        else:
-            small.append(each)
-    return files, small
+        begin = each.insert_range.begin
+        oldest[each.instance] = min(begin, oldest.get(each.instance, begin))
+    newer = [each for each in asked if each.insert_range.begin > oldest[each.instance]]
+    view.small, view.key_files = _split_by_size(newer)
+    kept = {each.partition_id for each in view.small}
+    view.files = [each for each in asked if each.partition_id not in kept]
 
 
-def _find_what_hides(
-    view: UserView, asked: Sequence[Partition], others: Sequence[Partition]
-) -> None:
-    """Besides the small partitions: large ones that are not the oldest of their bucket and, if a
-    key may move from bucket to bucket, all that may hold newer versions of what is asked for."""
-    if not asked:
-        return
-    if view.table.key_has_time or len({each.instance for each in (*asked, *others)}) == 1:
-        oldest: dict[str, int] = {}
-        for each in view.files:
-            begin = each.insert_range.begin
-            oldest[each.instance] = min(begin, oldest.get(each.instance, begin))
-        view.key_files = [
-            each for each in view.files if each.insert_range.begin > oldest[each.instance]
-        ]
-        return
-    since = min(each.insert_range.begin for each in asked)
+def _choose_by_key(view: UserView, asked: Sequence[Partition], others: Sequence[Partition]) -> None:
+    """A key may have moved, so that every partition may hide rows of every other one; also those
+    that nobody asked for."""
+    view.small, view.files = _split_by_size(asked)
+    since = min((each.insert_range.begin for each in asked), default=EVER.end)
     newer = [
         each
         for each in others
         if each.insert_range.end > since and _shares_keys(view.table, each, asked)
     ]
-    view.small_keys = [each for each in newer if each.file_size <= _SMALL_BYTES]
-    view.key_files = [
-        *(view.files if len(view.files) > 1 or view.small else ()),
-        *(each for each in newer if each.file_size > _SMALL_BYTES),
-    ]
+    left = _MEMORY_BYTES - sum(each.file_size for each in view.small)
+    view.small_keys, large = _split_by_size(newer, left)
+    view.key_files = [*(view.files if len(view.files) > 1 or view.small else ()), *large]
     left = len(others) - len(newer)
     if left:
         view.pruned["time"] = view.pruned.get("time", 0) + left
+
+
+def _split_by_size(
+    partitions: Sequence[Partition], memory_bytes: int | None = None
+) -> tuple[list[Partition], list[Partition]]:
+    """Those that are read into memory, and those that are too large or too many for that."""
+    left = _MEMORY_BYTES if memory_bytes is None else memory_bytes
+    small, large = [], []
+    for each in sorted(partitions, key=lambda each: each.file_size):
+        left -= each.file_size
+        (small if each.file_size <= _SMALL_BYTES and left >= 0 else large).append(each)
+    return small, large
 
 
 def _shares_keys(table: UserTable, other: Partition, asked: Sequence[Partition]) -> bool:
