@@ -59,7 +59,7 @@ class Bucket(StrEnum):
         moment = to_datetime(instant_us)
         if self is Bucket.WEEK:
             moment -= timedelta(days=moment.weekday())  # the calendar begins with a Monday
-        return moment.isoformat()[: _NAME_LENGTH[self]]
+        return moment.isoformat()[: NAME_LENGTHS[self]]
 
     def range_of(self, name: str) -> TimeRange:
         """The instants of the bucket of this name."""
@@ -92,11 +92,11 @@ class Bucket(StrEnum):
         if isinstance(times, pa.ChunkedArray):
             times = times.combine_chunks()
         begins = pc.floor_temporal(times.cast(pa.timestamp("us")), unit=self.value)
-        names = pc.utf8_slice_codeunits(begins.cast(pa.string()), 0, _NAME_LENGTH[self])
+        names = pc.utf8_slice_codeunits(begins.cast(pa.string()), 0, NAME_LENGTHS[self])
         return pc.utf8_replace_slice(names, 10, 11, "T") if self is Bucket.HOUR else names
 
 
-_NAME_LENGTH = {Bucket.HOUR: 13, Bucket.DAY: 10, Bucket.WEEK: 10, Bucket.MONTH: 7}
+NAME_LENGTHS = {Bucket.HOUR: 13, Bucket.DAY: 10, Bucket.WEEK: 10, Bucket.MONTH: 7}
 
 
 @dataclass(frozen=True, slots=True)

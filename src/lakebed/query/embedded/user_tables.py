@@ -12,19 +12,16 @@ from datafusion import DataFrame, SessionContext, col, lit
 from datafusion import functions as sql
 
 from lakebed.model.partition import Partition
-from lakebed.model.table import BUCKET_COLUMN, Bucket
+from lakebed.model.table import BUCKET_COLUMN, FIRST_INSTANT, NAME_LENGTHS, Bucket
+from lakebed.model.time import SECOND
 from lakebed.model.user_table import DELETED, VERSION, UserTable
 from lakebed.model.view_set import ViewSet
 from lakebed.query.content import UserContent
 from lakebed.query.embedded.types import with_views
 
 _HIDING = "hiding_"
-_DATES = {
-    Bucket.HOUR: ("hour", "%Y-%m-%dT%H"),
-    Bucket.DAY: ("day", "%Y-%m-%d"),
-    Bucket.WEEK: ("week", "%Y-%m-%d"),
-    Bucket.MONTH: ("month", "%Y-%m"),
-}
+_WEEK_US = 7 * 24 * 3600 * SECOND
+_DAYS_BEFORE_1970 = -FIRST_INSTANT // (24 * 3600 * SECOND)
 
 
 class UserTables:
@@ -147,8 +144,15 @@ def _as_now(frame: DataFrame, table: UserTable, stored: ViewSet, version: Any) -
 
 def _show(frame: DataFrame, table: UserTable) -> DataFrame:
     """What users see of the rows: their columns, and the name of the bucket."""
-    unit, spelled = _DATES[table.bucket]
-    time = col(f'"{table.time_column}"')
-    date = sql.to_char(sql.date_trunc(unit, time), lit(spelled))
     shown = [name for name in table.shown.schema.names if name != BUCKET_COLUMN]
-    return frame.select(*_names(shown), date.cast(pa.string_view()).alias(BUCKET_COLUMN))
+    name = _name_bucket(col(f'"{table.time_column}"'), table.bucket)
+    return frame.select(*_names(shown), name.cast(pa.string_view()).alias(BUCKET_COLUMN))
+
+
+def _name_bucket(time: Any, bucket: Bucket) -> Any:
+    """`Bucket.name_of` as an expression. The engine's own functions for dates count nanoseconds,
+    and know only the years from 1677 to 2262."""
+    if bucket is Bucket.WEEK:
+        weeks = (time.cast(pa.int64()) - lit(FIRST_INSTANT)) / lit(_WEEK_US)  # from a Monday on
+        time = (weeks * lit(7) - lit(_DAYS_BEFORE_1970)).cast(pa.int32()).cast(pa.date32())
+    return sql.left(time.cast(pa.string_view()), lit(NAME_LENGTHS[bucket]))
