@@ -160,7 +160,7 @@ def _take_quickly(values: list[Any], column: Column) -> pa.Array | None:
             if len(types) > 1 or not types <= given.keys():
                 return None
             return _cast_quickly(pa.array(values, given[types.pop()]), column)
-        if kind == "int" and types == {float}:
+        if kind == "int" and float in types and types <= _PYTHON["float"]:
             return pa.array(values, pa.float64()).cast(stored)
         return pa.array(values, stored) if types <= _PYTHON[kind] else None
     except (pa.ArrowException, OverflowError, UnicodeEncodeError):
@@ -297,15 +297,14 @@ def _take_timestamps(values: pa.Array) -> Converted:
 
 def _count_instants(numbers: pa.Array, unit: str) -> tuple[pa.Array, pa.Array]:
     """Microseconds of whole or floating numbers in a unit, and for each whether it is in the
-    calendar; NULL where it is not."""
+    calendar; NULL where it is not. `ArrowInvalid` for floats that no whole number is near."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     if pa.types.is_floating(numbers.type):
         scaled = pc.divide(numbers, 1_000.0) if unit == "ns" else pc.multiply(numbers, UNITS[unit])
         rounded = pc.round(scaled, ndigits=0, round_mode="half_to_even")
-        near = pc.less(pc.abs(rounded), 1e18)  # a few thousand years beyond
-        counted = pc.if_else(near, rounded, None).cast(pa.int64())
+        counted = rounded.cast(pa.int64())
     elif unit == "ns":
         cut = pc.less(pc.remainder(numbers, 1_000), 0).cast(pa.int64())
         counted = pc.subtract(pc.divide(numbers, 1_000), cut)
