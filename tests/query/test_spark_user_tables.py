@@ -163,6 +163,24 @@ def test_both_engines_agree_on_tables_with_a_history(
     assert past <= unfolded
 
 
+def test_delete_marks_hide_their_own_instant_and_are_never_seen(
+    lake: Lake, spark: SparkSession
+) -> None:
+    table = make(lake, "marked", KEYS["moving"], "day")
+    table.insert([{"time": FIRST, "device": name, "count": 1} for name in "abc"])
+    later = FIRST + timedelta(days=1)
+    table.insert([{"time": later, "device": name, "count": 2} for name in "ab"])
+    assert table.delete_rows("device = 'a'") == 1  # as of the tick of the last insert
+    left = "SELECT device, partition_date FROM home.marked"
+    assert sum(read_from_files(lake, spark, table, left).values()) == 2
+    assert sum(ask_both(lake, spark, left)[0].values()) == 2
+    table.fold()  # the mark stays, for what is older in the other bucket
+    assert any(each.num_rows == 2 for each in table.partitions() if each.instance == "2026-11-17")
+    assert sum(ask_both(lake, spark, left)[0].values()) == 2
+    found, _ = ask_both(lake, spark, f"{left} WHERE partition_date = '2026-11-17'")
+    assert list(found) == ["{'device': 'b', 'partition_date': '2026-11-17'}"]
+
+
 def test_whatever_hides_is_compared_by_versions(lake: Lake, spark: SparkSession) -> None:
     """Large files are read like small ones: every file may hide rows of every other."""
     rng = random.Random(some_seed())
@@ -170,18 +188,22 @@ def test_whatever_hides_is_compared_by_versions(lake: Lake, spark: SparkSession)
         table = make(lake, f"{kind}_large", KEYS[kind], "day")
         history = History(rng, table, Bucket.DAY)
         history.insert(4)
-        history.alter()
         history.delete()
+        history.alter()
         history.insert(4)
-        name = f"home.{kind}_large"
-        sql = f"SELECT * FROM {name}"
+        sql = f"SELECT * FROM home.{kind}_large"
         expected = rows(lake.query(sql).to_arrow())
-        files = [each for each in table.partitions() if not each.is_empty]
-        content = UserContent(table.definition, files, None, None, files, compares=True)
-        engine = lake.queries._on_spark(spark, None, None)
-        analysis = engine.analyse(sql, {name: table.definition.shown})
-        stream = engine.run(analysis, {name: content})
-        assert rows(pa.Table.from_batches(list(stream), stream.schema)) == expected
+        assert read_from_files(lake, spark, table, sql) == expected
+
+
+def read_from_files(lake: Lake, spark: SparkSession, table: Table, sql: str) -> Counter[str]:
+    """The rows of a statement as if all partitions of its table were large."""
+    name = table.definition.full_name
+    files = [each for each in table.partitions() if not each.is_empty]
+    content = UserContent(table.definition, files, None, None, files, compares=True)
+    engine = lake.queries._on_spark(spark, None, None)
+    stream = engine.run(engine.analyse(sql, {name: table.definition.shown}), {name: content})
+    return rows(pa.Table.from_batches(list(stream), stream.schema))
 
 
 def test_tables_and_view_sets_are_read_together(lake: Lake, spark: SparkSession) -> None:
