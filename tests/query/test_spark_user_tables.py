@@ -168,6 +168,7 @@ def test_delete_marks_hide_their_own_instant_and_are_never_seen(
 ) -> None:
     table = make(lake, "marked", KEYS["moving"], "day")
     table.insert([{"time": FIRST, "device": name, "count": 1} for name in "abc"])
+    assert table.count() == 3  # from now on, nothing but inserts moves the clock
     later = FIRST + timedelta(days=1)
     table.insert([{"time": later, "device": name, "count": 2} for name in "ab"])
     assert table.delete_rows("device = 'a'") == 1  # as of the tick of the last insert
