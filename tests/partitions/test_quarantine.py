@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
+from typing import BinaryIO, cast
 
 import pytest
 
@@ -14,6 +16,7 @@ from lakebed.lifecycle.check import Severity
 from lakebed.model.partition import FileState
 from lakebed.partitions.quarantine import Quarantine
 from lakebed.storage.objects import read_all
+from tests.conftest import NewLake
 from tests.parts.faults import break_commit
 
 BYTES = b"PAR1 and nothing else"
@@ -90,3 +93,32 @@ def test_an_unknown_commit_is_resolved(lake: Lake, quarantine: Quarantine, after
     assert broken() == 1
     (known,) = aside(lake)
     assert known.reason == "once"
+
+
+def test_a_bucket_keeps_them_too(new_lake: NewLake, s3_bucket: str) -> None:
+    lake = new_lake(store=f"s3://{s3_bucket}/lake")
+    quarantine = Quarantine(lake.catalog, lake.store, lake._names)
+    kept = quarantine.keep(lambda: io.BytesIO(BYTES), DIGEST, "far away")
+    assert read_all(lake.store, kept.path) == BYTES
+    assert lake.checker.run().is_clean
+
+
+class Failing(io.RawIOBase):
+    """A source on a disk that is going."""
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        raise OSError(errno.EIO, "Input/output error")
+
+
+def test_a_source_that_cannot_be_read_is_not_the_stores_fault(
+    lake: Lake, quarantine: Quarantine
+) -> None:
+    with pytest.raises(OSError, match="Input/output error") as failed:
+        quarantine.keep(lambda: cast(BinaryIO, Failing()), DIGEST, "going")
+    assert failed.value.errno == errno.EIO
+    assert aside(lake) == []
+    lake.sweeper.run()
+    assert lake.checker.run().is_clean

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import os
 import random
 import sys
@@ -360,7 +361,10 @@ def test_damage_anywhere_is_told_and_never_ends_the_process(
     assert len(report.outcomes) == 150
     assert report.left_behind == []
     assert table.count() == report.rows_inserted == 300 * len(report.taken)
-    assert report.quarantined
+    kept = aside(home)
+    for each in report.outcomes:
+        gone_by = each.file.kind in (FileClass.SOUND, FileClass.IMPORTED)
+        assert gone_by or each.file.digest in kept, each
     assert damage(home) == []
 
 
@@ -516,6 +520,47 @@ def test_the_lakes_own_files_are_not_foreign(table: Table, home: Lake) -> None:
     for place in (store, store / "partitions", store.parent, file):
         with pytest.raises(BadInput, match="not apart from each other"):
             plan(home, place)
+
+
+def test_what_nobody_may_read_is_told_and_left_behind(
+    table: Table, home: Lake, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = put(root, "secret.parquet", rows(1))
+    put(root, "open.parquet", rows(2))
+    later = put(root, "later.parquet", rows(3))
+    (root / "closed").mkdir()
+    locked = {secret}
+    opened, scanned = Path.open, os.scandir
+
+    def refuse(self: Path, *rest: Any, **options: Any) -> Any:
+        if self in locked:
+            raise PermissionError(errno.EACCES, "Permission denied", str(self))
+        return opened(self, *rest, **options)
+
+    def refuse_to_list(path: Any) -> Any:
+        if str(path).endswith("closed"):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return scanned(path)
+
+    monkeypatch.setattr(Path, "open", refuse)
+    monkeypatch.setattr(os, "scandir", refuse_to_list)
+    found = plan(home, root)
+    locked.add(later)
+    report = home.tables.carry_out_import(found)
+    assert [(each.file.path, each.note) for each in report.left_behind] == [
+        ("closed", "permission denied"),
+        ("later.parquet", "permission denied"),
+        ("secret.parquet", "permission denied"),
+    ]
+    assert [each.file.path for each in report.taken] == ["open.parquet"]
+
+
+def test_text_that_is_not_unicode_is_a_bad_row(table: Table, home: Lake, root: Path) -> None:
+    wrong = pa.array([b"a", b"\xff"]).cast(pa.string(), safe=False)
+    put(root, "a.parquet", replaced("device", wrong))
+    file = only(home, root)
+    assert file.kind is FileClass.BAD_ROWS
+    assert file.reason.startswith("1 of 2 rows; row 1: device: expected string")
 
 
 def test_names_of_any_bytes_are_imported_and_shown(table: Table, home: Lake, root: Path) -> None:

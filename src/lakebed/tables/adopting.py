@@ -55,6 +55,10 @@ _LOOKS = 3
 """How often a file that keeps changing is looked at."""
 
 
+class _Changed(Exception):
+    """The file, or the table, is not what it was when the file was judged."""
+
+
 class Adopter:
     """Takes foreign files into the tables of one lake."""
 
@@ -199,7 +203,7 @@ class Adopter:
                 if file.digest:
                     return self._keep(plan, file, source)
                 return ImportOutcome(file, Fate.SKIPPED, _why_skipped(file))
-            except StalePlan:
+            except _Changed:
                 target = self._target(plan)
                 file = self._judge_again(plan, target, file, source)
             except OSError as error:
@@ -226,13 +230,13 @@ class Adopter:
             return _skip_known(file, known)
         data = source.read_bytes()
         if hashlib.sha256(data).hexdigest() != file.digest:
-            raise StalePlan(f"{show_path(file.path)} changed since the import was planned")
+            raise _Changed
         try:
             return self._insert(plan, target, file, data)
         except (Broken, BadInput) as error:
             # What was judged sound fits no longer: the table was altered meanwhile.
             if self._target(plan) != target:
-                raise StalePlan(str(error)) from error
+                raise _Changed from error
             file = replace(file, kind=FileClass.UNREADABLE, reason=str(error).splitlines()[0])
             return self._keep(plan, file, source)
 
@@ -260,9 +264,11 @@ class Adopter:
         """Copy a file's bytes to quarantine, unless they are there."""
         told = f"import into {plan.database}.{plan.name}: {show_path(file.path)}: {file.kind}"
         reason = f"{told}: {file.reason}" if file.reason else told
-        kept = self._quarantine.keep(
-            lambda: source.open("rb"), file.digest, reason[:_LONGEST_REASON]
-        )
+        reason = reason[:_LONGEST_REASON]
+        try:
+            kept = self._quarantine.keep(lambda: source.open("rb"), file.digest, reason)
+        except StalePlan as error:
+            raise _Changed from error
         if kept.repeated:
             note = "the same bytes are in quarantine already"
             return ImportOutcome(file, Fate.SKIPPED, note, kept_as=kept.path)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _SHOWN = 3
+_LONGEST_TYPE = 80
 _DATE = re.compile(r"[0-9]{4}([-.])[0-9]{2}\1[0-9]{2}")
 
 
@@ -80,9 +81,10 @@ class Fit:
             if name in found or values.null_count == len(values) or name == BUCKET_COLUMN:
                 continue
             if name not in self.schema.names:
-                found[name] = f"expected no such column, got {values.type}"
+                found[name] = f"expected no such column, got {_show_type(values.type)}"
             elif not _has_place(self.schema.column(name), values.type):
-                found[name] = f"expected {self.schema.column(name).type}, got {values.type}"
+                expected = self.schema.column(name).type
+                found[name] = f"expected {expected}, got {_show_type(values.type)}"
         return found
 
     def prepare(self, rows: pa.Table) -> pa.Table:
@@ -195,6 +197,11 @@ class Judge:
 def _join(told: list[str]) -> str:
     more = [f"and {len(told) - _SHOWN} more"] if len(told) > _SHOWN else []
     return "; ".join([*told[:_SHOWN], *more])
+
+
+def _show_type(given: pa.DataType) -> str:
+    text = show_path(str(given))
+    return text if len(text) <= _LONGEST_TYPE else f"{text[: _LONGEST_TYPE - 1]}…"
 
 
 def _has_place(column: Column, given: pa.DataType) -> bool:
