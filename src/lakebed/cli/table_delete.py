@@ -301,8 +301,17 @@ def expire(
             open_lake.retirement.carry_out(plan, confirmed=plan.confirm)
     if as_json:
         needs = bool(plan.confirm) and confirm != name
-        output.show_json({"done": yes, "buckets": buckets, "needs_confirmation": needs})
+        output.show_json(
+            {
+                "done": yes,
+                "buckets": buckets,
+                "warnings": list(plan.warnings),
+                "needs_confirmation": needs,
+            }
+        )
         return
+    for warning in plan.warnings:
+        output.say(f"warning: {warning}")
     if not buckets:
         output.say(f"nothing in {name} is older than it is kept")
         return

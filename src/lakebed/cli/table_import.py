@@ -130,6 +130,8 @@ def _file_row(file: ImportFile) -> Row:
 
 
 def _show_report(report: ImportReport, name: str, *, as_json: bool) -> None:
+    from lakebed.tables.adoption import count_classes
+
     if as_json:
         files = [
             {
@@ -156,6 +158,10 @@ def _show_report(report: ImportReport, name: str, *, as_json: bool) -> None:
         f"{output.plural(len(report.taken), 'file')} inserted, "
         f"{len(report.quarantined):,} quarantined, {len(report.skipped):,} skipped"
     )
+    if report.skipped:
+        kinds = count_classes([each.file for each in report.skipped])
+        said = ", ".join(f"{count:,} {kind.value}" for kind, count in kinds.items())
+        output.say(f"skipped: {said}")
 
 
 @contextmanager

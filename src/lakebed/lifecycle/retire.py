@@ -140,7 +140,8 @@ class Retirement:
         return replace(plan, straddling=tuple(found.straddling))
 
     def plan_by_table_retention(self, database: str, name: str) -> RetirementPlan:
-        """Every live partition of a table in buckets that are older than its retention."""
+        """Every live partition of a table in buckets that are older than its retention, but for
+        those without which rows that they replaced or deleted would be seen again."""
         with self._catalog.read() as connection:
             table = tables.get(connection, database, name)
             if table.retention_us is None:
@@ -149,13 +150,18 @@ class Retirement:
                     hint=f"say how long with: lakebed tables alter {table.full_name} --keep 90d",
                 )
             floor = clock.upcoming(connection) - table.retention_us
-            old = [
-                each
-                for each in tables.list_partitions(connection, table.stored_as)
-                if table.bucket.range_of(each.instance).end <= floor
-            ]
+            live = tables.list_partitions(connection, table.stored_as)
+            old = [each for each in live if table.bucket.range_of(each.instance).end <= floor]
+            hiding = selection.find_hiding(table, old, live)
             reason = f"retired by retention, older than {format_instant(floor)}"
-            return self._plan(connection, old, reason)
+            plan = self._plan(connection, [each for each in old if each not in hiding], reason)
+        if not hiding:
+            return plan
+        warning = (
+            f"{len(hiding)} old partitions of {table.full_name} stay: what they replaced or "
+            "deleted is in buckets that are kept, and would be seen again"
+        )
+        return replace(plan, warnings=(warning,))
 
     def plan_by_retention(self, view_set: str) -> RetirementPlan:
         """Every live partition older than its view set's retention; the floor rises with it, so

@@ -13,7 +13,7 @@ from lakebed.catalog.partitions import Search
 from lakebed.errors import Ambiguous, Conflict, Overlap, UnknownPartition
 from lakebed.model.partition import Partition
 from lakebed.model.time import TimeRange
-from lakebed.model.user_table import is_table, table_id_of
+from lakebed.model.user_table import UserTable, is_table, table_id_of
 from lakebed.storage.layout import check_path
 
 BY_IDENTITY = "retired by identity"
@@ -152,3 +152,34 @@ def _live(
     return partitions.search(
         connection, Search(view_sets=[(view_set, None)], instance=instance, inserted=inserted)
     )
+
+
+def find_hiding(
+    table: UserTable, old: Sequence[Partition], live: Sequence[Partition]
+) -> list[Partition]:
+    """Those of some old partitions of a table that cannot go alone: a row or a delete mark in them
+    may hide an older row of the same key in one that stays, which would be seen again."""
+    if not table.key or table.key_has_time:  # a key's versions are all in one bucket
+        return []
+    going = {each.partition_id: each for each in old if not each.is_empty}
+    staying = [each for each in live if each.partition_id not in going and not each.is_empty]
+    hiding: list[Partition] = []
+    while staying:
+        more = [
+            each
+            for each in going.values()
+            if any(_may_hide(table, each, other) for other in staying)
+        ]
+        hiding += more
+        staying = more
+        for each in more:
+            del going[each.partition_id]
+    return hiding
+
+
+def _may_hide(table: UserTable, partition: Partition, other: Partition) -> bool:
+    """Whether a partition may have a newer version of a key that another has, too."""
+    if other.insert_range.begin >= partition.insert_range.end:
+        return False
+    mine, theirs = (each.statistics.get(table.key[0]) for each in (partition, other))
+    return mine is None or theirs is None or (mine[0] <= theirs[1] and mine[1] >= theirs[0])
