@@ -16,6 +16,7 @@ from lakebed.catalog.tables import KnownInsert
 from lakebed.errors import (
     AlreadyThere,
     BadInput,
+    Conflict,
     LakebedError,
     LeaseLost,
     StalePlan,
@@ -155,7 +156,7 @@ class TablePublisher:
                 ids = [self._new_id() for _ in written]
                 return self._catalog.commit(
                     lambda transaction: _insert(transaction, insertion, written, ids, lease),
-                    lambda connection, _done: _are_there(connection, ids),
+                    lambda connection, _done: _is_known(connection, insertion, ids),
                 )
         except _Repeated as repeated:
             known = repeated.known
@@ -213,12 +214,18 @@ class TablePublisher:
                 partitions.insert_many(connection, new, known)
                 if operation != journal.FOLDED:
                     tables.touch(connection, table.table_id, tick)
-                entries = [journal.Entry.about(operation, each, reason) for each in new]
+                told = [*condemned, *new]
+                entries = [journal.Entry.about(operation, each, reason) for each in told]
                 journal.append(transaction, entries)
                 _take(connection, written, lease)
                 return new
 
-            return self._catalog.commit(work, lambda connection, _done: _are_there(connection, ids))
+            def happened(connection: Connection, _new: list[Partition]) -> bool:
+                retired = [each.partition_id for each in condemned]
+                gone = partitions.list_by_id(connection, retired)
+                return _are_there(connection, ids) and all(each.replaced for each in gone)
+
+            return self._catalog.commit(work, happened)
 
     @contextmanager
     def _written(self, parts: Sequence[_Part]) -> Iterator[tuple[str, list[_Written]]]:
@@ -319,6 +326,7 @@ def _insert(
     if remembered is not None:
         known = tables.find_insert(connection, first.table_id, remembered.key)
         if known is not None:
+            require_same(first, remembered, known)
             raise _Repeated(known)
     series: dict[partitions.SeriesKey, int] = {}
     for each in insertion.rows:
@@ -345,6 +353,15 @@ def _insert(
     journal.append(transaction, [entry])
     _take(connection, written, lease)
     return done
+
+
+def require_same(table: UserTable, remembered: Remembered, known: KnownInsert) -> None:
+    """Raise unless an insert is the one that is known by its key."""
+    if known.digest != remembered.digest:
+        raise Conflict(
+            f"an insert of other records into {table.full_name} had the key {remembered.key!r}",
+            hint="give each insert a key of its own, and the same one only when repeating it",
+        )
 
 
 def _require_ground(
@@ -376,6 +393,15 @@ def _take(connection: Connection, written: Sequence[_Written], lease: str) -> No
         raise LeaseLost(
             "a reservation was lost, because this process seemed dead", hint="do it again"
         )
+
+
+def _is_known(connection: Connection, insertion: Insertion, ids: Sequence[str]) -> bool:
+    """Whether an insert happened; one of no rows leaves only its key."""
+    remembered = insertion.remembered
+    if remembered is None:
+        return _are_there(connection, ids)
+    known = tables.find_insert(connection, insertion.table.table_id, remembered.key)
+    return known is not None and _are_there(connection, ids)
 
 
 def _are_there(connection: Connection, ids: Sequence[str]) -> bool:

@@ -15,16 +15,23 @@ import msgspec
 
 from lakebed.catalog import clock, tables
 from lakebed.catalog.catalog import Catalog
-from lakebed.errors import BadInput, BadRecords, Conflict, StalePlan, UnknownTable
+from lakebed.errors import BadInput, BadRecords, LeaseLost, StalePlan, UnknownTable
 from lakebed.model.user_table import DELETED, REJECTS, VERSION, UserTable
 from lakebed.partitions import folding
 from lakebed.partitions.rows import RowReader
 from lakebed.partitions.table_snapshots import TableSnapshots
-from lakebed.partitions.tables import Inserted, Insertion, Remembered, TablePublisher, TableRows
+from lakebed.partitions.tables import (
+    Inserted,
+    Insertion,
+    Remembered,
+    TablePublisher,
+    TableRows,
+    require_same,
+)
 from lakebed.tables.existing import leave_out_existing
 from lakebed.tables.folding import Folder
 from lakebed.tables.records import read_records
-from lakebed.tables.validation import BadRecord, validate
+from lakebed.tables.validation import BadRecord, show, validate
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -57,8 +64,9 @@ class Wishes:
                 f"if_exists is {self.if_exists!r}",
                 hint=f"{REPLACE} takes the new row of a key; {IGNORE} keeps the old one",
             )
-        if self.key is not None and not 0 < len(self.key) <= _LONGEST_KEY:
-            raise BadInput(f"the key of an insert has 1 to {_LONGEST_KEY} characters")
+        is_text = isinstance(self.key, str) and 0 < len(self.key) <= _LONGEST_KEY
+        if self.key is not None and not is_text:
+            raise BadInput(f"the key of an insert is a text of 1 to {_LONGEST_KEY} characters")
 
 
 class Inserter:
@@ -102,20 +110,19 @@ class Inserter:
             remembered = Remembered(wishes.key, wishes.digest or _digest(given))
         for attempt in range(_ATTEMPTS):
             try:
-                table = self.find(database, name, again=attempt > 0)
+                table = self.find(database, name)
                 if remembered is not None:
                     known = self._find_repeated(table, remembered)
                     if known is not None:
                         return known
                 return self._insert_into(table, given, wishes, remembered)
             except (UnknownTable, BadRecords):  # what we knew of it may be old
-                if attempt or self._known.get((database, name)) == self.find(
-                    database, name, again=True
-                ):
+                if not self._find_again(database, name) or attempt:
                     raise
-            except StalePlan:
+            except (StalePlan, LeaseLost):
                 if attempt == _ATTEMPTS - 1:
                     raise
+                self._find_again(database, name)
         raise AssertionError("every attempt returns or raises")
 
     def _insert_into(
@@ -149,25 +156,27 @@ class Inserter:
             self._folder.note_insert(table, done.buckets)
         return done
 
-    def find(self, database: str, name: str, *, again: bool = False) -> UserTable:
+    def find(self, database: str, name: str) -> UserTable:
         """The table of this name; what is remembered of it is checked by every insert."""
-        known = None if again else self._known.get((database, name))
+        known = self._known.get((database, name))
         if known is None:
             with self._catalog.glance() as connection:
                 known = tables.get(connection, database, name)
             self._known[database, name] = known
         return known
 
+    def _find_again(self, database: str, name: str) -> bool:
+        """Look a table up again, and that of its rejects; whether one is not what we knew."""
+        names = [each for each in (name, f"{name}{REJECTS}") if (database, each) in self._known]
+        old = [self._known.pop((database, each), None) for each in names]
+        return [self.find(database, each) for each in names] != old
+
     def _find_repeated(self, table: UserTable, remembered: Remembered) -> Inserted | None:
         with self._catalog.glance() as connection:
             known = tables.find_insert(connection, table.table_id, remembered.key)
         if known is None:
             return None
-        if known.digest != remembered.digest:
-            raise Conflict(
-                f"an insert of other records into {table.full_name} had the key {remembered.key!r}",
-                hint="give each insert a key of its own, and the same one only when repeating it",
-            )
+        require_same(table, remembered, known)
         return Inserted(known.tick, known.rows, known.rejected, repeated=True)
 
     def _reject(self, table: UserTable, bad: Sequence[BadRecord]) -> TableRows:
@@ -199,18 +208,28 @@ REJECTS_SCHEMA: Mapping[str, Any] = {
 
 
 def _describe(bad: BadRecord, now: int) -> dict[str, Any]:
-    text = msgspec.json.encode(bad.record, enc_hook=repr).decode("utf-8", "replace")
     return {
         "time": now,
         "position": bad.index,
         "reasons": "; ".join(str(each) for each in bad.problems),
-        "record": msgspec.json.decode(text),
+        "record": _as_json(bad.record),
     }
+
+
+def _as_json(record: Any) -> Any:
+    """The record as it can be kept: what is no JSON, as a text of it."""
+    try:
+        return msgspec.json.decode(msgspec.json.encode(record, enc_hook=repr))
+    except (TypeError, ValueError, RecursionError):
+        return show(record)
 
 
 def _digest(given: list[Any] | pa.Table) -> bytes:
     if isinstance(given, list):
-        data = msgspec.json.encode(given, enc_hook=repr, order="deterministic")
+        try:
+            data = msgspec.json.encode(given, enc_hook=repr, order="deterministic")
+        except (TypeError, ValueError, RecursionError):  # no JSON, and among the rejects at best
+            data = msgspec.json.encode([show(each) for each in given])
         return hashlib.sha256(data).digest()
     import pyarrow as pa
 

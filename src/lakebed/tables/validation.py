@@ -249,6 +249,8 @@ def show(value: Any) -> str:
             text = ascii(value)
         except ValueError:
             text = "a number too long to show"
+        except RecursionError:
+            text = "a value too deep to show"
     return _shorten(text, _SHOWN)
 
 
