@@ -18,7 +18,7 @@ from lakebed.catalog.schema import partitions as partition_rows
 from lakebed.errors import UnknownDatabase, UnknownTable
 from lakebed.model.partition import Partition
 from lakebed.model.table import Bucket, TableSchema
-from lakebed.model.user_table import UserTable
+from lakebed.model.user_table import UserTable, is_table
 
 ADOPTED = "import:"
 """How the keys of inserts begin that took in a file; the file's digest follows."""
@@ -322,6 +322,19 @@ def list_partitions(
         )
     rows = connection.execute(query.order_by(table.c.view_instance_id, table.c.begin_insert_time))
     return [read_partition(row) for row in rows]
+
+
+def list_crowded(connection: sa.Connection) -> set[str]:
+    """The tables of which some bucket has several live partitions, as they are stored."""
+    table = partition_rows
+    query = (
+        sa.select(table.c.view_set_name)
+        .where(table.c.retired_at.is_(None))
+        .group_by(table.c.view_set_name, table.c.view_instance_id)
+        .having(sa.func.count() > 1)
+        .distinct()
+    )
+    return {name for name in connection.execute(query).scalars() if is_table(name)}
 
 
 def list_restorable(

@@ -4,7 +4,7 @@ newer than itself. Which partitions are folded together is decided here too, and
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,8 @@ MANY_PARTITIONS = 16
 """How many partitions a bucket may have before inserts fold the small ones."""
 SMALL_BYTES = 16 << 20
 """How much inserts fold at once; more is left to builds."""
+MOST_BYTES, MOST_ROWS = 256 << 20, 10_000_000
+"""What becomes one partition at most: folding holds all of it in memory."""
 _ORDER = "_order"
 
 
@@ -110,9 +112,62 @@ def plan_small_fold(bucket: Sequence[Partition], barriers: Sequence[Partition]) 
     return Run(bucket[0].instance, tuple(chosen))
 
 
-def plan_whole_folds(bucket: Sequence[Partition], barriers: Sequence[Partition]) -> list[Run]:
-    """What a build folds of a bucket: everything that follows each other."""
-    return [Run(bucket[0].instance, tuple(run)) for run in _runs(bucket, barriers) if len(run) > 1]
+def plan_whole_folds(
+    bucket: Sequence[Partition],
+    barriers: Sequence[Partition],
+    most_bytes: int = MOST_BYTES,
+    most_rows: int = MOST_ROWS,
+) -> list[Run]:
+    """What is folded of a bucket on request: everything that follows each other and is not too
+    much to be one partition."""
+    return [
+        Run(bucket[0].instance, tuple(group))
+        for run in _runs(bucket, barriers)
+        for group in _fill(run, most_bytes, most_rows)
+        if len(group) > 1
+    ]
+
+
+def plan_due_folds(
+    bucket: Sequence[Partition],
+    barriers: Sequence[Partition],
+    most_bytes: int = MOST_BYTES,
+    most_rows: int = MOST_ROWS,
+) -> list[Run]:
+    """What is folded of a bucket unasked: what is cheap to fold, and of the rest what is not mostly
+    one large partition. So each row is folded a few times only, however often this is done."""
+    return [
+        Run(bucket[0].instance, tuple(group))
+        for run in plan_whole_folds(bucket, barriers, most_bytes, most_rows)
+        for group in _worthwhile(run.partitions)
+    ]
+
+
+def _fill(run: Sequence[Partition], most_bytes: int, most_rows: int) -> Iterator[list[Partition]]:
+    """Neighbours that are one partition together, the oldest first."""
+    group: list[Partition] = []
+    size = rows = 0
+    for each in run:
+        size += each.file_size
+        rows += each.num_rows
+        if group and (size > most_bytes or rows > most_rows):
+            yield group
+            group, size, rows = [], each.file_size, each.num_rows
+        group.append(each)
+    if group:
+        yield group
+
+
+def _worthwhile(group: Sequence[Partition]) -> Iterator[Sequence[Partition]]:
+    if len(group) < 2:
+        return
+    sizes = [each.file_size for each in group]
+    if sum(sizes) <= SMALL_BYTES or 2 * max(sizes) <= sum(sizes):
+        yield group
+        return
+    at = sizes.index(max(sizes))
+    yield from _worthwhile(group[:at])
+    yield from _worthwhile(group[at + 1 :])
 
 
 def _runs(bucket: Sequence[Partition], barriers: Sequence[Partition]) -> list[list[Partition]]:
