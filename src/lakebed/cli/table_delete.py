@@ -214,8 +214,9 @@ def forget(
         else:
             output.say(f"plan: write again or condemn {versions} of {name}. {REPEAT}")
     if rejected:
+        was = "was" if rejected == 1 else "were"
         output.say(
-            f"note: the {output.plural(rejected, 'record')} in {name}_rejects are not searched"
+            f"note: {output.plural(rejected, 'record')} in {name}_rejects {was} not searched"
         )
 
 

@@ -53,6 +53,7 @@ def import_files(
     """
     database, table = split_table_name(name)
     with opened(lake) as open_lake, problems_told():
+        homeless = database not in open_lake.tables.list_databases()
         with _counted("reading") as progress:
             plan = open_lake.tables.plan_import(
                 folder,
@@ -65,9 +66,13 @@ def import_files(
             )
         if not yes:
             _show_plan(plan, as_json=as_json)
+            if homeless and not as_json:
+                output.say(f"the database {database} would be made, too")
             return
         with _counted("importing", len(plan.files)) as progress:
             report = open_lake.tables.carry_out_import(plan, progress)
+    if homeless:
+        output.say(f"{database}: created, a database")
     _show_report(report, name, as_json=as_json)
     if report.left_behind:
         raise typer.Exit(PARTLY)

@@ -157,9 +157,10 @@ class Retirement:
             plan = self._plan(connection, [each for each in old if each not in hiding], reason)
         if not hiding:
             return plan
+        some = "1 old partition" if len(hiding) == 1 else f"{len(hiding)} old partitions"
         warning = (
-            f"{len(hiding)} old partitions of {table.full_name} stay: what they replaced or "
-            "deleted is in buckets that are kept, and would be seen again"
+            f"{some} of {table.full_name} stay{'s' if len(hiding) == 1 else ''}: what was replaced "
+            "or deleted by them is in buckets that are kept, and would be seen again"
         )
         return replace(plan, warnings=(warning,))
 
