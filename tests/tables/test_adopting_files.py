@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from lakebed.errors import BadInput, NotFound
+from lakebed.errors import BadInput
 from lakebed.lake import Lake, init_lake
 from lakebed.tables.adoption import FileClass, ImportFile, ImportPlan, ImportReport
 from lakebed.tables.table import Table
@@ -395,6 +395,14 @@ def test_a_table_that_does_not_exist_gets_the_schema_of_the_files(home: Lake, ro
     assert (again.table_created, again.taken) == (False, [])
 
 
+def test_a_new_table_is_made_with_its_database(home: Lake, root: Path) -> None:
+    put(root, "a.parquet", rows(1))
+    found = home.tables.plan_import(root, "away", "pulse")
+    assert home.tables.list_databases() == ["home"]
+    assert home.tables.carry_out_import(found).table_created
+    assert home.tables.get("away", "pulse").count() == 10
+
+
 @pytest.mark.parametrize(
     ("columns", "option", "time", "unit"),
     [
@@ -504,8 +512,8 @@ def test_options_that_contradict_a_table_are_refused(table: Table, home: Lake, r
 
 def test_names_of_tables_and_databases_are_checked(home: Lake, root: Path) -> None:
     sound(root)
-    with pytest.raises(NotFound, match="no database"):
-        home.tables.plan_import(root, "away", "pulse")
+    with pytest.raises(BadInput, match="not the name of a database"):
+        home.tables.plan_import(root, "No Database", "pulse")
     with pytest.raises(BadInput, match="not the name of a table"):
         home.tables.plan_import(root, "home", "No Table")
     home.tables.create_table("home", "pulse", SCHEMA)

@@ -5,6 +5,7 @@ quarantine. The source is only ever read. Whatever is interrupted is finished by
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 from collections.abc import Callable, Iterable
@@ -133,9 +134,9 @@ class Adopter:
 
     def _find_table(self, database: str, name: str) -> UserTable | None:
         with self._catalog.read() as connection:
-            tables.get_database(connection, database)
             table = tables.find(connection, database, name)
         if table is None:
+            check_name(database, "database")
             check_name(name, "table")
         elif table.rejects_of is not None:
             raise BadInput(f"{table.full_name} is for what another table refused")
@@ -170,8 +171,12 @@ class Adopter:
         return ImportReport(tuple(outcomes), created)
 
     def _ensure_table(self, plan: ImportPlan) -> tuple[Target, bool]:
+        """The table, made with its database if there is none."""
         created = False
         if plan.table is None:
+            if plan.database not in self._definitions.list_databases():
+                with contextlib.suppress(Conflict):  # somebody else made it
+                    self._definitions.create_database(plan.database)
             try:
                 made = plan.schema, plan.bucket.value
                 self._definitions.create_table(plan.database, plan.name, *made)

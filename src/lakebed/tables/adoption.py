@@ -80,7 +80,7 @@ class ImportPlan:
     schema: TableSchema
     bucket: Bucket
     table: UserTable | None
-    """None if the import makes it, with this schema."""
+    """None if the import makes it, with this schema, and with its database."""
     files: tuple[ImportFile, ...]
 
     @property
