@@ -8,6 +8,7 @@
     │   ├── BadRecords      records do not fit their table; every bad record is named
     │   ├── BadSql          with the line and column, where they are known
     │   ├── PayloadTooLarge
+    │   ├── Unsupported     there is no such thing here
     │   └── UnsupportedContent
     ├── NotFound            name something that exists                         exit 3
     │   ├── LakeNotFound
@@ -117,6 +118,10 @@ class BadSql(BadInput):
 
 class PayloadTooLarge(BadInput):
     """The request has more bytes than are taken in one piece; it can be sent in several."""
+
+
+class Unsupported(BadInput):
+    """What was asked for exists, but not here."""
 
 
 class UnsupportedContent(BadInput):

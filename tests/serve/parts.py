@@ -38,6 +38,14 @@ class Served:
     port: int
 
     @property
+    def flight(self) -> str:
+        return f"grpc://127.0.0.1:{self.server.ports['FlightSQL']}"
+
+    @property
+    def otlp(self) -> str:
+        return f"127.0.0.1:{self.server.ports['OTLP']}"
+
+    @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
@@ -73,7 +81,7 @@ class Served:
 @contextmanager
 def serving(lake: Lake, **options: Any) -> Iterator[Served]:
     """Serve a lake until the block is left."""
-    listening = Listening(port=0, roles=("ingest", "query"), **options)
+    listening = Listening(port=0, otlp_port=0, flight_port=0, roles=("ingest", "query"), **options)
     server = Server(lake, listening)
     ready = threading.Event()
     ports: list[int] = []

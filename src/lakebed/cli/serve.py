@@ -18,6 +18,12 @@ def serve(
     port: Annotated[
         int, typer.Option(min=0, max=65535, help="The HTTP port; 0 for any that is free.")
     ] = 4318,
+    otlp_port: Annotated[
+        int, typer.Option(min=0, max=65535, help="The port of OTLP over gRPC.")
+    ] = 4317,
+    flight_port: Annotated[
+        int, typer.Option(min=0, max=65535, help="The port of FlightSQL.")
+    ] = 50051,
     roles: Annotated[
         str, typer.Option(help="What this process does: some of ingest,query,pipeline.")
     ] = "ingest,query,pipeline",
@@ -53,9 +59,17 @@ def serve(
     for each in (certificate, private_key):
         if each is not None and not each.is_file():
             raise BadInput(f"there is no file {each}")
-    listening = Listening(host, port, wanted, without_keys, certificate, private_key)
+    listening = Listening(
+        host, port, otlp_port, flight_port, wanted, without_keys, certificate, private_key
+    )
     with opened(lake) as open_lake:
         server = Server(open_lake, listening)
         scheme = "http" if certificate is None else "https"
-        server.run(lambda real: output.say(f"serving {scheme}://{host}:{real}; stop with Ctrl-C"))
+
+        def tell(real: int) -> None:
+            output.say(f"serving {scheme}://{host}:{real}; stop with Ctrl-C")
+            for what, known in server.ports.items():
+                output.say(f"{what} on {host}:{known}")
+
+        server.run(tell)
     output.say("stopped")

@@ -230,6 +230,10 @@ class Queries:
         check_statement(sql)
         return self._embedded().analyse(sql, self._taker.list_tables(sql), admin=admin).schema
 
+    def list_tables(self) -> dict[str, ViewSet]:
+        """Everything that a statement can read, by name."""
+        return self._taker.list_tables("show tables")
+
     def look_up(self, asked: Asked, *, as_of: Instant | None = None, stale: bool = False) -> Listed:
         """What the catalog knows, without SQL."""
         past = None if as_of is None else to_instant(as_of)

@@ -13,6 +13,7 @@ from starlette.responses import JSONResponse, Response
 from lakebed.errors import (
     BadInput,
     BadRecords,
+    Cancelled,
     Conflict,
     Denied,
     LakebedError,
@@ -23,6 +24,7 @@ from lakebed.errors import (
     TimedOut,
     Unauthenticated,
     Unavailable,
+    Unsupported,
     UnsupportedContent,
 )
 
@@ -33,6 +35,7 @@ _log = logging.getLogger(__name__)
 _STATUS: tuple[tuple[type[LakebedError], int, int], ...] = (
     # error, HTTP status, google.rpc code
     (UnsupportedContent, 415, 3),
+    (Unsupported, 501, 12),
     (PayloadTooLarge, 413, 3),
     (BadInput, 400, 3),
     (NotFound, 404, 5),
@@ -40,6 +43,7 @@ _STATUS: tuple[tuple[type[LakebedError], int, int], ...] = (
     (Denied, 403, 7),
     (Refused, 409, 9),
     (Conflict, 409, 10),
+    (Cancelled, 499, 1),
     (TimedOut, 504, 4),
     (QueryLimit, 413, 8),
     (Unavailable, 503, 14),

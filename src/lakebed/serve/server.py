@@ -8,17 +8,21 @@ import ipaddress
 import logging
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import grpc
 import uvicorn
 
-from lakebed.errors import BadInput, Refused
+from lakebed.errors import BadInput, Refused, Unavailable
 from lakebed.lake import Lake
+from lakebed.serve.calls import Gatekeeper, make_health, make_server
+from lakebed.serve.flight.service import FlightService
 from lakebed.serve.http import HttpSide, ServerSettings
 from lakebed.serve.meters import Meters
+from lakebed.serve.otlp_grpc import make_services
 from lakebed.upkeep.upkeep import Upkeep
 
 INGEST, QUERY, PIPELINE = "ingest", "query", "pipeline"
@@ -32,6 +36,9 @@ class Listening:
 
     host: str = "127.0.0.1"
     port: int = 4318
+    otlp_port: int | None = 4317
+    flight_port: int | None = 50051
+    """Ports of OTLP over gRPC and of FlightSQL; 0 for any that is free, None for none."""
     roles: tuple[str, ...] = ROLES
     open_to_all: bool = False
     """Listen without keys to everybody who can reach it."""
@@ -80,9 +87,38 @@ class Server:
             )
         self._lake = lake
         self._listening = listening
-        self.http = HttpSide(lake, settings, Meters(lake), listening.roles)
+        meters = Meters(lake)
+        self.http = HttpSide(lake, settings, meters, listening.roles)
+        gate = Gatekeeper(lake, meters, with_keys=settings.with_keys)
+        self._grpc: list[tuple[str, grpc.Server, int]] = []
+        if INGEST in listening.roles and listening.otlp_port is not None:
+            self._add_grpc("OTLP", listening.otlp_port, make_services(lake, gate))
+        if QUERY in listening.roles and listening.flight_port is not None:
+            flight = FlightService(lake, gate, settings.query_seconds)
+            self._add_grpc("FlightSQL", listening.flight_port, [flight.handler()])
         self._stop = threading.Event()
         self._uvicorn: _Uvicorn | None = None
+
+    def _add_grpc(self, what: str, port: int, handlers: Sequence[grpc.GenericRpcHandler]) -> None:
+        certificate = None
+        if self._listening.certificate is not None and self._listening.private_key is not None:
+            certificate = (
+                self._listening.private_key.read_bytes(),
+                self._listening.certificate.read_bytes(),
+            )
+        address = f"{self._listening.host}:{port}"
+        try:
+            server, real = make_server(address, [*handlers, make_health()], certificate=certificate)
+        except RuntimeError:
+            raise Unavailable(
+                f"cannot listen on {address} for {what}", hint="choose another port"
+            ) from None
+        self._grpc.append((what, server, real))
+
+    @property
+    def ports(self) -> dict[str, int]:
+        """The ports of what is served on gRPC, by what it is."""
+        return {what: port for what, _, port in self._grpc}
 
     def stop(self) -> None:
         """Let `run`, in another thread, come to its end."""
@@ -116,9 +152,13 @@ class Server:
             )
             upkeep.start()
         try:
+            for _, each, _ in self._grpc:
+                each.start()
             self._uvicorn.run()
         finally:
             self._stop.set()
+            for stopped in [each.stop(_DRAIN_SECONDS) for _, each, _ in self._grpc]:
+                stopped.wait()
             self.http.close()
             if upkeep is not None:
                 upkeep.join()

@@ -1,0 +1,118 @@
+"""Arrow as Flight sends it: the header and the body of each IPC message in a message of its own.
+String views end here, because older clients do not know them; batches stay below what clients take.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pyarrow as pa
+
+_MOST_BATCH_BYTES = 4 << 20
+_HEADER_TAG, _METADATA_TAG, _BODY_TAG = b"\x12", b"\x1a", b"\xc2\x3e"
+
+
+def encode_schema(schema: pa.Schema) -> bytes:
+    """A schema as descriptions carry it: an encapsulated IPC message."""
+    return bytes(schema.serialize())
+
+
+def encode_stream_schema(schema: pa.Schema) -> bytes:
+    """A schema as a stream of IPC without batches, which prepared statements carry."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, schema):
+        pass
+    return bytes(sink.getvalue())
+
+
+def encode_stream(
+    schema: pa.Schema, batches: Iterable[pa.RecordBatch], *, keep_dictionaries: bool
+) -> Iterator[bytes]:
+    """FlightData messages: the schema always, then every batch."""
+    shown = pa.schema([each.with_type(_plain(each.type, keep_dictionaries)) for each in schema])
+    sink = _Sink()
+    options = pa.ipc.IpcWriteOptions(emit_dictionary_deltas=False, unify_dictionaries=False)
+    yield encode_data(bytes(pa.ipc.read_message(shown.serialize()).metadata))
+    with pa.ipc.new_stream(sink, shown, options=options) as writer:
+        for batch in batches:
+            for piece in _pieces(batch):
+                rows = piece if piece.schema.equals(shown) else piece.cast(shown)
+                writer.write_batch(rows)
+                yield from _messages(sink.take())
+
+
+def _plain(kind: pa.DataType, keep_dictionaries: bool) -> pa.DataType:
+    if pa.types.is_dictionary(kind):
+        return kind if keep_dictionaries else kind.value_type
+    if pa.types.is_string_view(kind):
+        return pa.string()
+    return pa.binary() if pa.types.is_binary_view(kind) else kind
+
+
+def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    count = max(1, -(-batch.nbytes // _MOST_BATCH_BYTES))
+    rows = max(1, -(-batch.num_rows // count))
+    for begin in range(0, max(batch.num_rows, 1), rows):
+        yield batch.slice(begin, rows)
+
+
+class _Sink(io.RawIOBase):
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        part = bytes(data)
+        self._parts.append(part)
+        return len(part)
+
+    def take(self) -> pa.Buffer:
+        parts, self._parts = self._parts, []
+        return pa.py_buffer(b"".join(parts))
+
+
+def _messages(data: pa.Buffer) -> Iterator[bytes]:
+    """What a writer wrote, message by message. Written by hand: protobuf would copy each body once
+    more."""
+    reader = pa.ipc.MessageReader.open_stream(pa.BufferReader(data))
+    while True:
+        try:
+            message = reader.read_next_message()
+        except StopIteration:
+            return
+        if message.type != "schema":  # that one went first, whether rows follow or not
+            yield encode_data(bytes(message.metadata), memoryview(message.body))
+
+
+def encode_data(header: bytes, body: Any = b"", metadata: bytes = b"") -> bytes:
+    """One FlightData message."""
+    parts: list[Any] = [_HEADER_TAG, _varint(len(header)), header] if header else []
+    if metadata:
+        parts += [_METADATA_TAG, _varint(len(metadata)), metadata]
+    if len(body):
+        parts += [_BODY_TAG, _varint(len(body)), body]
+    return b"".join(parts)
+
+
+def _varint(number: int) -> bytes:
+    parts = bytearray()
+    while number > 127:
+        parts.append(number & 127 | 128)
+        number >>= 7
+    parts.append(number)
+    return bytes(parts)
+
+
+def decode_stream(messages: Iterable[tuple[bytes, bytes]]) -> pa.Table:
+    """The rows of FlightData headers and bodies that a client put."""
+    parts = []
+    for header, body in messages:
+        if header:
+            parts.append(b"\xff\xff\xff\xff" + len(header).to_bytes(4, "little") + header + body)
+    parts.append(b"\xff\xff\xff\xff\x00\x00\x00\x00")
+    with pa.ipc.open_stream(pa.py_buffer(b"".join(parts))) as reader:
+        return reader.read_all()

@@ -1,0 +1,386 @@
+"""The Flight service: statements, prepared statements, what the lake has, records into tables, and
+cancelling. A ticket may be the SQL itself, as micromegas' clients send it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import pyarrow as pa
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+
+from lakebed.access.keys import Caller, Role
+from lakebed.errors import BadInput, BadPayload, NotFound, PayloadTooLarge, Unsupported
+from lakebed.query.result import Result
+from lakebed.serve.calls import Gatekeeper
+from lakebed.serve.flight import metadata, parameters, protocol
+from lakebed.serve.flight.encoding import (
+    decode_stream,
+    encode_schema,
+    encode_stream,
+    encode_stream_schema,
+)
+
+if TYPE_CHECKING:
+    from lakebed.lake import Lake
+
+NAME = "arrow.flight.protocol.FlightService"
+_MOST_PREPARED = 1000
+_MOST_PUT_BYTES = 256 << 20
+_ROUTE = "flight"
+_CANCELLED = 1
+_ACTIONS = {
+    "CreatePreparedStatement": "plan a statement that may have parameters",
+    "ClosePreparedStatement": "forget a prepared statement",
+    "CancelFlightInfo": "stop a statement",
+    "CancelQuery": "stop a statement",
+}
+
+
+class FlightService:
+    """FlightSQL over one lake."""
+
+    def __init__(self, lake: Lake, gate: Gatekeeper, query_seconds: float | None) -> None:
+        self._lake = lake
+        self._gate = gate
+        self._query_seconds = query_seconds
+        self._prepared: OrderedDict[bytes, tuple[parameters.Prepared, list[Any]]] = OrderedDict()
+        self._running: dict[bytes, Result] = {}
+        self._lock = threading.Lock()
+
+    def handler(self) -> grpc.GenericRpcHandler:
+        """What a gRPC server is given. Messages go in and out as bytes."""
+        return grpc.method_handlers_generic_handler(
+            NAME,
+            {
+                "Handshake": grpc.stream_stream_rpc_method_handler(self._handshake),
+                "ListFlights": grpc.unary_stream_rpc_method_handler(
+                    self._stream(self._list_flights)
+                ),
+                "GetFlightInfo": grpc.unary_unary_rpc_method_handler(self._unary(self._get_info)),
+                "GetSchema": grpc.unary_unary_rpc_method_handler(self._unary(self._get_schema)),
+                "DoGet": grpc.unary_stream_rpc_method_handler(self._stream(self._do_get)),
+                "DoPut": grpc.stream_stream_rpc_method_handler(self._stream(self._do_put)),
+                "DoAction": grpc.unary_stream_rpc_method_handler(self._stream(self._do_action)),
+                "ListActions": grpc.unary_stream_rpc_method_handler(
+                    self._stream(self._list_actions)
+                ),
+            },
+        )
+
+    # -- what every call shares -----------------------------------------------------------------
+
+    def _unary(self, answer: Callable[[bytes, grpc.ServicerContext], bytes]) -> Any:
+        def call(request: bytes, context: grpc.ServicerContext) -> bytes:
+            begun = time.perf_counter()
+            try:
+                answered = answer(request, context)
+            except Exception as error:  # noqa: BLE001  (told, logged and counted)
+                self._gate.refuse(context, _as_ours(error), _ROUTE)
+                return b""
+            self._note(begun)
+            return answered
+
+        return call
+
+    def _stream(self, answer: Callable[[Any, grpc.ServicerContext], Iterator[bytes]]) -> Any:
+        def call(request: Any, context: grpc.ServicerContext) -> Iterator[bytes]:
+            begun = time.perf_counter()
+            try:
+                yield from answer(request, context)
+            except GeneratorExit:
+                raise
+            except Exception as error:  # noqa: BLE001  (told, logged and counted)
+                self._gate.refuse(context, _as_ours(error), _ROUTE)
+                return
+            self._note(begun)
+
+        return call
+
+    def _note(self, begun: float) -> None:
+        self._gate.meters.requests.labels(_ROUTE, "0").inc()
+        self._gate.meters.seconds.labels(_ROUTE).observe(time.perf_counter() - begun)
+
+    # -- calls ----------------------------------------------------------------------------------
+
+    def _handshake(
+        self, _requests: Iterator[bytes], context: grpc.ServicerContext
+    ) -> Iterator[bytes]:
+        """Nothing is agreed on: keys come with every call."""
+        try:
+            self._gate.let_in(context, Role.READ)
+        except Exception as error:  # noqa: BLE001
+            self._gate.refuse(context, error, _ROUTE)
+        yield protocol.new("HandshakeResponse").SerializeToString()
+
+    def _list_flights(self, _request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
+        self._gate.let_in(context, Role.READ)
+        yield from ()
+
+    def _list_actions(self, _request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
+        self._gate.let_in(context, Role.READ)
+        for name, description in _ACTIONS.items():
+            yield protocol.new("ActionType", type=name, description=description).SerializeToString()
+
+    def _get_info(self, request: bytes, context: grpc.ServicerContext) -> bytes:
+        caller = self._gate.let_in(context, Role.READ)
+        descriptor = protocol.parse("FlightDescriptor", request)
+        command = _read_command(descriptor.cmd)
+        schema = self._describe(command, caller)
+        if command.DESCRIPTOR.name == "CommandStatementQuery":
+            handle = uuid.uuid4().bytes + command.query.encode()
+            ticket = protocol.wrap(protocol.new("TicketStatementQuery", statement_handle=handle))
+        else:
+            ticket = descriptor.cmd
+        info = protocol.new(
+            "FlightInfo",
+            schema=encode_schema(schema),
+            flight_descriptor=descriptor,
+            total_records=-1,
+            total_bytes=-1,
+        )
+        info.endpoint.add().ticket.ticket = ticket
+        return bytes(info.SerializeToString())
+
+    def _get_schema(self, request: bytes, context: grpc.ServicerContext) -> bytes:
+        caller = self._gate.let_in(context, Role.READ)
+        command = _read_command(protocol.parse("FlightDescriptor", request).cmd)
+        schema = encode_schema(self._describe(command, caller))
+        return bytes(protocol.new("SchemaResult", schema=schema).SerializeToString())
+
+    def _describe(self, command: Any, caller: Caller) -> pa.Schema:
+        """The columns that a command gives."""
+        match command.DESCRIPTOR.name:
+            case "CommandStatementQuery":
+                return self._describe_sql(command.query, caller)
+            case "CommandPreparedStatementQuery":
+                prepared, _ = self._get_prepared(command.prepared_statement_handle)
+                return self._describe_sql(prepared.bind_nothing(), caller)
+        return self._look_up(command).schema
+
+    def _describe_sql(self, sql: str, caller: Caller) -> pa.Schema:
+        return self._lake.queries.describe(sql, admin=caller.may(Role.ADMIN))
+
+    def _look_up(self, command: Any) -> pa.Table:
+        """What a command that asks about the lake itself gives."""
+        name = command.DESCRIPTOR.name
+        if name in ("CommandGetTables", "CommandGetDbSchemas"):
+            tables = self._lake.queries.list_tables()
+            make = metadata.list_tables if name == "CommandGetTables" else metadata.schemas
+            return make(tables, command)
+        match name:
+            case "CommandGetCatalogs":
+                return metadata.catalogs()
+            case "CommandGetTableTypes":
+                return metadata.table_types()
+            case "CommandGetPrimaryKeys":
+                return metadata.primary_keys()
+            case "CommandGetSqlInfo":
+                return metadata.sql_info(command.info)
+        raise Unsupported(f"{name} is not served")
+
+    def _do_get(self, request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
+        caller = self._gate.let_in(context, Role.READ)
+        ticket = protocol.parse("Ticket", request).ticket
+        command = _read_ticket(ticket)
+        wishes = _read_wishes(context)
+        keep = wishes.pop("preserve_dictionary")
+        name = command.DESCRIPTOR.name
+        if name == "TicketStatementQuery":
+            sql, handle = _read_handle(command.statement_handle)
+        elif name == "CommandPreparedStatementQuery":
+            prepared, values = self._get_prepared(command.prepared_statement_handle)
+            sql, handle = prepared.bind(values), command.prepared_statement_handle
+        elif name == "CommandStatementQuery":
+            sql, handle = command.query, b""
+        else:
+            found = self._look_up(command)
+            yield from encode_stream(found.schema, found.to_batches(), keep_dictionaries=True)
+            return
+        yield from self._run(sql, handle, caller, context, wishes, keep_dictionaries=keep)
+
+    def _run(
+        self,
+        sql: str,
+        handle: bytes,
+        caller: Caller,
+        context: grpc.ServicerContext,
+        wishes: dict[str, Any],
+        *,
+        keep_dictionaries: bool,
+    ) -> Iterator[bytes]:
+        admin = caller.may(Role.ADMIN)
+        result = self._lake.queries.query(sql, admin=admin, timeout=self._query_seconds, **wishes)
+        context.add_callback(result.cancel)
+        if handle:
+            with self._lock:
+                self._running[handle] = result
+        try:
+            with result:
+                yield from encode_stream(result.schema, result, keep_dictionaries=keep_dictionaries)
+        finally:
+            with self._lock:
+                self._running.pop(handle, None)
+
+    def _do_action(self, request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
+        caller = self._gate.let_in(context, Role.READ)
+        action = protocol.parse("Action", request)
+        match action.type:
+            case "CreatePreparedStatement":
+                answer = self._prepare(_unwrap(action.body).query, caller)
+            case "ClosePreparedStatement":
+                with self._lock:
+                    self._prepared.pop(_unwrap(action.body).prepared_statement_handle, None)
+                return
+            case "CancelFlightInfo":
+                info = protocol.parse("CancelFlightInfoRequest", action.body).info
+                self._cancel(info)
+                answer = protocol.new("CancelFlightInfoResult", status=_CANCELLED)
+                yield protocol.new("Result", body=answer.SerializeToString()).SerializeToString()
+                return
+            case "CancelQuery":
+                self._cancel(protocol.parse("FlightInfo", _unwrap(action.body).info))
+                answer = protocol.new("ActionCancelQueryResult", result=_CANCELLED)
+            case _:
+                raise Unsupported(f"there is no action {action.type}")
+        yield protocol.new("Result", body=protocol.wrap(answer)).SerializeToString()
+
+    def _prepare(self, sql: str, caller: Caller) -> Any:
+        prepared = parameters.prepare(sql)
+        schema = self._describe_sql(prepared.bind_nothing(), caller)
+        handle = uuid.uuid4().bytes + sql.encode()
+        with self._lock:
+            self._prepared[handle] = (prepared, [])
+            while len(self._prepared) > _MOST_PREPARED:
+                self._prepared.popitem(last=False)
+        return protocol.new(
+            "ActionCreatePreparedStatementResult",
+            prepared_statement_handle=handle,
+            dataset_schema=encode_stream_schema(schema),
+            parameter_schema=encode_stream_schema(prepared.parameter_schema)
+            if prepared.count
+            else b"",
+        )
+
+    def _get_prepared(self, handle: bytes) -> tuple[parameters.Prepared, list[Any]]:
+        """A prepared statement; one whose handle ends in its text needs not be remembered."""
+        with self._lock:
+            known = self._prepared.get(handle)
+        if known is not None:
+            return known
+        if len(handle) <= 16:
+            raise NotFound("the prepared statement is not known", hint="prepare it again")
+        return parameters.prepare(_read_handle(handle)[0]), []
+
+    def _cancel(self, info: Any) -> None:
+        for endpoint in info.endpoint:
+            command = protocol.unwrap(endpoint.ticket.ticket)
+            handle: bytes = getattr(command, "statement_handle", b"") or getattr(
+                command, "prepared_statement_handle", b""
+            )
+            with self._lock:
+                running = self._running.get(handle)
+            if running is not None:
+                running.cancel()
+
+    def _do_put(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
+        first = protocol.parse("FlightData", next(requests, b""))
+        command = _read_command(first.flight_descriptor.cmd)
+        name = command.DESCRIPTOR.name
+        if name == "CommandStatementIngest":
+            self._gate.let_in(context, Role.INGEST)
+            rows = decode_stream(_read_put(first, requests))
+            done = self._lake.tables.insert(command.schema or "public", command.table, rows)
+            self._gate.meters.records.labels("records").inc(done.rows)
+            answer = protocol.new("DoPutUpdateResult", record_count=done.rows)
+        elif name == "CommandPreparedStatementQuery":
+            self._gate.let_in(context, Role.READ)
+            rows = decode_stream(_read_put(first, requests))
+            if rows.num_rows > 1:
+                raise BadInput("parameters are bound once at a time", hint="send one row")
+            handle = command.prepared_statement_handle
+            prepared, _ = self._get_prepared(handle)
+            values = [column[0].as_py() for column in rows.columns] if rows.num_rows else []
+            with self._lock:
+                self._prepared[handle] = (prepared, values)
+            answer = protocol.new("DoPutPreparedStatementResult", prepared_statement_handle=handle)
+        else:
+            raise Unsupported(
+                "statements cannot change anything here",
+                hint="insert records by ingestion; administrators call functions in SELECT",
+            )
+        yield protocol.new("PutResult", app_metadata=answer.SerializeToString()).SerializeToString()
+
+
+def _as_ours(error: Exception) -> Exception:
+    return BadPayload("the message is not understood") if isinstance(error, DecodeError) else error
+
+
+def _unwrap(data: bytes) -> Any:
+    message = protocol.unwrap(data)
+    if message is None:
+        raise Unsupported("the command is not served")
+    return message
+
+
+_read_command = _unwrap
+
+
+def _read_ticket(ticket: bytes) -> Any:
+    """A ticket: a command, or as older clients send it a bare statement handle."""
+    try:
+        message = protocol.unwrap(ticket)
+    except DecodeError:
+        message = None
+    return message if message is not None else protocol.parse("TicketStatementQuery", ticket)
+
+
+def _read_handle(handle: bytes) -> tuple[str, bytes]:
+    """The SQL in a handle: after the id that we gave it, or, from clients that make their own, all
+    of it."""
+    try:
+        if len(handle) > 16 and uuid.UUID(bytes=handle[:16]).version == 4:
+            return handle[16:].decode(), handle
+        return handle.decode(), handle
+    except UnicodeDecodeError:
+        try:
+            return handle[16:].decode(), handle
+        except UnicodeDecodeError:
+            raise BadPayload("the statement is no UTF-8 text") from None
+
+
+def _read_wishes(context: grpc.ServicerContext) -> dict[str, Any]:
+    """The range, the limit and the dictionaries that the metadata of a call asks for."""
+    given = {key.lower(): value for key, value in context.invocation_metadata()}
+    wishes: dict[str, Any] = {
+        "preserve_dictionary": str(given.get("preserve_dictionary", "")).lower() == "true"
+    }
+    begin, end = given.get("query_range_begin"), given.get("query_range_end")
+    if begin and end:
+        wishes |= {"begin": begin, "end": end}
+    limit = given.get("limit")
+    if limit:
+        if not str(limit).isdigit():
+            raise BadInput(f"the limit is {limit!r}, no whole number")
+        wishes["limit"] = int(limit)
+    return wishes
+
+
+def _read_put(first: Any, rest: Iterator[bytes]) -> Iterator[tuple[bytes, bytes]]:
+    """The headers and bodies that a client puts, up to a limit."""
+    size = len(first.data_body)
+    yield first.data_header, first.data_body
+    for each in rest:
+        data = protocol.parse("FlightData", each)
+        size += len(data.data_body)
+        if size > _MOST_PUT_BYTES:
+            raise PayloadTooLarge(
+                f"more than {_MOST_PUT_BYTES >> 20} MiB in one go", hint="put it in several"
+            )
+        yield data.data_header, data.data_body
