@@ -19,6 +19,7 @@ from lakebed.cli.options import (
     both,
     opened,
 )
+from lakebed.cli.table_names import split_table_name
 from lakebed.errors import BadInput
 from lakebed.model.view_set import GLOBAL
 
@@ -34,7 +35,9 @@ PARTIAL = 5
 
 @app.command("list")
 def list_partitions(
-    view_set: Annotated[str | None, typer.Argument(help="Only this view set.")] = None,
+    view_set: Annotated[
+        str | None, typer.Argument(help="Only this view set, or table as DATABASE.TABLE.")
+    ] = None,
     lake: LakeOption = HERE,
     instance: InstanceOption = None,
     begin: BeginOption = None,
@@ -60,6 +63,9 @@ def list_partitions(
                 rows = [output.short(row) for row in rows]
             output.show(rows, as_json=as_json, empty="every partition has its view set's schema")
             return
+        if view_set is not None and "." in view_set:
+            table = open_lake.tables.definitions.get(*split_table_name(view_set))
+            view_set = table.stored_as
         listed = open_lake.partitions.list_partitions(
             view_set,
             instance=instance,

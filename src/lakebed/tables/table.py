@@ -91,11 +91,26 @@ class Table:
 
     def latest(self, buckets: int = 1) -> Any:
         """The rows of the newest buckets that have any."""
-        with self._tables.snapshots.take(self.definition.table_id) as snapshot:
-            names = sorted({each.instance for each in snapshot.partitions if not each.is_empty})
-        first = names[-buckets] if 0 < buckets <= len(names) else (names or [""])[0]
-        where = f"{BUCKET_COLUMN} >= '{first}'" if buckets > 0 else "false"
+        definition = self.definition
+        with self._tables.snapshots.take(definition.table_id) as snapshot:
+            stored = sorted({each.instance for each in snapshot.partitions if not each.is_empty})
+        looked = min(buckets, len(stored))
+        names = stored[-looked:] if looked > 0 else []
+        while definition.key and looked > 0:  # all rows of a bucket may be replaced or deleted
+            names = self._list_filled(stored[-looked])[-buckets:]
+            if len(names) == buckets or looked == len(stored):
+                break
+            looked = min(2 * looked, len(stored))
+        where = f"{BUCKET_COLUMN} >= '{names[0]}'" if names else "false"
         return self.query(f"SELECT * FROM {self.name} WHERE {where}")
+
+    def _list_filled(self, first: str) -> list[str]:
+        """The buckets from one on that have rows to show."""
+        found = self.query(
+            f"SELECT DISTINCT {BUCKET_COLUMN} FROM {self.name} "
+            f"WHERE {BUCKET_COLUMN} >= '{first}' ORDER BY 1"
+        )
+        return [str(each) for each in found.to_arrow()[BUCKET_COLUMN].to_pylist()]
 
     def partitions(self) -> Sequence[Partition]:
         """Its live partitions, by bucket and insert time."""
