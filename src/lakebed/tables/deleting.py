@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lakebed.catalog import journal
-from lakebed.errors import BadInput, StalePlan
+from lakebed.errors import BadInput, LeaseLost, StalePlan
 from lakebed.model.partition import Partition
 from lakebed.model.table import BUCKET_COLUMN
 from lakebed.model.user_table import DELETED, VERSION, UserTable
@@ -21,7 +21,7 @@ from lakebed.partitions.tables import Insertion, TablePublisher, TableRows
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_ATTEMPTS = 5
+_ATTEMPTS = 20
 
 Ask = Callable[[str, UserTable], "tuple[pa.Table, int]"]
 """Runs a statement about a table: its rows, and the tick of the snapshot that they come from."""
@@ -63,9 +63,11 @@ class Deleter:
                 if table.key:
                     return self._mark(table, where)
                 return self._write_again(table, where)
-            except StalePlan:
+            except (StalePlan, LeaseLost):
                 if attempt == _ATTEMPTS - 1:
                     raise
+                with self._snapshots.take(table.table_id) as snapshot:
+                    table = snapshot.table
         raise AssertionError("every attempt returns or raises")
 
     def _mark(self, table: UserTable, where: str) -> int:
@@ -87,7 +89,11 @@ class Deleter:
         replacements = []
         with self._snapshots.take(table.table_id) as snapshot:
             for each in snapshot.partitions:
-                if each.instance not in buckets or each.published_at > tick or each.is_empty:
+                if each.is_empty or each.insert_range.begin > tick:
+                    continue
+                if each.published_at > tick:  # older rows, which were somewhere else
+                    raise StalePlan(f"table {table.full_name} was folded meanwhile")
+                if each.instance not in buckets:
                     continue
                 rows = self._reader.read(snapshot.table, each)
                 left = self._match(rows, snapshot.table, f"NOT coalesce(({where}\n), false)")
@@ -119,7 +125,7 @@ class Deleter:
         for attempt in range(_ATTEMPTS):
             try:
                 return self._forget(table, where)
-            except StalePlan:
+            except (StalePlan, LeaseLost):
                 if attempt == _ATTEMPTS - 1:
                     raise
         raise AssertionError("every attempt returns or raises")

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from lakebed.errors import Conflict, Damage, Unavailable
+from lakebed.errors import Conflict, Damage, LeaseLost, StalePlan, Unavailable
 from lakebed.model.user_table import UserTable
 from lakebed.partitions import folding
 from lakebed.partitions.folding import Run
@@ -17,6 +17,7 @@ from lakebed.partitions.rows import RowReader
 from lakebed.partitions.table_snapshots import TableSnapshot, TableSnapshots
 from lakebed.partitions.tables import TablePublisher
 
+_ATTEMPTS = 20
 _LOOK_AFTER = folding.MANY_PARTITIONS // 4
 _log = logging.getLogger(__name__)
 
@@ -68,12 +69,19 @@ class Folder:
     def fold(
         self, table: UserTable, progress: Callable[[Folded], None] = lambda _done: None
     ) -> list[Folded]:
-        """Fold every bucket of a table."""
-        done = []
-        with self._snapshots.take(table.table_id) as snapshot:
-            for run in plan_runs(snapshot):
-                done += self._fold(snapshot, [run])
-                progress(done[-1])
+        """Fold every bucket of a table; what somebody changes meanwhile is planned again."""
+        done: list[Folded] = []
+        for attempt in range(_ATTEMPTS):
+            try:
+                with self._snapshots.take(table.table_id) as snapshot:
+                    for run in plan_runs(snapshot):
+                        done += self._fold(snapshot, [run])
+                        progress(done[-1])
+            except (StalePlan, LeaseLost):
+                if attempt == _ATTEMPTS - 1:
+                    raise
+            else:
+                break
         return done
 
     def _fold(self, snapshot: TableSnapshot, runs: Sequence[Run]) -> list[Folded]:
