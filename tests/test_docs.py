@@ -66,6 +66,50 @@ def test_examples_of_queries_run(
     assert Path("report.csv").read_text().startswith('"time","msg"\n')
 
 
+def test_examples_of_tables_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The page is read from top to bottom: files are written, Python and commands are run."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LAKEBED_LAKE", "wearables")
+    names: dict[str, object] = {}
+    done = set[str]()
+    parts = re.compile(
+        r"```json (\S+)\n(.*?)```|```python\n(.*?)```|^    (lakebed .*?)$", re.S | re.M
+    )
+    for file, content, python, line in parts.findall((ROOT / "docs/tables.md").read_text()):
+        if file:
+            Path(file).write_text(content)
+        elif python:
+            exec(compile(python, "docs/tables.md", "exec"), names)
+        else:
+            done.add(line.split()[2])
+            run_line(line, monkeypatch, capsys)
+    verbs = re.findall(r"^## lakebed tables (\w+)$", (ROOT / "docs" / "cli.md").read_text(), re.M)
+    assert done >= set(verbs)
+
+
+def run_line(
+    line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One command as a shell would run it; a comment may say how it ends."""
+    command, _, comment = line.partition("  # exit code ")
+    _, *arguments = shlex.split(command)
+    source = target = None
+    if "<" in arguments:
+        *arguments, _, source = arguments
+        stdin = io.BytesIO(Path(source).read_bytes())
+        monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=stdin, isatty=lambda: False))
+    if ">" in arguments:
+        *arguments, _, target = arguments
+    capsys.readouterr()
+    code = run(arguments)
+    printed = capsys.readouterr()
+    assert code == int(comment or 0), (line, printed.err)
+    if target is not None:
+        Path(target).write_text(printed.out)
+
+
 def test_every_function_is_documented() -> None:
     page = (ROOT / "docs/query.md").read_text()
     of_the_lake = [functions.TABLES, functions.CHANGES, compatibility.TABLES, compatibility.CHANGES]
