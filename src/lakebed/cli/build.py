@@ -1,4 +1,4 @@
-"""`lakebed build`: blocks become partitions, small partitions larger ones."""
+"""`lakebed build`: blocks become partitions, small partitions larger ones; tables are folded."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ FAILED = 1
 def build(
     views: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[VIEW]...", help="These view sets and what they read; or all."),
+        typer.Argument(
+            metavar="[NAME]...",
+            help="These view sets and what they read, and tables as database.table; or all.",
+        ),
     ] = None,
     begin: Annotated[
         str | None, typer.Option("--from", metavar="TIME", help="Only what landed from here on.")
@@ -50,12 +53,14 @@ def build(
     lake: LakeOption = HERE,
     as_json: JsonOption = False,
 ) -> None:
-    """Build what landed, rebuild what was retired, merge what is small: until nothing is due.
+    """Build what landed, rebuild what was retired, merge what is small, fold users' tables: until
+    nothing is due. Spark is started only if there is more to do than to fold small tables.
 
     Exit code 5 if some steps failed, 1 if all did.
 
     Example: lakebed build --plan
     Example: lakebed build log_entries --from 2026-11-15T00:00:00Z
+    Example: lakebed build home.heart_rate
     """
     with opened(lake) as open_lake:
         names = views or []
@@ -98,7 +103,7 @@ def _show_plan(plan: Plan, *, as_json: bool) -> None:
 
 def _step_row(step: Step | Skip) -> dict[str, Any]:
     return {
-        "view_set_name": step.view_set.name,
+        "view_set_name": step.name,
         "step": step.describe(),
         "begin_insert_time": output.instant(step.insert_range.begin),
         "end_insert_time": output.instant(step.insert_range.end),
@@ -128,9 +133,9 @@ def _show_report(report: BuildReport, *, as_json: bool) -> None:
         )
         return
     for each in report.problems:
-        output.say(f"{each.step.view_set.name} {each.step.insert_range}: {each.problem}")
+        output.say(f"{each.step.name} {each.step.insert_range}: {each.problem}")
     for skip in report.skipped:
-        output.say(f"{skip.view_set.name} {skip.insert_range}: left out, {skip.reason}")
+        output.say(f"{skip.name} {skip.insert_range}: left out, {skip.reason}")
     if not report.outcomes:
         output.tell("nothing is due")
         return
@@ -160,7 +165,7 @@ def _shown() -> Iterator[Callable[[Progress], None]]:
         console=Console(stderr=True),
         transient=True,
     ) as bar:
-        task = bar.add_task("starting Spark", total=None, size="")
+        task = bar.add_task("starting", total=None, size="")
 
         def progress(at: Progress) -> None:
             size = f"{at.rows:,} rows, {output.size(at.bytes)}"

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 _ATTEMPTS = 2
 _WRITERS = 4
-_FOLDER = "rows"
+FOLDER = "rows"
 """Where a table's files are, whatever their bucket, so that names can be reserved for all."""
 
 
@@ -74,14 +74,6 @@ class Insertion:
     def table(self) -> UserTable:
         return self.rows[0].table
 
-    @property
-    def count(self) -> int:
-        return int(self.rows[0].rows.num_rows)
-
-    @property
-    def rejected(self) -> int:
-        return sum(each.rows.num_rows for each in self.rows[1:])
-
 
 @dataclass(frozen=True, slots=True)
 class Inserted:
@@ -112,7 +104,9 @@ class _Part:
 
 
 @dataclass(frozen=True, slots=True)
-class _Written:
+class WrittenRows:
+    """Rows of one bucket, in a durable and validated file under a reserved name."""
+
     table: UserTable
     instance: str
     file: WrittenFile
@@ -151,13 +145,20 @@ class TablePublisher:
         """Make rows live, all at one tick. `StalePlan` if the table has another schema by now, or
         changed when it should not have."""
         parts = [part for each in insertion.rows for part in _split(each)]
+        with self._written(parts) as (lease, written):
+            return self.insert_written(insertion, written, lease=lease)
+
+    def insert_written(
+        self, insertion: Insertion, written: Sequence[WrittenRows], *, lease: str
+    ) -> Inserted:
+        """The same for rows that are in files already, under names of a lease; the insertion itself
+        needs none."""
+        ids = [self._new_id() for _ in written]
         try:
-            with self._written(parts) as (lease, written):
-                ids = [self._new_id() for _ in written]
-                return self._catalog.commit(
-                    lambda transaction: _insert(transaction, insertion, written, ids, lease),
-                    lambda connection, _done: _is_known(connection, insertion, ids),
-                )
+            return self._catalog.commit(
+                lambda transaction: _insert(transaction, insertion, written, ids, lease),
+                lambda connection, _done: _is_known(connection, insertion, ids),
+            )
         except _Repeated as repeated:
             known = repeated.known
             return Inserted(known.tick, known.rows, known.rejected, repeated=True)
@@ -179,56 +180,78 @@ class TablePublisher:
     ) -> list[Partition]:
         """Several such replacements in one transaction, in which ``condemned`` partitions, which
         are retired, lose the right to come back."""
-        filled = [(old, rows) for old, rows in replacements if rows.num_rows]
-        empty = [old for old, rows in replacements if not rows.num_rows]
         parts = [
             _Part(table, old[0].instance, parquet.conform(rows, table.view_set))
-            for old, rows in filled
+            for old, rows in replacements
+            if rows.num_rows
         ]
         with self._written(parts) as (lease, written):
-            ids = [self._new_id() for _ in replacements]
+            made = iter(written)
+            return self.replace_written(
+                table,
+                [(old, next(made).file if rows.num_rows else None) for old, rows in replacements],
+                lease=lease,
+                operation=operation,
+                reason=reason,
+                condemned=condemned,
+                unchanged_since=unchanged_since,
+            )
 
-            def work(transaction: Transaction) -> list[Partition]:
-                connection, tick = transaction.connection, transaction.tick
-                instances = [old[0].instance for old, _ in replacements]
-                known = _require_ground(connection, table, instances, unchanged_since)
-                retire_rows(
-                    transaction,
-                    [each for old, _ in replacements for each in old],
-                    operation=operation,
-                    reason=reason,
-                    hint="look again",
-                    replaced=True,
-                )
-                if condemned:
-                    _condemn(connection, condemned, tick)
-                files_of = [*(each.file for each in written), *(None for _ in empty)]
-                olds = [*(old for old, _ in filled), *empty]
-                new = [
-                    WrittenPartition(
-                        table.view_set, _span(old), old[0].instance, NO_SOURCE, file
-                    ).to_partition(partition_id, tick)
-                    for old, file, partition_id in zip(olds, files_of, ids, strict=True)
-                ]
-                footers.insert_many(connection, stored_footers(e.file for e in written), tick)
-                partitions.insert_many(connection, new, known)
-                if operation != journal.FOLDED:
-                    tables.touch(connection, table.table_id, tick)
-                told = [*condemned, *new]
-                entries = [journal.Entry.about(operation, each, reason) for each in told]
-                journal.append(transaction, entries)
-                _take(connection, written, lease)
-                return new
+    def replace_written(
+        self,
+        table: UserTable,
+        replacements: Sequence[tuple[Sequence[Partition], WrittenFile | None]],
+        *,
+        lease: str,
+        operation: str = journal.FOLDED,
+        reason: str | None = None,
+        condemned: Sequence[Partition] = (),
+        unchanged_since: int | None = None,
+    ) -> list[Partition]:
+        """The same for files that were written and validated under names of a lease; without a
+        file, an empty partition stands for what it replaces."""
+        ids = [self._new_id() for _ in replacements]
+        written = [file for _, file in replacements if file is not None]
 
-            def happened(connection: Connection, _new: list[Partition]) -> bool:
-                retired = [each.partition_id for each in condemned]
-                gone = partitions.list_by_id(connection, retired)
-                return _are_there(connection, ids) and all(each.replaced for each in gone)
+        def work(transaction: Transaction) -> list[Partition]:
+            connection, tick = transaction.connection, transaction.tick
+            instances = [old[0].instance for old, _ in replacements]
+            known = _require_ground(connection, table, instances, unchanged_since)
+            retire_rows(
+                transaction,
+                [each for old, _ in replacements for each in old],
+                operation=operation,
+                reason=reason,
+                hint="look again",
+                replaced=True,
+            )
+            if condemned:
+                _condemn(connection, condemned, tick)
+            new = [
+                WrittenPartition(
+                    table.view_set, _span(old), old[0].instance, NO_SOURCE, file
+                ).to_partition(partition_id, tick)
+                for (old, file), partition_id in zip(replacements, ids, strict=True)
+            ]
+            footers.insert_many(connection, stored_footers(written), tick)
+            partitions.insert_many(connection, new, known)
+            if operation != journal.FOLDED:
+                tables.touch(connection, table.table_id, tick)
+            told = [*condemned, *new]
+            entries = [journal.Entry.about(operation, each, reason) for each in told]
+            journal.append(transaction, entries)
+            _take(connection, written, lease)
+            return new
 
-            return self._catalog.commit(work, happened)
+        def happened(connection: Connection, _new: list[Partition]) -> bool:
+            retired = [each.partition_id for each in condemned]
+            gone = partitions.list_by_id(connection, retired)
+            return _are_there(connection, ids) and all(each.replaced for each in gone)
+
+        return self._catalog.commit(work, happened)
 
     @contextmanager
-    def _written(self, parts: Sequence[_Part]) -> Iterator[tuple[str, list[_Written]]]:
+    def _written(self, parts: Sequence[_Part]) -> Iterator[tuple[str, list[WrittenRows]]]:
         """The parts as durable files under reserved names, to be published inside; what was not
         published is left to a sweep."""
         lease, paths, written = self._write_all(parts)
@@ -244,7 +267,7 @@ class TablePublisher:
                 self._names.discard(paths)
             raise
 
-    def _write_all(self, parts: Sequence[_Part]) -> tuple[str, list[str], list[_Written]]:
+    def _write_all(self, parts: Sequence[_Part]) -> tuple[str, list[str], list[WrittenRows]]:
         for attempt in range(_ATTEMPTS):
             lease, paths = self._reserve(parts)
             try:
@@ -261,15 +284,15 @@ class TablePublisher:
         lease, names = "", {}
         for name in {part.table.stored_as for part in parts}:
             count = sum(part.table.stored_as == name for part in parts)
-            lease, names[name] = self._names.take(name, _FOLDER, count)
+            lease, names[name] = self._names.take(name, FOLDER, count)
         return lease, [names[part.table.stored_as].pop() for part in parts]
 
-    def _write(self, parts: Sequence[_Part], paths: Sequence[str]) -> list[_Written]:
-        def write(part: _Part, path: str) -> _Written:
+    def _write(self, parts: Sequence[_Part], paths: Sequence[str]) -> list[WrittenRows]:
+        def write(part: _Part, path: str) -> WrittenRows:
             file = parquet.write(self._store, path, part.rows, part.table.view_set)
             if self._reader is not None:
                 self._reader.keep(path, part.rows)
-            return _Written(part.table, part.instance, file)
+            return WrittenRows(part.table, part.instance, file)
 
         if len(parts) <= 1:
             return [write(part, path) for part, path in zip(parts, paths, strict=True)]
@@ -317,7 +340,7 @@ def _split(given: TableRows) -> Iterator[_Part]:
 def _insert(
     transaction: Transaction,
     insertion: Insertion,
-    written: Sequence[_Written],
+    written: Sequence[WrittenRows],
     ids: Sequence[str],
     lease: str,
 ) -> Inserted:
@@ -338,7 +361,9 @@ def _insert(
     footers.insert_many(connection, stored_footers(part.file for part in written), tick)
     partitions.insert_many(connection, new, series)
     buckets = tuple(part.instance for part in written if part.table is first)
-    done = Inserted(tick, insertion.count, insertion.rejected, buckets=buckets)
+    counts = [part.file.num_rows for part in written if part.table is first]
+    rejected = [part.file.num_rows for part in written if part.table is not first]
+    done = Inserted(tick, sum(counts), sum(rejected), buckets=buckets)
     if remembered is not None:
         known = KnownInsert(remembered.digest, tick, done.rows, done.rejected)
         tables.record_insert(connection, first.table_id, remembered.key, known)
@@ -351,7 +376,7 @@ def _insert(
         detail={"table": first.full_name, "buckets": [part.instance for part in written]},
     )
     journal.append(transaction, [entry])
-    _take(connection, written, lease)
+    _take(connection, [part.file for part in written], lease)
     return done
 
 
@@ -386,9 +411,9 @@ def _require_ground(
     }
 
 
-def _take(connection: Connection, written: Sequence[_Written], lease: str) -> None:
+def _take(connection: Connection, written: Sequence[WrittenFile], lease: str) -> None:
     """Last, because it is the one whose answer is needed: the others travel together."""
-    paths = [each.file.path for each in written]
+    paths = [each.path for each in written]
     if paths and files.take_staged(connection, paths, lease) != len(paths):
         raise LeaseLost(
             "a reservation was lost, because this process seemed dead", hint="do it again"

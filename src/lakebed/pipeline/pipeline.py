@@ -1,4 +1,5 @@
-"""The pipeline of one lake: blocks become partitions, small partitions become larger ones.
+"""The pipeline of one lake: blocks become partitions, small partitions become larger ones, and
+those of users' tables are folded.
 
 `plan` shows what is due; `build` does it, round after round, until nothing is due any more. Each
 step is published by itself: a build that is killed leaves what it published, and names that a
@@ -7,12 +8,12 @@ sweep takes; the next one goes on from there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from lakebed.catalog import blocks, clock, failures, view_sets
+from lakebed.catalog import blocks, clock, failures, tables, view_sets
 from lakebed.catalog.catalog import Catalog
 from lakebed.catalog.failures import BuildFailure
 from lakebed.catalog.leases import Lease
@@ -20,11 +21,13 @@ from lakebed.model.time import Instant, to_instant
 from lakebed.partitions.leases import LeaseKeeper
 from lakebed.partitions.names import NamePool
 from lakebed.partitions.publish import Publisher
+from lakebed.partitions.rows import RowReader
+from lakebed.partitions.tables import TablePublisher
 from lakebed.pipeline.executors import StoreAddress
 from lakebed.pipeline.plan import Limits
-from lakebed.pipeline.publishing import Outcome, StepPublisher, TaskNames
+from lakebed.pipeline.publishing import Outcome, StepPublisher, TaskNames, fold_here
 from lakebed.pipeline.state import choose, make_plan
-from lakebed.pipeline.steps import Plan, Skip
+from lakebed.pipeline.steps import Fold, Plan, Skip, Step
 from lakebed.storage.objects import Store
 from lakebed.views.registry import Registry
 
@@ -89,8 +92,31 @@ class Progress:
     bytes: int
 
 
+class _Teller:
+    """Notes what became of each step of a round, and tells how far it is."""
+
+    def __init__(
+        self, plan: Plan, report: BuildReport, progress: Callable[[Progress], None]
+    ) -> None:
+        self.outcomes: list[Outcome] = []
+        self._planned = len(plan.steps)
+        self._report = report
+        self._progress = progress
+        self._tell()
+
+    def __call__(self, outcome: Outcome) -> None:
+        self.outcomes.append(outcome)
+        self._report.outcomes.append(outcome)
+        self._tell()
+
+    def _tell(self) -> None:
+        at = self._report
+        done = len(self.outcomes)
+        self._progress(Progress(at.rounds, done, self._planned, at.rows, at.bytes))
+
+
 class Pipeline:
-    """Plans and builds one lake's view sets."""
+    """Plans and builds one lake's view sets, and folds its tables."""
 
     def __init__(
         self,
@@ -98,6 +124,7 @@ class Pipeline:
         store: Store,
         names: NamePool,
         publisher: Publisher,
+        table_publisher: TablePublisher,
         keeper: LeaseKeeper,
         registry: Registry,
         limits: Limits | None = None,
@@ -106,12 +133,14 @@ class Pipeline:
         self._store = store
         self._names = names
         self._publisher = publisher
+        self._tables = table_publisher
         self._keeper = keeper
         self._registry = registry
         self.limits = limits or Limits()
 
     def plan(self, *names: str, begin: Instant | None = None, end: Instant | None = None) -> Plan:
-        """The steps that are due for these view sets, or all: what `build` would do first."""
+        """The steps that are due for these view sets and tables (``database.table``), or all: what
+        `build` would do first."""
         self._register_built_in()
         self._close_last_tick()
         return make_plan(
@@ -135,7 +164,8 @@ class Pipeline:
         progress: Callable[[Progress], None] = lambda _progress: None,
         notice: Callable[[Lease], None] = lambda _lease: None,
     ) -> BuildReport:
-        """Build and merge until nothing is due. Without a step no Spark is started.
+        """Build, merge and fold until nothing is due. Without a step for it no Spark is started:
+        small partitions of tables are folded in this process.
 
         The caller's session is used as it is; otherwise one is started (local, or at a master or a
         Spark Connect server) and stopped at the end; ``quick``, by default if there is little to
@@ -148,22 +178,34 @@ class Pipeline:
         report.skipped = plan.skipped
         if not plan.steps:
             return report
-        if quick is None:
-            quick = plan.is_small
         with ExitStack() as stack:
-            session = stack.enter_context(_use_session(spark, master, remote, quick=quick))
+
+            def open_session() -> SparkSession:
+                quickly = plan.is_small if quick is None else quick
+                return stack.enter_context(_use_session(spark, master, remote, quick=quickly))
+
+            session: SparkSession | None = None
             pin = self._keeper.pin()
             stack.callback(self._keeper.unpin, pin)
             address = StoreAddress.of(self._store, pass_credentials=pass_credentials)
             vain = 0
             while plan.steps:
                 report.rounds += 1
-                outcomes = self._run_round(session, address, plan, report, progress, notice)
+                tell = _Teller(plan, report, progress)
+                self._fold_here(plan, tell)
+                others = [step for step in plan.steps if not plan.is_done_here(step)]
+                if others:
+                    session = session or open_session()
+                    self._run_on_spark(session, address, plan.tick, others, tell, notice)
+                outcomes = tell.outcomes
                 has_changed = any(each.partition or each.failed_blocks for each in outcomes)
                 if not has_changed and not any(each.overtaken for each in outcomes):
                     break
                 vain = 0 if has_changed else vain + 1
-                plan = self.plan(*names, begin=begin, end=end)
+                left = self._without_deleted(names)
+                if names and not left:
+                    break
+                plan = self.plan(*left, begin=begin, end=end)
                 report.skipped = plan.skipped
                 if vain == _MOST_VAIN_ROUNDS or report.rounds == _MOST_ROUNDS:
                     if plan.steps:
@@ -171,16 +213,23 @@ class Pipeline:
                     break
         return report
 
-    def _run_round(
+    def _fold_here(self, plan: Plan, tell: Callable[[Outcome], None]) -> None:
+        """Fold what is small, one bucket after the other."""
+        reader = RowReader(self._store)
+        for step in plan.steps:
+            if isinstance(step, Fold) and plan.is_done_here(step):
+                tell(fold_here(step, reader, self._tables))
+
+    def _run_on_spark(
         self,
         session: SparkSession,
         address: StoreAddress,
-        plan: Plan,
-        report: BuildReport,
-        progress: Callable[[Progress], None],
+        tick: int,
+        steps: Sequence[Step],
+        tell: Callable[[Outcome], None],
         notice: Callable[[Lease], None],
-    ) -> list[Outcome]:
-        """Run one plan; what became of each step."""
+    ) -> None:
+        """Run steps of one plan; what became of each is told."""
         from lakebed.pipeline.reading import read_files
         from lakebed.pipeline.runner import Runner
         from lakebed.pipeline.sql import SqlSteps
@@ -190,7 +239,7 @@ class Pipeline:
                 each.view_set.name: each.view_set for each in view_sets.list_active(connection)
             }
         with ExitStack() as stack:
-            for name in sorted({step.view_set.name for step in plan.steps}):
+            for name in sorted({step.name for step in steps}):
                 self._keeper.end_dead_builder(name, notice=notice)
                 stack.enter_context(self._keeper.building(name))
             names = TaskNames(self._names)
@@ -200,18 +249,21 @@ class Pipeline:
                 active,
                 lambda own, view_set, paths: read_files(own, self._store, address, paths, view_set),
             )
-            publisher = StepPublisher(self._catalog, self._publisher, self._names, plan.tick)
+            publisher = StepPublisher(
+                self._catalog, self._publisher, self._tables, self._names, tick
+            )
             runner = Runner(self._catalog, session, address, names, publisher, active, sql)
             stack.callback(lambda: names.close(runner.given_out, retried=runner.retried))
-            before = len(report.outcomes)
+            runner.run(steps, tell)
 
-            def tell(outcome: Outcome) -> None:
-                report.outcomes.append(outcome)
-                done = len(report.outcomes) - before
-                progress(Progress(report.rounds, done, len(plan.steps), report.rows, report.bytes))
-
-            progress(Progress(report.rounds, 0, len(plan.steps), report.rows, report.bytes))
-            return runner.run(plan, tell)
+    def _without_deleted(self, names: Sequence[str]) -> tuple[str, ...]:
+        """The names but for those of tables that somebody deleted meanwhile."""
+        with self._catalog.read() as connection:
+            return tuple(
+                name
+                for name in names
+                if "." not in name or tables.find(connection, *name.split(".", 1)) is not None
+            )
 
     def list_failures(self, view_set: str | None = None) -> list[BuildFailure]:
         """Blocks that could not be decoded, with the reason."""

@@ -15,8 +15,10 @@ from lakebed.model.block import Block
 from lakebed.model.partition import Partition
 from lakebed.model.source import SqlSource
 from lakebed.model.time import TimeRange, find_gaps
+from lakebed.model.user_table import UserTable
 from lakebed.model.view_set import ViewSet
-from lakebed.pipeline.steps import Build, Merge, Query, Skip
+from lakebed.partitions import folding
+from lakebed.pipeline.steps import Build, Fold, Merge, Query, Skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +29,10 @@ class Limits:
     build_records: int = 250_000
     merge_rows: int = 500_000
     query_bytes: int = 256 << 20
+    fold_bytes: int = folding.MOST_BYTES
+    fold_rows: int = folding.MOST_ROWS
+    fold_here_bytes: int = 64 << 20
+    """Tables whose partitions have no more than this are folded without Spark."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,6 +288,37 @@ def _cut_inputs(
             yield TimeRange(begin, end)
             begin, size = end, 0
     yield TimeRange(begin, ready.end)
+
+
+@dataclass(frozen=True, slots=True)
+class TableState:
+    """What a plan knows of one user's table."""
+
+    table: UserTable
+    live: Sequence[Partition]
+    restorable: Sequence[Partition] = ()
+    """Retired, and not because something took their place."""
+
+
+def plan_folds(state: TableState, within: TimeRange, limits: Limits, *, asked: bool) -> list[Fold]:
+    """Steps that put partitions of a bucket together, of those that were inserted in a range: all
+    that can be, if the table was asked for, else what is worthwhile."""
+    buckets: dict[str, list[Partition]] = {}
+    for each in state.live:
+        if within.contains(each.insert_range):
+            buckets.setdefault(each.instance, []).append(each)
+    every = [*state.live, *state.restorable]
+    plan = folding.plan_whole_folds if asked else folding.plan_due_folds
+    steps = []
+    for instance, bucket in sorted(buckets.items()):
+        barriers = [each for each in state.restorable if each.instance == instance]
+        for run in plan(bucket, barriers, limits.fold_bytes, limits.fold_rows):
+            marks_from = folding.find_marks_from(state.table, run.partitions, every)
+            reason = (
+                "asked for" if asked else f"{len(bucket)} partitions of one {state.table.bucket}"
+            )
+            steps.append(Fold(state.table, run, marks_from, reason))
+    return steps
 
 
 def plan_skips(state: State, within: TimeRange) -> list[Skip]:

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from lakebed.catalog import blocks, failures, journal
 from lakebed.catalog.catalog import Catalog
 from lakebed.catalog.failures import BuildFailure
-from lakebed.errors import Conflict, LakebedError, LeaseLost, OutcomeUnknown
+from lakebed.errors import Conflict, LakebedError, LeaseLost, OutcomeUnknown, UnknownTable
 from lakebed.model.partition import Partition, add_source_hashes, hash_sources
 from lakebed.model.time import find_gaps
+from lakebed.model.user_table import is_table
 from lakebed.model.view_set import GLOBAL, ViewSet
+from lakebed.partitions.folding import fold_partitions
 from lakebed.partitions.names import NamePool
 from lakebed.partitions.publish import Publisher, WrittenPartition
-from lakebed.pipeline.steps import Build, Merge, Query, Step
+from lakebed.partitions.rows import RowReader
+from lakebed.partitions.tables import FOLDER, TablePublisher
+from lakebed.pipeline.steps import Build, Fold, Merge, Query, Step
 from lakebed.storage.parquet import WrittenFile
 from lakebed.views.dependencies import Sources
 
@@ -67,7 +71,7 @@ class TaskNames:
         self._own[view_set] += names
 
     def _take(self, view_set: str, count: int) -> list[str]:
-        lease, names = self.pool.take(view_set, GLOBAL, count)
+        lease, names = self.pool.take(view_set, FOLDER if is_table(view_set) else GLOBAL, count)
         if lease != self.lease:  # names of a lost lease are lost with it
             self._own.clear()
             self._spare.clear()
@@ -94,12 +98,44 @@ class TaskNames:
             self.pool.release(unused)
 
 
+def attempt(step: Step, publish: Callable[[], Partition]) -> Outcome:
+    """What becomes of a step that is to be published: that the lake has changed is no problem."""
+    try:
+        return Outcome(step, publish())
+    except OutcomeUnknown:
+        raise
+    except (Conflict, UnknownTable) as error:
+        return Outcome(step, overtaken=str(error))
+    except LakebedError as error:
+        return Outcome(step, problem=str(error))
+
+
+def fold_here(step: Fold, reader: RowReader, publisher: TablePublisher) -> Outcome:
+    """Fold partitions of a table in this process."""
+
+    def fold() -> Partition:
+        rows = fold_partitions(reader, step.table, step.replaces, step.marks_from)
+        replacements = [(step.replaces, rows)]
+        (made,) = publisher.replace_all(step.table, replacements, reason=step.reason)
+        return made
+
+    return attempt(step, fold)
+
+
 class StepPublisher:
     """Publishes the results of steps, one transaction each."""
 
-    def __init__(self, catalog: Catalog, publisher: Publisher, names: NamePool, tick: int) -> None:
+    def __init__(
+        self,
+        catalog: Catalog,
+        publisher: Publisher,
+        tables: TablePublisher,
+        names: NamePool,
+        tick: int,
+    ) -> None:
         self._catalog = catalog
         self._publisher = publisher
+        self._tables = tables
         self._names = names
         self._tick = tick
 
@@ -107,29 +143,37 @@ class StepPublisher:
         self, step: Step, file: WrittenFile | None, lease: str, sources: Sources
     ) -> Outcome:
         """Publish a step's file, or that its range gave no rows."""
+
+        def publish() -> Partition:
+            try:
+                return self._publish(step, file, lease, sources)
+            except LeaseLost:
+                self._names.forget(lease)  # taken for dead: the next names get a new lease
+                raise
+
+        return attempt(step, publish)
+
+    def _publish(
+        self, step: Step, file: WrittenFile | None, lease: str, sources: Sources
+    ) -> Partition:
+        if isinstance(step, Fold):
+            (folded,) = self._tables.replace_written(
+                step.table, [(step.replaces, file)], lease=lease, reason=step.reason
+            )
+            return folded
         written = WrittenPartition(
             step.view_set, step.insert_range, GLOBAL, self._source_hash(step, sources), file
         )
-        try:
-            (partition,) = self._publisher.publish_written(
-                [written],
-                lease=lease,
-                replaces=step.replaces,
-                read_at=self._tick,
-                reason=step.reason,
-            )
-        except OutcomeUnknown:
-            raise
-        except LeaseLost as error:
-            self._names.forget(lease)  # taken for dead: the next names get a new lease
-            return Outcome(step, overtaken=str(error))
-        except Conflict as error:
-            return Outcome(step, overtaken=str(error))
-        except LakebedError as error:
-            return Outcome(step, problem=str(error))
-        return Outcome(step, partition)
+        (partition,) = self._publisher.publish_written(
+            [written],
+            lease=lease,
+            replaces=step.replaces,
+            read_at=self._tick,
+            reason=step.reason,
+        )
+        return partition
 
-    def _source_hash(self, step: Step, sources: Sources) -> bytes:
+    def _source_hash(self, step: Build | Merge | Query, sources: Sources) -> bytes:
         match step:
             case Build():
                 return hash_sources(block.block_id for block in step.blocks)

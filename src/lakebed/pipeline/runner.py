@@ -1,4 +1,4 @@
-"""Running a plan on Spark: steps over blocks and files go out in waves, one task each; steps in SQL
+"""Running steps on Spark: those over blocks and files go out in waves, one task each; steps in SQL
 run one after the other. The driver publishes as answers come in.
 """
 
@@ -17,8 +17,8 @@ from lakebed.model.view_set import ViewSet
 from lakebed.pipeline.executors import StoreAddress
 from lakebed.pipeline.publishing import Outcome, StepPublisher, TaskNames
 from lakebed.pipeline.sql import SqlSteps
-from lakebed.pipeline.steps import Build, Merge, Plan, Query, Step
-from lakebed.pipeline.tasks import BuildOrder, build_task
+from lakebed.pipeline.steps import Build, Fold, Merge, Query, Step
+from lakebed.pipeline.tasks import BuildOrder, FoldOrder, Order, build_task
 from lakebed.pipeline.writing import DESCRIPTOR, read_descriptor
 from lakebed.views.dependencies import find_sources
 
@@ -30,7 +30,7 @@ _WAVE = 16
 
 
 class Runner:
-    """Runs the steps of one plan."""
+    """Runs steps of one plan."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Runner:
         """Whether a task may have been attempted more than once."""
         self._local = str(session.conf.get("spark.master", "")).startswith(("local[", "local,"))
 
-    def run(self, plan: Plan, report: Callable[[Outcome], None]) -> list[Outcome]:
+    def run(self, steps: Sequence[Step], report: Callable[[Outcome], None]) -> list[Outcome]:
         """Carry out every step; what fails is said in its outcome and stops no other."""
         outcomes: list[Outcome] = []
 
@@ -62,11 +62,11 @@ class Runner:
             outcomes.append(outcome)
             report(outcome)
 
-        by_path = [step for step in plan.steps if not _is_sql(step)]
+        by_path = [step for step in steps if not _is_sql(step)]
         for wave in _waves(by_path):
             for outcome in self._run_wave(wave):
                 done(outcome)
-        for step in plan.steps:
+        for step in steps:
             if _is_sql(step):
                 done(self._run_sql(step))
         return outcomes
@@ -97,7 +97,7 @@ class Runner:
             else:
                 yield self._finish(step, answer, lease)
 
-    def _ask(self, orders: Sequence[BuildOrder]) -> dict[int, Any]:
+    def _ask(self, orders: Sequence[Order]) -> dict[int, Any]:
         """One job, one task for each order; the answers by the order's place."""
         import pyarrow as pa
 
@@ -111,11 +111,13 @@ class Runner:
         rows = frame.mapInArrow(build_task(self._address), DESCRIPTOR).collect()
         return {row["step"]: row for row in rows}
 
-    def _order(self, step: Step) -> BuildOrder:
+    def _order(self, step: Step) -> Order:
         names = self._names.take(step.view_set.name)
         self.given_out.append(names[0])
         definition = step.view_set.definition()
         match step:
+            case Fold():
+                return FoldOrder(step.table, step.replaces, step.marks_from, names)
             case Merge():
                 files = tuple((p.file_path, p.file_size) for p in step.replaces if p.file_path)
                 return BuildOrder(definition, names, files=files, is_merge=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from lakebed.catalog import blocks, clock, failures, partitions, view_sets
+from lakebed.catalog import blocks, clock, failures, partitions, tables, view_sets
 from lakebed.catalog.catalog import Catalog, Connection
 from lakebed.catalog.partitions import Search
 from lakebed.catalog.view_sets import ActiveViewSet
@@ -14,11 +14,12 @@ from lakebed.model.source import BlockSource, SqlSource
 from lakebed.model.time import TimeRange
 from lakebed.model.view_set import GLOBAL, ViewSet
 from lakebed.pipeline import plan
-from lakebed.pipeline.plan import Failed, Limits, State
+from lakebed.pipeline.plan import Failed, Limits, State, TableState
 from lakebed.pipeline.steps import Plan, Skip, Step
 from lakebed.views.dependencies import in_dependency_order, list_encodings
 
 _FEW_GAPS = 8
+_EVER = 1 << 61
 
 
 def make_plan(
@@ -28,14 +29,20 @@ def make_plan(
     end: int | None,
     limits: Limits,
 ) -> Plan:
-    """The steps that are due for these view sets (all without a name) and what they read."""
+    """The steps that are due for these view sets and what they read, and for these users' tables;
+    for all, without a name."""
+    named_tables = [name for name in names if "." in name]
+    named_view_sets = [name for name in names if "." not in name]
     with catalog.read() as connection:
         tick = clock.now(connection)
         active = {each.view_set.name: each for each in view_sets.list_active(connection)}
-        wanted = choose(names, active)
-        within = _range(connection, tick, begin, end)
+        wanted = choose(named_view_sets, active) if named_view_sets or not names else []
+        within = _range(connection, tick, begin, end) if wanted else None
+        folds: list[Step] = []
+        if named_tables or not names:
+            folds = _plan_folds(connection, named_tables, begin, end, limits)
         if within is None:
-            return Plan(tick, (), ())
+            return Plan(tick, tuple(folds), (), limits.fold_here_bytes)
         known = within
         while True:
             steps, skipped = _plan(connection, wanted, active, within, known, limits)
@@ -45,7 +52,8 @@ def make_plan(
                 max([known.end, *(each.end for each in reached)]),
             )
             if needed == known:
-                return Plan(tick, tuple(steps), tuple(skipped))
+                every = (*steps, *folds)
+                return Plan(tick, every, tuple(skipped), limits.fold_here_bytes)
             known = needed  # a step grew over the end of what was read: there may be more of it
 
 
@@ -76,6 +84,30 @@ def _plan(
             skipped += plan.plan_waiting(state, within, sources, limits)
         steps += _merges_beside(steps, plan.plan_merges(state, within, limits), view_set)
     return steps, skipped
+
+
+def _plan_folds(
+    connection: Connection,
+    names: Sequence[str],
+    begin: int | None,
+    end: int | None,
+    limits: Limits,
+) -> list[Step]:
+    """What is due for these tables, or all. Those whose buckets have one partition are not read."""
+    low, high = -_EVER if begin is None else begin, _EVER if end is None else end
+    if names:
+        wanted = [tables.get(connection, *name.split(".", 1)) for name in names]
+    else:
+        wanted = tables.list_tables(connection)
+    crowded = tables.list_crowded(connection) if wanted and low < high else set()
+    steps: list[Step] = []
+    for table in wanted:
+        if table.stored_as in crowded:
+            live = tables.list_partitions(connection, table.stored_as)
+            restorable = tables.list_restorable(connection, table.stored_as)
+            state = TableState(table, live, restorable)
+            steps += plan.plan_folds(state, TimeRange(low, high), limits, asked=bool(names))
+    return steps
 
 
 def _merges_beside(steps: Sequence[Step], merges: Sequence[Step], view_set: ViewSet) -> list[Step]:

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from lakebed.model.block import Block
 from lakebed.model.partition import Partition
 from lakebed.model.time import TimeRange
+from lakebed.model.user_table import UserTable
 from lakebed.model.view_set import ViewSet
+from lakebed.partitions.folding import Run
 
 _SMALL_ROWS = 20_000
 _SMALL_BYTES = 8 << 20
@@ -22,6 +24,10 @@ class Build:
     insert_range: TimeRange
     blocks: tuple[Block, ...]
     reason: str
+
+    @property
+    def name(self) -> str:
+        return self.view_set.name
 
     @property
     def replaces(self) -> tuple[Partition, ...]:
@@ -50,6 +56,10 @@ class Query:
     reason: str
 
     @property
+    def name(self) -> str:
+        return self.view_set.name
+
+    @property
     def reads_rows(self) -> int:
         return sum(each.num_rows for found in self.inputs.values() for each in found)
 
@@ -72,6 +82,10 @@ class Merge:
     reason: str
 
     @property
+    def name(self) -> str:
+        return self.view_set.name
+
+    @property
     def reads_rows(self) -> int:
         return sum(each.num_rows for each in self.replaces)
 
@@ -84,6 +98,47 @@ class Merge:
 
 
 @dataclass(frozen=True, slots=True)
+class Fold:
+    """Make one partition of those of a bucket of a user's table, in which each key is once."""
+
+    table: UserTable
+    run: Run
+    marks_from: int | None
+    """From which version on delete marks are kept: something older may be elsewhere."""
+    reason: str
+
+    @property
+    def name(self) -> str:
+        return self.table.full_name
+
+    @property
+    def view_set(self) -> ViewSet:
+        return self.table.view_set
+
+    @property
+    def insert_range(self) -> TimeRange:
+        return self.run.insert_range
+
+    @property
+    def replaces(self) -> tuple[Partition, ...]:
+        return self.run.partitions
+
+    @property
+    def reads_rows(self) -> int:
+        return sum(each.num_rows for each in self.replaces)
+
+    @property
+    def reads_bytes(self) -> int:
+        return self.run.bytes
+
+    def describe(self) -> str:
+        size = f"{self.reads_bytes / (1 << 20):.1f} MiB"
+        if self.reads_bytes < 1 << 20:
+            size = f"{self.reads_bytes / (1 << 10):.1f} KiB"
+        return f"fold {self.run.instance}: {len(self.replaces):,} partitions of {size} into one"
+
+
+@dataclass(frozen=True, slots=True)
 class Skip:
     """Something that will not be built, and why."""
 
@@ -91,11 +146,15 @@ class Skip:
     insert_range: TimeRange
     reason: str
 
+    @property
+    def name(self) -> str:
+        return self.view_set.name
+
     def describe(self) -> str:
         return "skip"
 
 
-Step = Build | Query | Merge
+Step = Build | Query | Merge | Fold
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +165,7 @@ class Plan:
     tick: int
     steps: tuple[Step, ...]
     skipped: tuple[Skip, ...]
+    fold_here_bytes: int = 0
 
     @property
     def is_small(self) -> bool:
@@ -113,5 +173,10 @@ class Plan:
         By what is read, not by steps, for one step may read hundreds of megabytes, and SQL over
         many rows runs several times slower in such a JVM, which costs far more than it saves at the
         start. What several steps read counts as often: each of them takes its time."""
-        rows = sum(step.reads_rows for step in self.steps)
-        return rows <= _SMALL_ROWS and sum(step.reads_bytes for step in self.steps) <= _SMALL_BYTES
+        steps = [step for step in self.steps if not self.is_done_here(step)]
+        rows = sum(step.reads_rows for step in steps)
+        return rows <= _SMALL_ROWS and sum(step.reads_bytes for step in steps) <= _SMALL_BYTES
+
+    def is_done_here(self, step: Step) -> bool:
+        """Whether a step is done in this process, because Spark would take longer to start."""
+        return isinstance(step, Fold) and step.reads_bytes <= self.fold_here_bytes

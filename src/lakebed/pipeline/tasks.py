@@ -1,6 +1,6 @@
-"""What executors do for the steps of a plan: read segments and decode, or read partitions; then
-sort, write and validate one file, and answer with one descriptor. A task gets paths, not rows, and
-knows the store and no catalog.
+"""What executors do for the steps of a plan: read segments and decode, or read partitions, and fold
+those of users' tables; then sort, write and validate one file, and answer with one descriptor. A
+task gets paths, not rows, and knows the store and no catalog.
 """
 
 from __future__ import annotations
@@ -13,8 +13,12 @@ import msgspec
 
 from lakebed.errors import LakebedError, Unavailable
 from lakebed.model.block import Block
+from lakebed.model.partition import Partition
+from lakebed.model.user_table import UserTable
 from lakebed.model.view_set import ViewSet
 from lakebed.partitions.decoding import MadeRows, decode_blocks
+from lakebed.partitions.folding import fold_partitions
+from lakebed.partitions.rows import RowReader
 from lakebed.pipeline.executors import StoreAddress
 from lakebed.pipeline.writing import describe, to_batch, write_once
 from lakebed.storage import parquet
@@ -26,7 +30,7 @@ if TYPE_CHECKING:
 _LAST_ATTEMPT = 3
 
 
-class BuildOrder(msgspec.Struct, frozen=True):
+class BuildOrder(msgspec.Struct, frozen=True, tag=True):
     """One step as an executor gets it."""
 
     definition: str
@@ -36,6 +40,18 @@ class BuildOrder(msgspec.Struct, frozen=True):
     processes: dict[str, tuple[int, str]] = {}
     streams: dict[str, tuple[int, str]] = {}
     is_merge: bool = False
+
+
+class FoldOrder(msgspec.Struct, frozen=True, tag=True):
+    """Partitions of a user's table that become one; which delete marks are kept is decided."""
+
+    table: UserTable
+    partitions: tuple[Partition, ...]
+    marks_from: int | None
+    names: tuple[str, ...]
+
+
+Order = BuildOrder | FoldOrder
 
 
 def build_task(
@@ -54,7 +70,7 @@ def build_task(
         attempt = context.attemptNumber() if context is not None else 0
         for batch in batches:
             for row in batch.to_pylist():
-                order = msgspec.msgpack.decode(row["work"], type=BuildOrder)
+                order = msgspec.msgpack.decode(row["work"], type=Order)
                 try:
                     answer = carry_out(address.open(), order, attempt)
                 except Exception as error:
@@ -69,13 +85,14 @@ def build_task(
     return run
 
 
-def carry_out(store: Store, order: BuildOrder, attempt: int = 0) -> dict[str, Any]:
+def carry_out(store: Store, order: Order, attempt: int = 0) -> dict[str, Any]:
     """Do one step; its descriptor."""
-    view_set = ViewSet.from_definition(order.definition)
-    if order.is_merge:
-        made = _merge(store, order, view_set)
+    if isinstance(order, FoldOrder):
+        view_set = order.table.view_set
+        made = _fold(store, order)
     else:
-        made = decode_blocks(store, view_set, order.blocks, order.processes, order.streams)
+        view_set = ViewSet.from_definition(order.definition)
+        made = _make(store, order, view_set)
     answer: dict[str, Any] = {"fallbacks": made.fallbacks}
     if made.failures:
         return answer | {"failures": json.dumps(made.failures)}
@@ -86,6 +103,18 @@ def carry_out(store: Store, order: BuildOrder, attempt: int = 0) -> dict[str, An
     first = attempt % len(order.names)
     names = [*order.names[first:], *order.names[:first]]
     return answer | describe(write_once(store, names, rows, view_set))
+
+
+def _make(store: Store, order: BuildOrder, view_set: ViewSet) -> MadeRows:
+    if order.is_merge:
+        return _merge(store, order, view_set)
+    return decode_blocks(store, view_set, order.blocks, order.processes, order.streams)
+
+
+def _fold(store: Store, order: FoldOrder) -> MadeRows:
+    reader = RowReader(store)
+    rows = fold_partitions(reader, order.table, order.partitions, order.marks_from)
+    return MadeRows(rows, [])
 
 
 def _merge(store: Store, order: BuildOrder, view_set: ViewSet) -> MadeRows:

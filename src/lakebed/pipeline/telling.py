@@ -17,7 +17,7 @@ def build_and_tell(
         now = clock.upcoming(connection)
     lines = []
     for each in report.outcomes:
-        name = f"{each.step.view_set.name} {each.step.insert_range}"
+        name = f"{each.step.name} {each.step.insert_range}"
         if each.partition is not None:
             message = f"SUCCESS: {each.step.describe()}: {each.partition.describe()}"
             lines.append((each.partition.published_at, message))
@@ -26,7 +26,7 @@ def build_and_tell(
         if each.failed_blocks:
             lines.append((now, f"ERROR: {name}: {each.failed_blocks} blocks cannot be decoded"))
     for skip in report.skipped:
-        name = f"{skip.view_set.name} {skip.insert_range}"
+        name = f"{skip.name} {skip.insert_range}"
         lines.append((now, f"SKIPPED: {name}: {skip.reason}"))
     lines.append((now, f"published {len(report.published)} partitions with {report.rows} rows"))
     return lines
