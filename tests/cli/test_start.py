@@ -26,7 +26,9 @@ def _loaded_after(arguments: list[str]) -> set[str]:
     return set(done.stdout.splitlines()[-1].split())
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["query", "--help"]])
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["--version"], ["query", "--help"], ["tables", "--help"]]
+)
 def test_help_loads_nothing_heavy(arguments: list[str]) -> None:
     assert _loaded_after(arguments) == set()
 

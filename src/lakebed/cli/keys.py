@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import enum
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lakebed.access.keys import Role
-from lakebed.catalog.keys import Key
 from lakebed.cli import output
 from lakebed.cli.options import HERE, JsonOption, LakeOption, opened
 from lakebed.model.time import format_instant
 
+if TYPE_CHECKING:
+    from lakebed.catalog.keys import Key
+
 app = typer.Typer(no_args_is_help=True, help="Keys for those who use a server of this lake.")
+
+
+class RoleName(enum.StrEnum):
+    """What a key is for; here, because help is shown without loading the catalog."""
+
+    INGEST = "ingest"
+    READ = "read"
+    ADMIN = "admin"
 
 
 @app.command()
 def create(
     name: Annotated[str, typer.Argument(help="Whose key it is; the journal names it.")],
     role: Annotated[
-        list[Role],
+        list[RoleName],
         typer.Option(
             help="ingest sends and cannot read; read queries; admin may do everything. Repeat it "
             "for several."
