@@ -160,8 +160,9 @@ class FlightService:
             case "CommandStatementQuery":
                 return self._describe_sql(command.query, caller)
             case "CommandPreparedStatementQuery":
-                prepared, _ = self._get_prepared(command.prepared_statement_handle)
-                return self._describe_sql(prepared.bind_nothing(), caller)
+                prepared, values = self._get_prepared(command.prepared_statement_handle)
+                bound = prepared.bind(values) if values else prepared.bind_nothing()
+                return self._describe_sql(bound, caller)
         return self._look_up(command).schema
 
     def _describe_sql(self, sql: str, caller: Caller) -> pa.Schema:

@@ -1,0 +1,82 @@
+"""The ADBC driver for FlightSQL, as it comes from its wheel: statements, parameters, what there is,
+records into tables, and errors.
+"""
+
+from __future__ import annotations
+
+import adbc_driver_flightsql.dbapi as adbc
+import pyarrow as pa
+import pytest
+from adbc_driver_flightsql import DatabaseOptions
+
+from lakebed.access.keys import Role
+from lakebed.lake import Lake
+from tests.parts.building import land
+from tests.serve.parts import Served, serving
+
+
+def connect(served: Served, key: str | None = None) -> adbc.Connection:
+    options = {} if key is None else {DatabaseOptions.AUTHORIZATION_HEADER.value: f"Bearer {key}"}
+    return adbc.connect(served.flight, options, autocommit=True)
+
+
+def test_statements_and_parameters(lake: Lake) -> None:
+    land(lake, requests=3)
+    with serving(lake) as served, connect(served) as connection, connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) AS n FROM log_entries")
+        assert cursor.fetchone() == (60,)
+        cursor.execute("SELECT ? AS a, ? AS b, ? AS c", ("it's", 7, None))
+        assert cursor.fetchall() == [("it's", 7, None)]
+        cursor.execute("SELECT msg, time FROM log_entries ORDER BY time LIMIT 5")
+        assert cursor.fetch_arrow_table().num_rows == 5
+        cursor.execute("SELECT msg FROM log_entries WHERE false")
+        assert cursor.fetchall() == []
+
+
+def test_what_there_is(lake: Lake) -> None:
+    lake.tables.create_database("home")
+    lake.tables.create_table("home", "rings", {"time": "datetime", "bpm": "int"})
+    with serving(lake) as served, connect(served) as connection:
+        info = connection.adbc_get_info()
+        assert info["vendor_name"] == "Lakebed"
+        found = connection.adbc_get_objects(depth="all").read_all().to_pylist()
+        (catalog,) = found
+        assert catalog["catalog_name"] == "lake"
+        tables = {
+            (schema["db_schema_name"], table["table_name"]): table
+            for schema in catalog["catalog_db_schemas"]
+            for table in schema["db_schema_tables"]
+        }
+        assert ("public", "log_entries") in tables
+        columns = tables["home", "rings"]["table_columns"]
+        assert [each["column_name"] for each in columns] == ["time", "bpm", "partition_date"]
+        assert connection.adbc_get_table_types() == ["TABLE"]
+        schema = connection.adbc_get_table_schema("rings", db_schema_filter="home")
+        assert schema.field("bpm").type == pa.int64()
+
+
+def test_records_are_ingested(lake: Lake) -> None:
+    lake.tables.create_database("home")
+    table = lake.tables.create_table("home", "rings", {"time": "datetime", "bpm": "int"})
+    rows = pa.table({"time": ["2026-01-01T00:00:00Z"] * 3, "bpm": [60, 61, None]})
+    with serving(lake) as served, connect(served) as connection, connection.cursor() as cursor:
+        done = cursor.adbc_ingest("rings", rows, mode="append", db_schema_name="home")
+        assert done == 3
+    assert table.count() == 3
+
+
+def test_errors_are_clear(lake: Lake) -> None:
+    secret = lake.keys.create("reader", [Role.READ]).secret
+    with serving(lake) as served:
+        with connect(served, secret) as connection, connection.cursor() as cursor:
+            with pytest.raises(adbc.ProgrammingError, match=r"line 1, column 1") as refused:
+                cursor.execute("SELEC 1")
+            assert "Traceback" not in str(refused.value)
+            cursor.execute("SELECT 1")
+            assert cursor.fetchone() == (1,)
+        with (
+            connect(served) as connection,
+            connection.cursor() as cursor,
+            pytest.raises(adbc.Error, match="key"),
+        ):
+            cursor.execute("SELECT 1")
