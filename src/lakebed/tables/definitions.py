@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from lakebed.catalog import journal, tables
-from lakebed.catalog.catalog import Catalog, Transaction
+from lakebed.catalog import clock, journal, tables
+from lakebed.catalog.catalog import Catalog, Connection, Transaction
 from lakebed.catalog.tables import Database
 from lakebed.errors import BadInput, Conflict, Refused, UnknownDatabase, UnknownTable
 from lakebed.model.partition import Partition
 from lakebed.model.table import Bucket, TableSchema, parse_schema, plan_alteration
-from lakebed.model.time import parse_duration
+from lakebed.model.time import format_instant, parse_duration
 from lakebed.model.user_table import REJECTS, UserTable, check_name
 from lakebed.partitions.publish import retire_rows
 from lakebed.tables.inserting import REJECTS_SCHEMA
@@ -96,15 +96,20 @@ class Definitions:
     def list_deleted(self) -> list[UserTable]:
         """Tables that were deleted and can be restored, the last first."""
         with self._catalog.read() as connection:
+            swept = clock.sweep_horizon(connection)
             found = tables.list_deleted(connection)
-        return [each for each in found if each.rejects_of is None]
+        return [
+            each for each in found if each.rejects_of is None and (each.deleted_at or 0) > swept
+        ]
 
     def list_deleted_databases(self) -> list[str]:
         """The names of databases that were deleted and can be restored, the last first."""
         with self._catalog.read() as connection:
+            swept = clock.sweep_horizon(connection)
             live = {each.name for each in tables.list_databases(connection)}
-            gone = [each.name for each in tables.list_databases(connection, deleted=True)]
-        return [name for name in dict.fromkeys(gone) if name not in live]
+            gone = tables.list_databases(connection, deleted=True)
+        names = dict.fromkeys(each.name for each in gone if (each.deleted_at or 0) > swept)
+        return [name for name in names if name not in live]
 
     def get(self, database: str, name: str) -> UserTable:
         """The table of this name."""
@@ -194,6 +199,7 @@ class Definitions:
             found = [each for each in gone if each.name == name and each.rejects_of is None]
             if not found:
                 raise UnknownTable(f"no table {database}.{name} was deleted")
+            _require_unswept(connection, f"table {database}.{name}", found[0].deleted_at)
             self._bring_back(transaction, found[0])
             return replace(found[0], deleted_at=None)
 
@@ -208,6 +214,7 @@ class Definitions:
             if not found:
                 raise UnknownDatabase(f"no database {name!r} was deleted")
             database = found[0]
+            _require_unswept(connection, f"database {name}", database.deleted_at)
             tables.mark_database(connection, database.database_id, None)
             entry = journal.Entry("restore database", detail={"name": name})
             journal.append(transaction, [entry])
@@ -230,6 +237,15 @@ class Definitions:
             for each in retired:
                 self._restore(transaction, each.partition_id, self._new_id())
         _note(transaction, "restore table", table)
+
+
+def _require_unswept(connection: Connection, what: str, deleted_at: int | None) -> None:
+    """Raise if a sweep has come by since: what had been deleted then may be gone in part."""
+    if (deleted_at or 0) <= clock.sweep_horizon(connection):
+        raise UnknownTable(
+            f"{what} was deleted at {format_instant(deleted_at or 0)} and has been swept since",
+            hint="what is deleted can be restored for the lake's grace period",
+        )
 
 
 def _rejects_of(found: Sequence[UserTable], table: UserTable) -> list[UserTable]:
