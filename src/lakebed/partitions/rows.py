@@ -9,9 +9,10 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from lakebed.errors import DamagedFile, UnknownObject
+from lakebed.errors import Damage, DamagedFile, UnknownObject
 from lakebed.model.partition import Partition
 from lakebed.model.user_table import VERSION, UserTable
+from lakebed.storage import parquet
 from lakebed.storage.objects import Store
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class RowReader:
         if rows is None:
             names = [name for name in wanted.names if name in stored]
             whole = partition.file_size <= _LARGE_BYTES and self._cache_bytes > 0
-            rows = self._open(table, path, None if whole else names)
+            rows = self._open(table, partition, path, None if whole else names)
             if whole:
                 self.keep(path, rows)
         return _as_stored_now(rows, wanted, partition.insert_range.begin)
@@ -78,21 +79,32 @@ class RowReader:
                 self._kept.move_to_end(path)
             return known
 
-    def _open(self, table: UserTable, path: str, names: Sequence[str] | None) -> pa.Table:
+    def _open(
+        self, table: UserTable, partition: Partition, path: str, names: Sequence[str] | None
+    ) -> pa.Table:
+        """What is in a file, down to the checksums of its pages: what was read is written again
+        when it is folded, and nobody could tell any more."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
         try:
             source = self._store.open(path)
             try:
-                return pq.ParquetFile(source).read(None if names is None else list(names))
+                file = pq.ParquetFile(source, page_checksum_verification=True)
+                parquet.validate(
+                    file.metadata,
+                    path=path,
+                    num_rows=partition.num_rows,
+                    expected_hash=partition.schema_hash,
+                )
+                return file.read(None if names is None else list(names))
             finally:
                 source.close()
         except UnknownObject as error:
             raise DamagedFile(
                 f"{path} of table {table.full_name} is missing", hint="see: lakebed check"
             ) from error
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, Damage, OSError, ValueError) as error:
             reason = str(error).splitlines()[0]
             raise DamagedFile(
                 f"cannot read {path} of table {table.full_name}: {reason}",

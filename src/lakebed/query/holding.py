@@ -9,10 +9,11 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from lakebed.errors import Damage, DamagedFile, UnknownObject
+from lakebed.errors import BadSql, Damage, DamagedFile, LakebedError, UnknownObject
 from lakebed.model.partition import Partition
 from lakebed.query.result import Stream
 from lakebed.query.snapshot import StatementSnapshot
+from lakebed.storage import parquet
 from lakebed.storage.local import LocalStore
 from lakebed.storage.objects import Store
 
@@ -36,15 +37,61 @@ class HeldStream:
         try:
             yield from self._stream
             _require_there(self._store, self._snapshot.files)
-        except Damage:
-            self._snapshot.require_held()
-            raise
+        except (Damage, BadSql) as error:
+            if isinstance(error, Damage):
+                self._snapshot.require_held()
+            raise name_damage(error, self._snapshot.files, self._store) from error
 
     def cancel(self) -> None:
         self._stream.cancel()
 
     def close(self) -> None:
         self._stream.close()
+
+
+def name_damage(error: LakebedError, files: Sequence[Partition], store: Store) -> LakebedError:
+    """The same with the file that is damaged: an engine that cannot read one does not say which,
+    and takes an empty one for a table without columns."""
+    if isinstance(error, DamagedFile):
+        return error
+    try:
+        _require_there(store, files)
+    except DamagedFile as damage:
+        return damage
+    for partition in files if isinstance(error, Damage) else ():
+        reason = _find_damage(store, partition)
+        if reason is not None:
+            return DamagedFile(
+                f"cannot read {partition.describe()}: {reason}",
+                hint="put the file back from a backup, or accept the loss with: "
+                f"lakebed partitions retire --file {partition.file_path}",
+            )
+    return error
+
+
+def _find_damage(store: Store, partition: Partition) -> str | None:
+    """What is wrong with a file, down to the checksums of its pages."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path = partition.file_path or ""
+    try:
+        source = store.open(path)
+        try:
+            file = pq.ParquetFile(source, page_checksum_verification=True)
+            parquet.validate(
+                file.metadata,
+                path=path,
+                num_rows=partition.num_rows,
+                expected_hash=partition.schema_hash,
+            )
+            for _ in file.iter_batches():
+                pass
+        finally:
+            source.close()
+    except (pa.ArrowException, LakebedError, OSError, ValueError) as error:
+        return str(error).splitlines()[0]
+    return None
 
 
 def _require_there(store: Store, files: Sequence[Partition]) -> None:

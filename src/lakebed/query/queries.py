@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lakebed.catalog.catalog import Catalog
-from lakebed.errors import BadInput, LakebedError
+from lakebed.errors import BadInput, BadSql, Damage, LakebedError
 from lakebed.model.time import Instant, TimeRange, format_instant, parse_moment, to_instant
 from lakebed.model.view_set import ViewSet
 from lakebed.partitions.leases import LeaseKeeper
@@ -17,7 +17,7 @@ from lakebed.query.changing import Acting, Administration, KeptRows
 from lakebed.query.conditions import EVER
 from lakebed.query.content import Content, TableContent
 from lakebed.query.explanation import Explanation, TableExplanation
-from lakebed.query.holding import HeldStream
+from lakebed.query.holding import HeldStream, name_damage
 from lakebed.query.listings import Asked, Listed
 from lakebed.query.result import Result, Stream
 from lakebed.query.snapshot import SnapshotTaker, StatementSnapshot, TableView
@@ -185,8 +185,10 @@ class Queries:
             stream = watch.follow(HeldStream(stream, snapshot, self._store), snapshot)
             if acting is not None:
                 stream = _act(acting, stream, limit)
-        except BaseException:
+        except BaseException as error:
             snapshot.close()
+            if isinstance(error, Damage | BadSql):
+                raise name_damage(error, snapshot.files, self._store) from error
             raise
         explanation = _explain(EMBEDDED, snapshot, tails)
         if acting is None:

@@ -23,6 +23,10 @@ _RAISED = re.compile(
     r"PyErr \{ type: <class 'lakebed\.errors\.(\w+)'>, value: \1\((.*?)\), traceback: "
 )
 _TOLD = re.compile(r"Execution error: (\w+): (.+)$")
+_UNREADABLE = re.compile(
+    "parquet error|ParquetError|parquet argument error|panicked|must have the same schema",
+    re.IGNORECASE,
+)
 _PREFIXES = re.compile(
     r"^(?:DataFusion error: |Error during planning: |Schema error: |SQL error: |Arrow error: "
     r"|External error: |Execution error: |This feature is not implemented: |Optimizer rule '\w+' "
@@ -40,9 +44,13 @@ def translate(sql: str, tables: Collection[str] = ()) -> Iterator[None]:
         raise
     except Exception as error:
         raise explain(error, sql, tables) from error
+    except BaseException as error:
+        if type(error).__name__ == "PanicException":  # which the engine exports under no name
+            raise explain(error, sql, tables) from error
+        raise
 
 
-def explain(error: Exception, sql: str, tables: Collection[str] = ()) -> LakebedError:
+def explain(error: BaseException, sql: str, tables: Collection[str] = ()) -> LakebedError:
     """The engine's error as one of ours."""
     text = " ".join(str(error).split()) or type(error).__name__
     found = _find_own(error) or _find_quoted(text)
@@ -61,7 +69,7 @@ def explain(error: Exception, sql: str, tables: Collection[str] = ()) -> Lakebed
         )
     if "Object Store error" in text or "ObjectStore" in text:
         return Unavailable(f"cannot read the store: {_shorten(text)}")
-    if "Parquet error" in text or "ParquetError" in text:
+    if _UNREADABLE.search(text) or type(error).__name__ == "PanicException":
         return Damage(
             f"a file of the lake cannot be read: {_shorten(text)}",
             hint="see the damage with: lakebed check --level pages",
