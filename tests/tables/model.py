@@ -166,7 +166,7 @@ def count_rows(rows: Iterable[Row], names: Sequence[str]) -> Counter[tuple[Any, 
     return Counter(tuple(row.get(name) for name in names) for row in rows)
 
 
-# ---- questions ------------------------------------------------------------------------------------
+# ---- questions ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,7 @@ def rejects_of(lake: Lake, table: Table) -> list[dict[str, Any]]:
     return found
 
 
-# ---- buckets --------------------------------------------------------------------------------------
+# ---- buckets -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_whole_numbers_fractions_and_nothing_share_a_column(lake: Lake) -> None:
             each.fold()
 
 
-# ---- refusing -------------------------------------------------------------------------------------
+# ---- refusing ------------------------------------------------------------------------------------
 
 
 def test_one_bad_record_refuses_all(lake: Lake) -> None:
@@ -214,7 +214,7 @@ def test_what_is_no_json_is_refused_with_a_reason_and_kept_as_text(lake: Lake) -
             table.insert([row(1)], key=key)
 
 
-# ---- once -----------------------------------------------------------------------------------------
+# ---- once ----------------------------------------------------------------------------------------
 
 
 def test_a_repeated_insert_counts_once(lake: Lake) -> None:
@@ -286,7 +286,7 @@ def test_an_insert_of_nothing_is_remembered_too(lake: Lake) -> None:
     assert not table.insert([], key="empty").repeated
 
 
-# ---- starving -------------------------------------------------------------------------------------
+# ---- starving ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -112,7 +112,7 @@ def test_ignoring_takes_only_keys_that_the_whole_table_lacks(lake: Lake) -> None
     assert table.insert(new, if_exists="ignore").rows == 0
 
 
-# ---- any history, any condition -------------------------------------------------------------------
+# ---- any history, any condition -----------------------------------------------------------------
 
 KINDS: dict[str, Any] = {
     "by id": BY_ID,
