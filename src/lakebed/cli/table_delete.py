@@ -45,6 +45,7 @@ def delete(
     grace period ends. Deleted rows cannot: until then `lakebed query --as-of` still sees them.
 
     Example: lakebed tables delete home.heart_rate --yes
+
     Example: lakebed tables delete home.heart_rate --where "device = 'ring-7'" --yes
     """
     database, table = split_name(name)

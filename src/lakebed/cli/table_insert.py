@@ -83,7 +83,9 @@ def insert(
     reasons. Exit code 5 if some of the files could not be inserted.
 
     Example: lakebed tables insert home.heart_rate records.json
+
     Example: lakebed tables insert home.heart_rate day-*.jsonl --on-error keep
+
     Example: lakebed tables insert home.heart_rate - --key upload-17 (of what is piped into it)
     """
     if key is not None and len(files) > 1:

@@ -61,7 +61,9 @@ def create(
     Everything wrong with one is said, in a line each, and then nothing has been created.
 
     Example: lakebed tables create --propose records.json > heart_rate.json
+
     Example: lakebed tables create home.heart_rate --schema heart_rate.json --keep 90d
+
     Example: lakebed tables create home
     """
     if propose is not None:
@@ -140,6 +142,7 @@ def alter(
     would make them wrong, and is refused.
 
     Example: lakebed tables alter home.heart_rate --add note:string --widen bpm
+
     Example: lakebed tables alter home.heart_rate --keep 90d
     """
     from lakebed.model.time import parse_duration
