@@ -133,7 +133,8 @@ def _split_by_size(
 ) -> tuple[list[Partition], list[Partition]]:
     """Those that are read into memory, and those that are too large or too many for that."""
     left = _MEMORY_BYTES if memory_bytes is None else memory_bytes
-    small, large = [], []
+    small: list[Partition] = []
+    large: list[Partition] = []
     for each in sorted(partitions, key=lambda each: each.file_size):
         left -= each.file_size
         (small if each.file_size <= _SMALL_BYTES and left >= 0 else large).append(each)
