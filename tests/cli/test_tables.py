@@ -662,6 +662,9 @@ def test_what_is_among_the_rejects_is_pointed_out(cli: Cli) -> None:
     cli("insert", "home.pulse", _write("r.json", [{"device": "ring-7"}]), "--on-error", "keep")
     told = cli("forget", "home.pulse", "device=ring-7")
     assert "note: 1 record in home.pulse_rejects was not searched" in told.err
+    forgotten = cli("forget", "home.pulse_rejects", "position=0", "--yes")
+    assert forgotten.code == 0
+    assert "forgot 1 stored row" in forgotten.out
 
 
 def test_old_buckets_expire(cli: Cli) -> None:

@@ -26,7 +26,7 @@ from lakebed.errors import BadInput, BadSql, Refused, UnknownDatabase
 if TYPE_CHECKING:
     from lakebed.lake import Lake
     from lakebed.model.table import TableSchema
-    from lakebed.tables.deleting import Trace
+    from lakebed.tables.forgetting import Trace
 
 
 def delete(
@@ -197,7 +197,9 @@ def forget(
         deleter = open_lake.tables.deleter
         act = deleter.forget if yes else deleter.plan_forget
         traces = act(definition, where)
-        rejected = open_lake.tables.get(database, f"{table}_rejects").count()
+        rejected = 0
+        if definition.rejects_of is None:
+            rejected = open_lake.tables.get(database, f"{table}_rejects").count()
     rows = sum(each.rows for each in traces)
     if as_json:
         output.show_json({"done": yes, "rows": rows, "partitions": [_trace(t) for t in traces]})

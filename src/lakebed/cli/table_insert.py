@@ -169,7 +169,7 @@ def _show_inserts(
     for row in repeated:
         output.tell(
             f"{name}: repeated, nothing was changed; this key had inserted "
-            f"{output.plural(row['rows'], 'row')} at {row['tick']}"
+            f"{output.plural(row['rows'], 'row')} and rejected {row['rejected']:,} at {row['tick']}"
         )
     if new:
         output.tell(f"{name}: {_describe_new(new, several=several, if_exists=if_exists)}")
