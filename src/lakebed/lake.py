@@ -284,7 +284,8 @@ class Lake:
 
 
 def _match(rows: pa.Table, table: UserTable, condition: str) -> pa.Table:
-    """The rows of a user's table for which a condition in SQL is true."""
+    """The rows of a user's table for which a condition in SQL is true. It cannot ask for the whole
+    table: these are only some of its rows."""
     import pyarrow as pa
 
     from lakebed.query.embedded import small
@@ -292,9 +293,14 @@ def _match(rows: pa.Table, table: UserTable, condition: str) -> pa.Table:
     place = "_place"
     shown = rows.append_column(BUCKET_COLUMN, table.bucket.name_all(rows[table.time_column]))
     shown = shown.append_column(place, pa.array(range(rows.num_rows), pa.int64()))
-    found = small.run(
-        f"SELECT {place} FROM {table.name} WHERE ({condition}\n) ORDER BY 1", {table.name: shown}
-    )
+    sql = f"SELECT {place} FROM {place} AS {table.name} WHERE ({condition}\n) ORDER BY 1"
+    try:
+        found = small.run(sql, {place: shown})
+    except BadInput as error:
+        raise BadInput(
+            f"cannot tell which rows the condition means: {error}",
+            hint="of a table without a key, it can only speak of the columns of one row",
+        ) from error
     return rows.take(found[place])
 
 
