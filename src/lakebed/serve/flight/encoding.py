@@ -31,7 +31,7 @@ def encode_stream(
     schema: pa.Schema, batches: Iterable[pa.RecordBatch], *, keep_dictionaries: bool
 ) -> Iterator[bytes]:
     """FlightData messages: the schema always, then every batch."""
-    shown = pa.schema([each.with_type(_plain(each.type, keep_dictionaries)) for each in schema])
+    shown = show(schema, keep_dictionaries=keep_dictionaries)
     sink = _Sink()
     options = pa.ipc.IpcWriteOptions(emit_dictionary_deltas=False, unify_dictionaries=False)
     yield encode_data(bytes(pa.ipc.read_message(shown.serialize()).metadata))
@@ -41,6 +41,11 @@ def encode_stream(
                 rows = piece if piece.schema.equals(shown) else piece.cast(shown)
                 writer.write_batch(rows)
                 yield from _messages(sink.take())
+
+
+def show(schema: pa.Schema, *, keep_dictionaries: bool = False) -> pa.Schema:
+    """A schema as clients get it."""
+    return pa.schema([each.with_type(_plain(each.type, keep_dictionaries)) for each in schema])
 
 
 def _plain(kind: pa.DataType, keep_dictionaries: bool) -> pa.DataType:

@@ -25,6 +25,7 @@ from lakebed.serve.flight.encoding import (
     encode_schema,
     encode_stream,
     encode_stream_schema,
+    show,
 )
 
 if TYPE_CHECKING:
@@ -166,7 +167,7 @@ class FlightService:
         return self._look_up(command).schema
 
     def _describe_sql(self, sql: str, caller: Caller) -> pa.Schema:
-        return self._lake.queries.describe(sql, admin=caller.may(Role.ADMIN))
+        return show(self._lake.queries.describe(sql, admin=caller.may(Role.ADMIN)))
 
     def _look_up(self, command: Any) -> pa.Table:
         """What a command that asks about the lake itself gives."""
