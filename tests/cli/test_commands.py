@@ -1029,7 +1029,7 @@ def test_names_are_printed_as_they_are(cli: Cli, weather: Path) -> None:
 
 
 def test_without_a_command_the_help_is_shown(cli: Cli) -> None:
-    for group in ([], ["views"], ["partitions"], ["backup"]):
+    for group in ([], ["tables"], ["views"], ["partitions"], ["backup"]):
         ran = cli(*group)
         assert ran.code == 2
         assert "Usage: lakebed" in ran.err
@@ -1054,6 +1054,16 @@ def test_every_command_is_here() -> None:
         "blocks keep",
         "blocks retire",
         "query",
+        "tables create",
+        "tables insert",
+        "tables list",
+        "tables show",
+        "tables alter",
+        "tables delete",
+        "tables restore",
+        "tables forget",
+        "tables expire",
+        "tables import",
         "views list",
         "views show",
         "views define",
@@ -1063,6 +1073,11 @@ def test_every_command_is_here() -> None:
         "partitions publish",
         "partitions retire",
         "partitions restore",
+        "upkeep",
+        "keys create",
+        "keys list",
+        "keys revoke",
+        "serve",
         "sweep",
         "check",
         "journal",
