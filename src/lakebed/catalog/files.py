@@ -187,13 +187,14 @@ def _read(row: sa.Row[tuple[object, ...]]) -> TemporaryFile:
 
 
 def expire(connection: sa.Connection, paths: Sequence[str], expiration: int) -> None:
-    """Give retired files that would stay for ever an end."""
+    """Give files of retired partitions that would stay for ever an end; also if they were set
+    aside."""
     connection.execute(
         sa.update(temporary_files)
         .where(
             one_of(temporary_files.c.file_path, paths),
-            temporary_files.c.state == FileState.RETIRED.value,
+            temporary_files.c.state.in_([FileState.RETIRED.value, FileState.QUARANTINED.value]),
             temporary_files.c.expiration.is_(None),
         )
-        .values(expiration=expiration)
+        .values(expiration=expiration, state=FileState.RETIRED.value)
     )

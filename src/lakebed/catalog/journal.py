@@ -15,6 +15,7 @@ from lakebed.catalog.trips import LATER
 from lakebed.model.partition import Partition
 
 LANDED, INSERTED, DELETED, FOLDED = "land", "insert", "delete rows", "fold"
+FORGOTTEN, RESTORED = "forget", "restore"
 QUIET = (LANDED, INSERTED, DELETED, FOLDED)
 """What changes no partition of a view set: it adds blocks, or is about users' tables."""
 
@@ -109,6 +110,20 @@ def list_entries(
         )
         for row in connection.execute(query)
     ]
+
+
+def has_happened(
+    connection: sa.Connection, view_set: str, operations: Sequence[str], after: int
+) -> bool:
+    """Whether one of these was done to a view set after a tick."""
+    query = sa.select(
+        sa.exists().where(
+            journal.c.tick > after,
+            journal.c.view_set_name == view_set,
+            journal.c.operation.in_(operations),
+        )
+    )
+    return bool(connection.scalar(query))
 
 
 def find_last(connection: sa.Connection, file_path: str) -> int | None:

@@ -41,6 +41,12 @@ class TableSnapshots:
         self._catalog = catalog
         self._keeper = keeper
 
+    def find_rejects(self, table: UserTable) -> UserTable | None:
+        """The table of what a table refused; it has none if it is one."""
+        with self._catalog.glance() as connection:
+            found = tables.list_tables(connection)
+        return next((each for each in found if each.rejects_of == table.table_id), None)
+
     @contextmanager
     def take(self, table_id: str) -> Iterator[TableSnapshot]:
         """The table as it is now; its files stay until the block is left."""

@@ -68,6 +68,8 @@ class Insertion:
     reason: str | None = None
     unchanged_since: int | None = None
     """The tick at which the table was read; nobody may have changed it since."""
+    unchanged_by: tuple[str, ...] = ()
+    """What nobody may have done since, if anything else does not matter."""
     remembered: Remembered | None = None
 
     @property
@@ -177,6 +179,7 @@ class TablePublisher:
         reason: str | None = None,
         condemned: Sequence[Partition] = (),
         unchanged_since: int | None = None,
+        unchanged_by: tuple[str, ...] = (),
     ) -> list[Partition]:
         """Several such replacements in one transaction, in which ``condemned`` partitions, which
         are retired, lose the right to come back."""
@@ -195,6 +198,7 @@ class TablePublisher:
                 reason=reason,
                 condemned=condemned,
                 unchanged_since=unchanged_since,
+                unchanged_by=unchanged_by,
             )
 
     def replace_written(
@@ -207,6 +211,7 @@ class TablePublisher:
         reason: str | None = None,
         condemned: Sequence[Partition] = (),
         unchanged_since: int | None = None,
+        unchanged_by: tuple[str, ...] = (),
     ) -> list[Partition]:
         """The same for files that were written and validated under names of a lease; without a
         file, an empty partition stands for what it replaces."""
@@ -216,7 +221,7 @@ class TablePublisher:
         def work(transaction: Transaction) -> list[Partition]:
             connection, tick = transaction.connection, transaction.tick
             instances = [old[0].instance for old, _ in replacements]
-            known = _require_ground(connection, table, instances, unchanged_since)
+            known = _require_ground(connection, table, instances, unchanged_since, unchanged_by)
             retire_rows(
                 transaction,
                 [each for old, _ in replacements for each in old],
@@ -355,7 +360,8 @@ def _insert(
     for each in insertion.rows:
         instances = [part.instance for part in written if part.table is each.table]
         since = insertion.unchanged_since if each.table is first else None
-        series |= _require_ground(connection, each.table, instances, since)
+        by = insertion.unchanged_by
+        series |= _require_ground(connection, each.table, instances, since, by)
         tables.touch(connection, each.table.table_id, tick)
     new = [part.at(partition_id, tick) for part, partition_id in zip(written, ids, strict=True)]
     footers.insert_many(connection, stored_footers(part.file for part in written), tick)
@@ -394,6 +400,7 @@ def _require_ground(
     table: UserTable,
     instances: Sequence[str],
     unchanged_since: int | None = None,
+    unchanged_by: Sequence[str] = (),
 ) -> dict[partitions.SeriesKey, int]:
     """Raise unless the table is there, in this version, and as it was read; the numbers of the
     series of its buckets, as far as they have one."""
@@ -402,7 +409,11 @@ def _require_ground(
         raise UnknownTable(f"table {table.full_name} was deleted meanwhile")
     if ground.version != table.version:
         raise StalePlan(f"table {table.full_name} was altered meanwhile", hint="insert again")
-    if unchanged_since is not None and ground.changed_at > unchanged_since:
+    changed = unchanged_since is not None and ground.changed_at > unchanged_since
+    if changed and unchanged_since is not None and unchanged_by:
+        name = table.stored_as
+        changed = journal.has_happened(connection, name, unchanged_by, unchanged_since)
+    if changed:
         raise StalePlan(f"table {table.full_name} changed meanwhile", hint="look again")
     schema_hash = table.view_set.schema_hash
     return {

@@ -1,22 +1,20 @@
 """Deleting rows. Of a table with a key, marks hide what was there when they were made, and folding
 drops both; without a key, the partitions that hold the rows are written again without them.
-Forgetting writes every partition again that holds a trace of what is forgotten.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lakebed.catalog import journal
 from lakebed.errors import BadInput, LeaseLost, StalePlan
-from lakebed.model.partition import Partition
 from lakebed.model.table import BUCKET_COLUMN
 from lakebed.model.user_table import DELETED, VERSION, UserTable
 from lakebed.partitions.rows import RowReader
-from lakebed.partitions.table_snapshots import TableSnapshot, TableSnapshots
+from lakebed.partitions.table_snapshots import TableSnapshots
 from lakebed.partitions.tables import Insertion, TablePublisher, TableRows
+from lakebed.tables.forgetting import Forgetter, Trace
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,14 +25,6 @@ Ask = Callable[[str, UserTable], "tuple[pa.Table, int]"]
 """Runs a statement about a table: its rows, and the tick of the snapshot that they come from."""
 Match = Callable[["pa.Table", UserTable, str], "pa.Table"]
 """The rows for which a condition is true."""
-
-
-@dataclass(frozen=True, slots=True)
-class Trace:
-    """What of one partition would be forgotten."""
-
-    partition: Partition
-    rows: int
 
 
 class Deleter:
@@ -51,6 +41,7 @@ class Deleter:
         self._reader = reader
         self._snapshots = snapshots
         self._publisher = publisher
+        self._forgetter = Forgetter(reader, snapshots, publisher)
         self._ask = ask
         self._match = match
 
@@ -76,7 +67,13 @@ class Deleter:
         if not doomed.num_rows:
             return 0
         marks = _as_marks(doomed, table, tick)
-        insertion = Insertion([TableRows(table, marks)], operation=journal.DELETED, reason=where)
+        insertion = Insertion(
+            [TableRows(table, marks)],
+            operation=journal.DELETED,
+            reason=where,
+            unchanged_since=tick,
+            unchanged_by=(journal.FORGOTTEN,),  # or else a mark would bring the key back
+        )
         self._publisher.insert(insertion)
         return int(doomed.num_rows)
 
@@ -106,72 +103,12 @@ class Deleter:
         return count
 
     def plan_forget(self, table: UserTable, where: Mapping[str, Any]) -> list[Trace]:
-        """Which partitions hold a trace of what is to be forgotten, retired ones among them."""
-        with self._snapshots.take(table.table_id) as snapshot:
-            keys = self._find_keys(snapshot, where)
-            every = [*snapshot.partitions, *snapshot.restorable]
-            found = []
-            for each in every:
-                rows = self._reader.read(snapshot.table, each)
-                doomed = rows.num_rows - _without(rows, snapshot.table, where, keys).num_rows
-                if doomed:
-                    found.append(Trace(each, doomed))
-            return found
+        """Which partitions hold a trace of what is to be forgotten; see `Forgetter`."""
+        return self._forgetter.plan(table, where)
 
     def forget(self, table: UserTable, where: Mapping[str, Any]) -> list[Trace]:
-        """Write every partition again without what is forgotten, in one transaction. What is
-        retired and holds a trace cannot be restored any more; once the grace period of the old
-        files is over, sweeping leaves nothing."""
-        for attempt in range(_ATTEMPTS):
-            try:
-                return self._forget(table, where)
-            except (StalePlan, LeaseLost):
-                if attempt == _ATTEMPTS - 1:
-                    raise
-        raise AssertionError("every attempt returns or raises")
-
-    def _forget(self, table: UserTable, where: Mapping[str, Any]) -> list[Trace]:
-        with self._snapshots.take(table.table_id) as snapshot:
-            keys = self._find_keys(snapshot, where)
-            found, replacements, condemned = [], [], []
-            for each in [*snapshot.partitions, *snapshot.restorable]:
-                rows = self._reader.read(snapshot.table, each)
-                left = _without(rows, snapshot.table, where, keys)
-                if left.num_rows == rows.num_rows:
-                    continue
-                found.append(Trace(each, rows.num_rows - left.num_rows))
-                if each.is_live:
-                    replacements.append(([each], left))
-                else:
-                    condemned.append(each)
-            if not found:
-                return []
-            said = ", ".join(sorted(where))
-            self._publisher.replace_all(
-                snapshot.table,
-                replacements,
-                operation="forget",
-                reason=f"by {said}",
-                condemned=condemned,
-                unchanged_since=snapshot.tick,
-            )
-            return found
-
-    def _find_keys(self, snapshot: TableSnapshot, where: Mapping[str, Any]) -> pa.Table | None:
-        """The keys of which any version, live or restorable, is to be forgotten: all versions of
-        them go. Without a key, None."""
-        import pyarrow as pa
-
-        table = snapshot.table
-        _require_columns(table, where)
-        if not table.key:
-            return None
-        names = list(table.key)
-        found = [table.view_set.schema.empty_table().select(names)]
-        for each in [*snapshot.partitions, *snapshot.restorable]:
-            rows = self._reader.read(table, each, [*names, *where])
-            found.append(rows.filter(_is_meant(rows, table, where)).select(names))
-        return pa.concat_tables(found)
+        """Leave no trace of what has these values; see `Forgetter`."""
+        return self._forgetter.forget(table, where)
 
 
 def _require_condition(where: str) -> None:
@@ -205,49 +142,3 @@ def _as_marks(doomed: pa.Table, table: UserTable, tick: int) -> pa.Table:
         else:
             columns.append(pa.nulls(count, field.type))
     return pa.table(columns, schema=table.view_set.schema)
-
-
-def _require_columns(table: UserTable, where: Mapping[str, Any]) -> None:
-    if not where:
-        raise BadInput("forget needs to know whom", hint="e.g. device='ring-7'")
-    known = [each.name for each in table.schema.columns]
-    unknown = [name for name in where if name not in known]
-    if unknown:
-        raise BadInput(
-            f"table {table.full_name} has no column {', '.join(unknown)}",
-            hint=f"one of {', '.join(known)}",
-        )
-
-
-def _is_meant(rows: pa.Table, table: UserTable, where: Mapping[str, Any]) -> pa.ChunkedArray:
-    """Which rows have all the values by which somebody is to be forgotten."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    meant = pa.chunked_array([pa.array([True] * rows.num_rows, pa.bool_())])
-    for name, value in where.items():
-        column = table.schema.column(name)
-        if column.is_array:
-            raise BadInput(f"{name} holds lists, by which nothing can be forgotten")
-        try:
-            scalar = pa.scalar(value, column.arrow)
-        except (pa.ArrowException, TypeError, ValueError) as error:
-            raise BadInput(f"{value!r} is no {column.type}, as column {name} is") from error
-        same = pc.fill_null(pc.equal(rows[name], scalar), False)
-        meant = pc.and_(meant, same)
-    return meant
-
-
-def _without(
-    rows: pa.Table, table: UserTable, where: Mapping[str, Any], keys: pa.Table | None
-) -> pa.Table:
-    """The rows that are not forgotten."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    if keys is None:
-        return rows.filter(pc.invert(_is_meant(rows, table, where)))
-    names = list(table.key)
-    numbered = rows.select(names).append_column(VERSION, pa.array(range(rows.num_rows), pa.int64()))
-    left = numbered.join(keys, names, join_type="left anti")[VERSION]
-    return rows.take(left.take(pc.sort_indices(left)))

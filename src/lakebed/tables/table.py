@@ -13,8 +13,8 @@ from lakebed.model.user_table import REJECTS, VERSION, UserTable
 from lakebed.partitions.tables import Inserted
 
 if TYPE_CHECKING:
-    from lakebed.tables.deleting import Trace
     from lakebed.tables.folding import Folded
+    from lakebed.tables.forgetting import Trace
     from lakebed.tables.tables import Tables
 
 
