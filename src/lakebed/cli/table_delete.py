@@ -182,8 +182,8 @@ def forget(
     """Erase rows for good, in every stored version of them.
 
     Shows what would be written again; acts with --yes. In a table with a key, all versions of
-    every key that ever had these values go. The old files are deleted by `lakebed sweep` once the
-    lake's grace period is over; what is among the rejects stays.
+    every key that ever had these values go; so do records with them among the rejects. The old
+    files are deleted by `lakebed sweep` once the lake's grace period is over.
 
     Example: lakebed tables forget home.heart_rate device=ring-7
     """
@@ -197,9 +197,6 @@ def forget(
         deleter = open_lake.tables.deleter
         act = deleter.forget if yes else deleter.plan_forget
         traces = act(definition, where)
-        rejected = 0
-        if definition.rejects_of is None:
-            rejected = open_lake.tables.get(database, f"{table}_rejects").count()
     rows = sum(each.rows for each in traces)
     if as_json:
         output.show_json({"done": yes, "rows": rows, "partitions": [_trace(t) for t in traces]})
@@ -216,11 +213,6 @@ def forget(
             output.say("the old files go with `lakebed sweep` when the grace period is over")
         else:
             output.say(f"plan: write again or condemn {versions} of {name}. {REPEAT}")
-    if rejected:
-        was = "was" if rejected == 1 else "were"
-        output.say(
-            f"note: {output.plural(rejected, 'record')} in {name}_rejects {was} not searched"
-        )
 
 
 def _split_pair(text: str) -> tuple[str, str]:
