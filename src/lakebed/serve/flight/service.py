@@ -219,7 +219,8 @@ class FlightService:
     ) -> Iterator[bytes]:
         admin = caller.may(Role.ADMIN)
         result = self._lake.queries.query(sql, admin=admin, timeout=self._query_seconds, **wishes)
-        context.add_callback(result.cancel)
+        if not context.add_callback(result.cancel):  # the caller is gone already
+            result.cancel()
         if handle:
             with self._lock:
                 self._running[handle] = result
