@@ -112,35 +112,29 @@ def plan_small_fold(bucket: Sequence[Partition], barriers: Sequence[Partition]) 
     return Run(bucket[0].instance, tuple(chosen))
 
 
-def plan_whole_folds(
-    bucket: Sequence[Partition],
-    barriers: Sequence[Partition],
+def plan_folds(
+    live: Sequence[Partition],
+    restorable: Sequence[Partition],
+    *,
+    asked: bool,
     most_bytes: int = MOST_BYTES,
     most_rows: int = MOST_ROWS,
 ) -> list[Run]:
-    """What is folded of a bucket on request: everything that follows each other and is not too
-    much to be one partition."""
-    return [
-        Run(bucket[0].instance, tuple(group))
-        for run in _runs(bucket, barriers)
-        for group in _fill(run, most_bytes, most_rows)
-        if len(group) > 1
-    ]
-
-
-def plan_due_folds(
-    bucket: Sequence[Partition],
-    barriers: Sequence[Partition],
-    most_bytes: int = MOST_BYTES,
-    most_rows: int = MOST_ROWS,
-) -> list[Run]:
-    """What is folded of a bucket unasked: what is cheap to fold, and of the rest what is not mostly
-    one large partition. So each row is folded a few times only, however often this is done."""
-    return [
-        Run(bucket[0].instance, tuple(group))
-        for run in plan_whole_folds(bucket, barriers, most_bytes, most_rows)
-        for group in _worthwhile(run.partitions)
-    ]
+    """What of a table's partitions is folded, bucket by bucket: in each everything that follows
+    each other and is not too much to be one partition. Unless it was asked for, only what is cheap
+    to fold, and of the rest what is not mostly one large partition: so each row is folded a few
+    times only, however often this is done."""
+    buckets: dict[str, list[Partition]] = {}
+    for each in live:
+        buckets.setdefault(each.instance, []).append(each)
+    found = []
+    for instance, bucket in sorted(buckets.items()):
+        barriers = [each for each in restorable if each.instance == instance]
+        for run in _runs(bucket, barriers):
+            for group in _fill(run, most_bytes, most_rows):
+                chosen = [group] if asked else _worthwhile(group)
+                found += [Run(instance, tuple(each)) for each in chosen if len(each) > 1]
+    return found
 
 
 def _fill(run: Sequence[Partition], most_bytes: int, most_rows: int) -> Iterator[list[Partition]]:

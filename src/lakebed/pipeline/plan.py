@@ -303,22 +303,19 @@ class TableState:
 def plan_folds(state: TableState, within: TimeRange, limits: Limits, *, asked: bool) -> list[Fold]:
     """Steps that put partitions of a bucket together, of those that were inserted in a range: all
     that can be, if the table was asked for, else what is worthwhile."""
-    buckets: dict[str, list[Partition]] = {}
-    for each in state.live:
-        if within.contains(each.insert_range):
-            buckets.setdefault(each.instance, []).append(each)
+    runs = folding.plan_folds(
+        [each for each in state.live if within.contains(each.insert_range)],
+        state.restorable,
+        asked=asked,
+        most_bytes=limits.fold_bytes,
+        most_rows=limits.fold_rows,
+    )
     every = [*state.live, *state.restorable]
-    plan = folding.plan_whole_folds if asked else folding.plan_due_folds
-    steps = []
-    for instance, bucket in sorted(buckets.items()):
-        barriers = [each for each in state.restorable if each.instance == instance]
-        for run in plan(bucket, barriers, limits.fold_bytes, limits.fold_rows):
-            marks_from = folding.find_marks_from(state.table, run.partitions, every)
-            reason = (
-                "asked for" if asked else f"{len(bucket)} partitions of one {state.table.bucket}"
-            )
-            steps.append(Fold(state.table, run, marks_from, reason))
-    return steps
+    reason = "asked for" if asked else f"more than one partition of a {state.table.bucket}"
+    return [
+        Fold(state.table, run, folding.find_marks_from(state.table, run.partitions, every), reason)
+        for run in runs
+    ]
 
 
 def plan_skips(state: State, within: TimeRange) -> list[Skip]:

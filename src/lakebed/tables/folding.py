@@ -122,10 +122,4 @@ def _plan_small(snapshot: TableSnapshot, instances: Sequence[str]) -> list[Run]:
 
 def plan_runs(snapshot: TableSnapshot) -> list[Run]:
     """What of a table would be folded, bucket by bucket."""
-    return [
-        run
-        for instance, bucket in snapshot.buckets.items()
-        for run in folding.plan_whole_folds(
-            bucket, [each for each in snapshot.restorable if each.instance == instance]
-        )
-    ]
+    return folding.plan_folds(snapshot.partitions, snapshot.restorable, asked=True)
