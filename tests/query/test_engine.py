@@ -198,3 +198,21 @@ def test_many_statements_run_at_once(hours: Lake) -> None:
     with ThreadPoolExecutor(8) as pool:
         answers = set(pool.map(ask, range(80)))
     assert answers == {("readings", 300), ("others", 50)}
+
+
+def test_a_statement_is_cancelled_while_it_begins(
+    small_lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from lakebed.query.embedded import streams
+
+    result = small_lake.query(ENDLESS)
+    really = streams._Pump
+
+    def begin(stream: object) -> object:
+        result.cancel()
+        return really(stream)
+
+    monkeypatch.setattr(streams, "_Pump", begin)
+    with pytest.raises(Cancelled):
+        result.to_arrow()
+    assert not small_lake.leases._pins

@@ -86,6 +86,8 @@ class BatchStream:
                 self._running = _Pump(self._frame.execute_stream())
                 self._frame = None
             self._waiting = asyncio.run_coroutine_threadsafe(self._running.take(), _loop())
+            if self._cancelled:  # meanwhile, by somebody who saw nothing to cancel yet
+                self._waiting.cancel()
             left = None if self._deadline is None else max(0, self._deadline - time.monotonic())
             batches: Sequence[pa.RecordBatch]
             try:
