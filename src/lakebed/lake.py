@@ -165,7 +165,7 @@ class Lake:
                 timeout=settings.query_seconds,
             ),
             Administration(self.retirement.begin_changes, self._build),
-            _spark_tools(store),
+            spark_tools(store),
             reader,
         )
         self.tables = Tables(
@@ -304,7 +304,7 @@ def _match(rows: pa.Table, table: UserTable, condition: str) -> pa.Table:
     return rows.take(found[place])
 
 
-def _spark_tools(store: Store) -> SparkTools:
+def spark_tools(store: Store) -> SparkTools:
     """What queries on Spark use of the pipeline; nothing is imported before it is used."""
 
     def use(

@@ -97,7 +97,7 @@ class _Repeated(LakebedError):
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class Part:
     """Rows of one bucket, in the table's types and order."""
 
     table: UserTable
@@ -146,7 +146,7 @@ class TablePublisher:
     def insert(self, insertion: Insertion) -> Inserted:
         """Make rows live, all at one tick. `StalePlan` if the table has another schema by now, or
         changed when it should not have."""
-        parts = [part for each in insertion.rows for part in _split(each)]
+        parts = [part for each in insertion.rows for part in split_rows(each)]
         with self._written(parts) as (lease, written):
             return self.insert_written(insertion, written, lease=lease)
 
@@ -184,7 +184,7 @@ class TablePublisher:
         """Several such replacements in one transaction, in which ``condemned`` partitions, which
         are retired, lose the right to come back."""
         parts = [
-            _Part(table, old[0].instance, parquet.conform(rows, table.view_set))
+            Part(table, old[0].instance, parquet.conform(rows, table.view_set))
             for old, rows in replacements
             if rows.num_rows
         ]
@@ -256,7 +256,7 @@ class TablePublisher:
         return self._catalog.commit(work, happened)
 
     @contextmanager
-    def _written(self, parts: Sequence[_Part]) -> Iterator[tuple[str, list[WrittenRows]]]:
+    def _written(self, parts: Sequence[Part]) -> Iterator[tuple[str, list[WrittenRows]]]:
         """The parts as durable files under reserved names, to be published inside; what was not
         published is left to a sweep."""
         lease, paths, written = self._write_all(parts)
@@ -272,7 +272,7 @@ class TablePublisher:
                 self._names.discard(paths)
             raise
 
-    def _write_all(self, parts: Sequence[_Part]) -> tuple[str, list[str], list[WrittenRows]]:
+    def _write_all(self, parts: Sequence[Part]) -> tuple[str, list[str], list[WrittenRows]]:
         for attempt in range(_ATTEMPTS):
             lease, paths = self._reserve(parts)
             try:
@@ -285,15 +285,15 @@ class TablePublisher:
                 raise
         raise AssertionError("every attempt returns or raises")
 
-    def _reserve(self, parts: Sequence[_Part]) -> tuple[str, list[str]]:
+    def _reserve(self, parts: Sequence[Part]) -> tuple[str, list[str]]:
         lease, names = "", {}
         for name in {part.table.stored_as for part in parts}:
             count = sum(part.table.stored_as == name for part in parts)
             lease, names[name] = self._names.take(name, FOLDER, count)
         return lease, [names[part.table.stored_as].pop() for part in parts]
 
-    def _write(self, parts: Sequence[_Part], paths: Sequence[str]) -> list[WrittenRows]:
-        def write(part: _Part, path: str) -> WrittenRows:
+    def _write(self, parts: Sequence[Part], paths: Sequence[str]) -> list[WrittenRows]:
+        def write(part: Part, path: str) -> WrittenRows:
             file = parquet.write(self._store, path, part.rows, part.table.view_set)
             if self._reader is not None:
                 self._reader.keep(path, part.rows)
@@ -318,7 +318,7 @@ def _span(old: Sequence[Partition]) -> TimeRange:
     )
 
 
-def _split(given: TableRows) -> Iterator[_Part]:
+def split_rows(given: TableRows) -> Iterator[Part]:
     """The rows of each bucket."""
     import pyarrow.compute as pc
 
@@ -330,7 +330,7 @@ def _split(given: TableRows) -> Iterator[_Part]:
     bounds = pc.min_max(times.cast("int64")).as_py()
     first, last = (table.bucket.name_of(bounds[edge]) for edge in ("min", "max"))
     if first == last:
-        yield _Part(table, first, rows)
+        yield Part(table, first, rows)
         return
     names = table.bucket.name_all(times)
     order = pc.sort_indices(names)
@@ -338,7 +338,7 @@ def _split(given: TableRows) -> Iterator[_Part]:
     rows = rows.take(order)
     begin = 0
     for name, end in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
-        yield _Part(table, name, rows.slice(begin, end - begin))
+        yield Part(table, name, rows.slice(begin, end - begin))
         begin = end
 
 

@@ -1,5 +1,5 @@
-"""A lake's view sets as DataFrames on Spark's own Parquet reader, over exactly the files of one
-snapshot.
+"""A lake's view sets and tables as DataFrames on Spark's own Parquet reader, over exactly the files
+of one snapshot.
 
 A snapshot's files are kept while its lease is held: until `SparkReader.close`, until the lake is
 closed, or for the lake's longest read. DataFrames and views made from it may be used that long.
@@ -13,14 +13,21 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from lakebed.catalog import clock, partitions, view_sets
+from lakebed.catalog import clock, partitions, tables, view_sets
 from lakebed.catalog.partitions import Search
 from lakebed.errors import BadInput, SnapshotExpired
-from lakebed.lake import Lake
+from lakebed.lake import Lake, spark_tools
+from lakebed.model.table import BUCKET_COLUMN
 from lakebed.model.time import Instant, TimeRange, format_instant, to_instant
+from lakebed.model.user_table import UserTable
 from lakebed.model.view_set import GLOBAL, ViewSet
+from lakebed.partitions.rows import RowReader
 from lakebed.pipeline.reading import read_native
 from lakebed.pipeline.types import spark_schema
+from lakebed.query import user_tables
+from lakebed.query.conditions import Interval, Scan
+from lakebed.query.queries import QuerySettings
+from lakebed.query.spark.user_tables import UserTables
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -41,12 +48,14 @@ class SparkReader:
             with lake.catalog.read() as connection:
                 self.tick = clock.now(connection) if past is None else past
                 active = view_sets.list_active(connection)
+                known = tables.list_tables(connection)
             if past is None:
                 lake.leases.raise_pin(self._pin, self.tick)
         except BaseException:
             lake.leases.unpin(self._pin)
             raise
         self._definitions = {each.view_set.name: each.view_set for each in active}
+        self._tables = {each.full_name: each for each in known}
 
     def read(
         self,
@@ -57,8 +66,12 @@ class SparkReader:
         instance: str | None = GLOBAL,
     ) -> DataFrame:
         """The rows of a view set with events from ``begin`` up to ``end``, of one instance or
-        (None) of all. Only files that may hold such rows are opened."""
+        (None) of all; or of a table, ``database.table``, in which an instance is a bucket, and all
+        are read without one. Only files that may hold such rows are opened."""
         self._require_held()
+        if "." in view_set:
+            bucket = None if instance == GLOBAL else instance
+            return self._read_table(self._table(view_set), begin, end, bucket)
         definition = self._definition(view_set)
         schema = spark_schema(definition)
         events = None
@@ -80,20 +93,47 @@ class SparkReader:
             frame = frame.where(condition)
         return frame
 
+    def _read_table(
+        self, table: UserTable, begin: Instant | None, end: Instant | None, bucket: str | None
+    ) -> DataFrame:
+        from pyspark.sql import functions as sql
+
+        columns: dict[str, Sequence[Interval]] = {}
+        if begin is not None or end is not None:
+            within = TimeRange.of(-_EVER if begin is None else begin, _EVER if end is None else end)
+            columns[table.time_column] = [(within.begin, within.end - 1)]
+        if bucket is not None:
+            table.bucket.range_of(bucket)  # raises if it is no bucket's name
+            columns[BUCKET_COLUMN] = [(bucket, bucket)]
+        with self._lake.catalog.read() as connection:
+            scan = Scan(table.full_name, columns)
+            view = user_tables.find(connection, table, [scan], self.tick)
+        reader = user_tables.UserReader(RowReader(self._lake.store), QuerySettings().tail_bytes)
+        frame = UserTables(spark_tools(self._lake.store), self._spark).make(reader.read(view))
+        for condition in _between(table.shown, begin, end):
+            frame = frame.where(condition)
+        return frame if bucket is None else frame.where(sql.col(BUCKET_COLUMN) == bucket)
+
     def create_temp_views(self, names: Sequence[str] | None = None) -> list[str]:
-        """A temporary view for each view set (or those named), all of this one snapshot. Without
-        names, those that Spark cannot hold are left out; the names that were made."""
-        made = []
-        for name in sorted(self._definitions) if names is None else names:
+        """A temporary view for each view set and table (or those named), all of this one snapshot.
+        Without names, those that Spark cannot hold are left out, and what tables refused; the names
+        that were made. Views have no database, so a table's name is written in backticks."""
+        if names is None:
+            shown = [name for name, each in self._tables.items() if each.rejects_of is None]
+            names = [*self._readable_view_sets(), *sorted(shown)]
+        for name in names:
+            self.read(name, instance=None).createOrReplaceTempView(f"`{name}`")
+        return list(names)
+
+    def _readable_view_sets(self) -> list[str]:
+        found = []
+        for name, definition in sorted(self._definitions.items()):
             try:
-                spark_schema(self._definition(name))
+                spark_schema(definition)
             except BadInput:
-                if names is not None:
-                    raise
                 continue
-            self.read(name, instance=None).createOrReplaceTempView(name)
-            made.append(name)
-        return made
+            found.append(name)
+        return found
 
     def close(self) -> None:
         """Let go of the snapshot's files."""
@@ -109,6 +149,15 @@ class SparkReader:
                 f"view set {name} was registered after this snapshot", hint="take a new one"
             )
         return self._definitions[name]
+
+    def _table(self, name: str) -> UserTable:
+        if name not in self._tables:
+            with self._lake.catalog.read() as connection:
+                tables.get(connection, *name.split(".", 1))  # raises, with what there is
+            raise SnapshotExpired(
+                f"table {name} was made after this snapshot", hint="take a new one"
+            )
+        return self._tables[name]
 
     def _require_held(self) -> None:
         if self._closed or self._pin.lost:
@@ -144,22 +193,23 @@ def read(
     instance: str | None = GLOBAL,
     as_of: Instant | None = None,
 ) -> DataFrame:
-    """The rows of one view set, on a snapshot of its own that is held until the lake is closed."""
+    """The rows of one view set or table, on a snapshot of its own that is held until the lake is
+    closed."""
     return reader(spark, lake, as_of=as_of).read(view_set, begin, end, instance=instance)
 
 
 def create_temp_views(
     spark: SparkSession, lake: Lake, names: Sequence[str] | None = None
 ) -> list[str]:
-    """A temporary view for each view set, all of one snapshot that is held until the lake is
-    closed; their names."""
+    """A temporary view for each view set and table, all of one snapshot that is held until the lake
+    is closed; their names."""
     return reader(spark, lake).create_temp_views(names)
 
 
 def _between(definition: ViewSet, begin: Instant | None, end: Instant | None) -> list[Column]:
     from pyspark.sql import functions as sql
 
-    time = sql.col(definition.time_column)
+    time = sql.col(f"`{definition.time_column}`")
     conditions = []
     if begin is not None:
         conditions.append(time >= sql.timestamp_micros(sql.lit(to_instant(begin))))

@@ -119,6 +119,11 @@ class LakebedSource(DataSource):
                 f"{name} is not an option of the lakebed format",
                 hint=f"one of {', '.join(_OPTIONS[:-1])}",
             )
+        if "." in self.options.get("view", ""):
+            raise BadInput(
+                "the lakebed format reads view sets, not tables",
+                hint="read tables with lakebed.spark.read(spark, …, lake=lake)",
+            )
 
 
 class LakebedReader(DataSourceReader):

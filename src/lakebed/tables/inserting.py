@@ -135,7 +135,7 @@ class Inserter:
         checked = validate(given, table.schema)
         if checked.bad and wishes.on_error == REFUSE:
             raise BadRecords(checked.bad, len(given))
-        rows = _as_stored(checked.rows, table)
+        rows = as_stored(checked.rows, table)
         parts = [TableRows(table, rows)]
         if checked.bad:
             parts.append(self._reject(table, checked.bad))
@@ -184,11 +184,11 @@ class Inserter:
         rejects = self.find(table.database, f"{table.name}{REJECTS}")
         with self._catalog.glance() as connection:
             now = clock.upcoming(connection)
-        rows = validate([_describe(each, now) for each in bad], rejects.schema).rows
-        return TableRows(rejects, _as_stored(rows, rejects))
+        rows = validate([describe_bad(each, now) for each in bad], rejects.schema).rows
+        return TableRows(rejects, as_stored(rows, rejects))
 
 
-def _as_stored(rows: pa.Table, table: UserTable) -> pa.Table:
+def as_stored(rows: pa.Table, table: UserTable) -> pa.Table:
     """Validated rows with the columns that are ours: their version is that of the insert."""
     import pyarrow as pa
 
@@ -207,7 +207,8 @@ REJECTS_SCHEMA: Mapping[str, Any] = {
 }
 
 
-def _describe(bad: BadRecord, now: int) -> dict[str, Any]:
+def describe_bad(bad: BadRecord, now: int) -> dict[str, Any]:
+    """A bad record as one of the table that keeps them."""
     return {
         "time": now,
         "position": bad.index,
