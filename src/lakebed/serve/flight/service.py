@@ -16,7 +16,7 @@ import pyarrow as pa
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from lakebed.access.keys import Caller, Role
-from lakebed.errors import BadInput, BadPayload, NotFound, PayloadTooLarge, Unsupported
+from lakebed.errors import BadInput, BadPayload, PayloadTooLarge, Unsupported
 from lakebed.query.result import Result
 from lakebed.serve.calls import Gatekeeper
 from lakebed.serve.flight import metadata, parameters, protocol
@@ -135,7 +135,7 @@ class FlightService:
         command = _read_command(descriptor.cmd)
         schema = self._describe(command, caller)
         if command.DESCRIPTOR.name == "CommandStatementQuery":
-            handle = uuid.uuid4().bytes + command.query.encode()
+            handle = _make_handle(command.query)
             ticket = protocol.wrap(protocol.new("TicketStatementQuery", statement_handle=handle))
         else:
             ticket = descriptor.cmd
@@ -195,7 +195,7 @@ class FlightService:
         keep = wishes.pop("preserve_dictionary")
         name = command.DESCRIPTOR.name
         if name == "TicketStatementQuery":
-            sql, handle = _read_handle(command.statement_handle)
+            sql, handle = _read_handle(command.statement_handle), command.statement_handle
         elif name == "CommandPreparedStatementQuery":
             prepared, values = self._get_prepared(command.prepared_statement_handle)
             sql, handle = prepared.bind(values), command.prepared_statement_handle
@@ -257,7 +257,7 @@ class FlightService:
     def _prepare(self, sql: str, caller: Caller) -> Any:
         prepared = parameters.prepare(sql)
         schema = self._describe_sql(prepared.bind_nothing(), caller)
-        handle = uuid.uuid4().bytes + sql.encode()
+        handle = _make_handle(sql)
         with self._lock:
             self._prepared[handle] = (prepared, [])
             while len(self._prepared) > _MOST_PREPARED:
@@ -272,14 +272,10 @@ class FlightService:
         )
 
     def _get_prepared(self, handle: bytes) -> tuple[parameters.Prepared, list[Any]]:
-        """A prepared statement; one whose handle ends in its text needs not be remembered."""
+        """A prepared statement; what a server has forgotten, its handle still says."""
         with self._lock:
             known = self._prepared.get(handle)
-        if known is not None:
-            return known
-        if len(handle) <= 16:
-            raise NotFound("the prepared statement is not known", hint="prepare it again")
-        return parameters.prepare(_read_handle(handle)[0]), []
+        return (parameters.prepare(_read_handle(handle)), []) if known is None else known
 
     def _cancel(self, info: Any) -> None:
         for endpoint in info.endpoint:
@@ -344,18 +340,18 @@ def _read_ticket(ticket: bytes) -> Any:
     return message if message is not None else protocol.parse("TicketStatementQuery", ticket)
 
 
-def _read_handle(handle: bytes) -> tuple[str, bytes]:
-    """The SQL in a handle: after the id that we gave it, or, from clients that make their own, all
-    of it."""
+def _make_handle(sql: str) -> bytes:
+    """A handle of its own for a statement: its text with a mark behind it. Some clients take a
+    handle for the text itself, and run it."""
+    return f"{sql}\n-- {uuid.uuid4()}".encode()
+
+
+def _read_handle(handle: bytes) -> str:
+    """The statement of a handle, ours or one that a client made itself."""
     try:
-        if len(handle) > 16 and uuid.UUID(bytes=handle[:16]).version == 4:
-            return handle[16:].decode(), handle
-        return handle.decode(), handle
+        return handle.decode()
     except UnicodeDecodeError:
-        try:
-            return handle[16:].decode(), handle
-        except UnicodeDecodeError:
-            raise BadPayload("the statement is no UTF-8 text") from None
+        raise BadPayload("the statement is no UTF-8 text") from None
 
 
 def _read_wishes(context: grpc.ServicerContext) -> dict[str, Any]:
