@@ -26,6 +26,7 @@ from lakebed.errors import (
 from lakebed.model.partition import NO_SOURCE, Partition
 from lakebed.model.time import TimeRange
 from lakebed.model.user_table import UserTable
+from lakebed.partitions.buckets import Part, TableRows, split_rows
 from lakebed.partitions.names import NamePool
 from lakebed.partitions.publish import WrittenPartition, retire_rows, stored_footers
 from lakebed.partitions.quarantine import Quarantine
@@ -41,14 +42,6 @@ _ATTEMPTS = 2
 _WRITERS = 4
 FOLDER = "rows"
 """Where a table's files are, whatever their bucket, so that names can be reserved for all."""
-
-
-@dataclass(frozen=True, slots=True)
-class TableRows:
-    """Rows for one table, as it stores them, of any number of buckets; or none."""
-
-    table: UserTable
-    rows: pa.Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,15 +87,6 @@ class _Repeated(LakebedError):
     def __init__(self, known: KnownInsert) -> None:
         super().__init__("the insert was repeated")
         self.known = known
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """Rows of one bucket, in the table's types and order."""
-
-    table: UserTable
-    instance: str
-    rows: pa.Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,30 +300,6 @@ def _span(old: Sequence[Partition]) -> TimeRange:
     return TimeRange(
         min(each.insert_range.begin for each in old), max(each.insert_range.end for each in old)
     )
-
-
-def split_rows(given: TableRows) -> Iterator[Part]:
-    """The rows of each bucket."""
-    import pyarrow.compute as pc
-
-    table = given.table
-    if not given.rows.num_rows:
-        return
-    rows = parquet.conform(given.rows, table.view_set)
-    times = rows[table.time_column]
-    bounds = pc.min_max(times.cast("int64")).as_py()
-    first, last = (table.bucket.name_of(bounds[edge]) for edge in ("min", "max"))
-    if first == last:
-        yield Part(table, first, rows)
-        return
-    names = table.bucket.name_all(times)
-    order = pc.sort_indices(names)
-    runs = pc.run_end_encode(names.take(order))
-    rows = rows.take(order)
-    begin = 0
-    for name, end in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
-        yield Part(table, name, rows.slice(begin, end - begin))
-        begin = end
 
 
 def _insert(

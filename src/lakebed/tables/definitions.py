@@ -17,7 +17,7 @@ from lakebed.model.table import Bucket, TableSchema, parse_schema, plan_alterati
 from lakebed.model.time import format_instant, parse_duration
 from lakebed.model.user_table import REJECTS, UserTable, check_name
 from lakebed.partitions.publish import retire_rows
-from lakebed.tables.inserting import REJECTS_SCHEMA
+from lakebed.tables.rejecting import REJECTS_SCHEMA
 
 Restore = Callable[[Transaction, str, str], Partition]
 """Brings one retired partition back, under a new id."""

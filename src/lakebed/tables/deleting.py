@@ -11,9 +11,10 @@ from lakebed.catalog import journal
 from lakebed.errors import BadInput, LeaseLost, StalePlan
 from lakebed.model.table import BUCKET_COLUMN
 from lakebed.model.user_table import DELETED, VERSION, UserTable
+from lakebed.partitions.buckets import TableRows
 from lakebed.partitions.rows import RowReader
 from lakebed.partitions.table_snapshots import TableSnapshots
-from lakebed.partitions.tables import Insertion, TablePublisher, TableRows
+from lakebed.partitions.tables import Insertion, TablePublisher
 from lakebed.tables.forgetting import Forgetter, Trace
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +16,9 @@ import msgspec
 from lakebed.catalog import clock, tables
 from lakebed.catalog.catalog import Catalog
 from lakebed.errors import BadInput, BadRecords, LeaseLost, StalePlan, UnknownTable
-from lakebed.model.user_table import DELETED, REJECTS, VERSION, UserTable
+from lakebed.model.user_table import REJECTS, UserTable
 from lakebed.partitions import folding
+from lakebed.partitions.buckets import TableRows, as_stored
 from lakebed.partitions.rows import RowReader
 from lakebed.partitions.table_snapshots import TableSnapshots
 from lakebed.partitions.tables import (
@@ -25,12 +26,12 @@ from lakebed.partitions.tables import (
     Insertion,
     Remembered,
     TablePublisher,
-    TableRows,
     require_same,
 )
 from lakebed.tables.existing import leave_out_existing
 from lakebed.tables.folding import Folder
 from lakebed.tables.records import read_records
+from lakebed.tables.rejecting import describe_bad
 from lakebed.tables.validation import BadRecord, show, validate
 
 if TYPE_CHECKING:
@@ -186,43 +187,6 @@ class Inserter:
             now = clock.upcoming(connection)
         rows = validate([describe_bad(each, now) for each in bad], rejects.schema).rows
         return TableRows(rejects, as_stored(rows, rejects))
-
-
-def as_stored(rows: pa.Table, table: UserTable) -> pa.Table:
-    """Validated rows with the columns that are ours: their version is that of the insert."""
-    import pyarrow as pa
-
-    for name in (VERSION, DELETED):
-        if name in table.view_set.schema.names:
-            kind = table.view_set.schema.field(name).type
-            rows = rows.append_column(pa.field(name, kind), pa.nulls(rows.num_rows, kind))
-    return rows
-
-
-REJECTS_SCHEMA: Mapping[str, Any] = {
-    "time": {"type": "datetime", "unit": "us", "description": "when it was refused"},
-    "position": {"type": "int", "description": "its place among the records of its insert"},
-    "reasons": {"type": "string", "description": "what was expected and what came, by column"},
-    "record": {"type": "json", "description": "the record as it came"},
-}
-
-
-def describe_bad(bad: BadRecord, now: int) -> dict[str, Any]:
-    """A bad record as one of the table that keeps them."""
-    return {
-        "time": now,
-        "position": bad.index,
-        "reasons": "; ".join(str(each) for each in bad.problems),
-        "record": _as_json(bad.record),
-    }
-
-
-def _as_json(record: Any) -> Any:
-    """The record as it can be kept: what is no JSON, as a text of it."""
-    try:
-        return msgspec.json.decode(msgspec.json.encode(record, enc_hook=repr))
-    except (TypeError, ValueError, RecursionError):
-        return show(record)
 
 
 def _digest(given: list[Any] | pa.Table) -> bytes:

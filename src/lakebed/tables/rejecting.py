@@ -1,0 +1,35 @@
+"""The table of what another refused: bad records with the reasons."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from lakebed.tables.validation import BadRecord, show
+
+REJECTS_SCHEMA: Mapping[str, Any] = {
+    "time": {"type": "datetime", "unit": "us", "description": "when it was refused"},
+    "position": {"type": "int", "description": "its place among the records of its insert"},
+    "reasons": {"type": "string", "description": "what was expected and what came, by column"},
+    "record": {"type": "json", "description": "the record as it came"},
+}
+
+
+def describe_bad(bad: BadRecord, now: int) -> dict[str, Any]:
+    """A bad record as one of the table that keeps them."""
+    return {
+        "time": now,
+        "position": bad.index,
+        "reasons": "; ".join(str(each) for each in bad.problems),
+        "record": _as_json(bad.record),
+    }
+
+
+def _as_json(record: Any) -> Any:
+    """The record as it can be kept: what is no JSON, as a text of it."""
+    try:
+        return msgspec.json.decode(msgspec.json.encode(record, enc_hook=repr))
+    except (TypeError, ValueError, RecursionError):
+        return show(record)
