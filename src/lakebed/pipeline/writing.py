@@ -90,12 +90,12 @@ def describe(file: WrittenFile) -> dict[str, Any]:
     }
 
 
-def to_batch(values: dict[str, Any]) -> pa.RecordBatch:
+def to_batch(values: dict[str, Any], kind: str = DESCRIPTOR) -> pa.RecordBatch:
     """One descriptor as Spark takes it."""
     import pyarrow as pa
 
     kinds = {"string": pa.string(), "long": pa.int64(), "binary": pa.binary()}
-    columns = [column.split() for column in DESCRIPTOR.split(", ")]
+    columns = [column.split() for column in kind.split(", ")]
     schema = pa.schema([(name, kinds[kind]) for name, kind in columns])
     return pa.RecordBatch.from_pylist([values], schema=schema)
 

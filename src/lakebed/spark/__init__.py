@@ -7,6 +7,7 @@
         spark.sql("SELECT level, count(*) FROM log_entries GROUP BY level").show()
     lakebed.spark.read(spark, "log_entries", begin, end, lake=lake)
     lakebed.spark.write(frame, lake, "readings", begin, end)
+    lakebed.spark.insert(frame, lake, "home.heart_rate")
     lakebed.spark.register(spark)                            # spark.read.format("lakebed")
 
 Executors import this package, so it loads nothing before it is used.
@@ -22,12 +23,14 @@ if TYPE_CHECKING:
     from lakebed.pipeline.session import open_session
     from lakebed.pipeline.types import spark_schema
     from lakebed.spark.frames import SparkReader, create_temp_views, read, reader
+    from lakebed.spark.inserting import insert
     from lakebed.spark.registration import register
     from lakebed.spark.writing import write
 
 __all__ = [
     "SparkReader",
     "create_temp_views",
+    "insert",
     "open_session",
     "read",
     "reader",
@@ -40,6 +43,7 @@ __all__ = [
 _HOMES = {
     "SparkReader": "lakebed.spark.frames",
     "create_temp_views": "lakebed.spark.frames",
+    "insert": "lakebed.spark.inserting",
     "open_session": "lakebed.pipeline.session",
     "read": "lakebed.spark.frames",
     "reader": "lakebed.spark.frames",

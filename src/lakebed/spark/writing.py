@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 from lakebed.errors import BadInput, LeaseLost, OutcomeUnknown, Unavailable
 from lakebed.lake import Lake
@@ -27,6 +27,7 @@ from lakebed.pipeline.writing import DESCRIPTOR, by_position, read_descriptor, w
 from lakebed.storage.parquet import WrittenFile
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame
 
 _NAMES = 8
@@ -108,19 +109,30 @@ def _run(
     frame: DataFrame, address: StoreAddress, definition: ViewSet, names: Sequence[str]
 ) -> WrittenFile | None:
     """Have one task write all rows; its file, or None if there were no rows."""
+    task = write_task(address, definition.definition(), names)
+    rows = collect_answers(
+        by_position(frame, definition.schema.names), task, DESCRIPTOR, definition.name
+    )
+    return read_descriptor(rows[0]) if rows else None
+
+
+def collect_answers(
+    frame: DataFrame,
+    task: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
+    kind: str,
+    name: str,
+) -> list[Any]:
+    """Have one task take all rows; what it answers."""
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
-    task = write_task(address, definition.definition(), names)
-    one = by_position(frame, definition.schema.names).repartition(1)
     try:
-        rows = one.mapInArrow(task, DESCRIPTOR).collect()
+        return list(frame.repartition(1).mapInArrow(task, kind).collect())
     except (PySparkException, Py4JJavaError) as error:
         raise Unavailable(
-            f"spark could not write the rows of {definition.name}: {_reason(error)}",
+            f"spark could not write the rows of {name}: {_reason(error)}",
             hint="nothing was published",
         ) from error
-    return read_descriptor(rows[0]) if rows else None
 
 
 def _reason(error: Exception) -> str:

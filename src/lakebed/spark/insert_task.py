@@ -1,0 +1,117 @@
+"""What an executor does to insert a DataFrame into a user's table: it validates the rows and writes
+a file for each bucket. It knows the store and no catalog.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from lakebed.errors import BadInput, BadRecords
+from lakebed.model.user_table import UserTable
+from lakebed.partitions.buckets import Part, TableRows, as_stored, split_rows
+from lakebed.partitions.folding import keep_last
+from lakebed.pipeline.executors import StoreAddress
+from lakebed.pipeline.writing import DESCRIPTOR, describe, to_batch, write_once
+from lakebed.storage.objects import Store
+from lakebed.tables.rejecting import describe_bad
+from lakebed.tables.validation import validate
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+NAMES = 8
+"""For each file: one for every attempt that Spark makes by default (4), and as many again for
+speculative ones and for attempts of a repeated stage."""
+ANSWER = f"{DESCRIPTOR}, detail string"
+"""One row for each file; or one that says how many there would be."""
+
+
+@dataclass(frozen=True, slots=True)
+class InsertOrder:
+    """What the task is told."""
+
+    table: UserTable
+    rejects: UserTable
+    columns: tuple[str, ...]
+    keeps_bad: bool
+    now: int
+    names: tuple[str, ...]
+    reject_names: tuple[str, ...]
+
+
+def insert_task(
+    address: StoreAddress, order: InsertOrder
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """The function for `mapInArrow` over one partition with all rows, columns by position. What is
+    wrong with them is described; anything else fails the attempt, and Spark repeats it."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+        from pyspark import TaskContext
+
+        held = [batch for batch in batches if batch.num_rows]
+        if not held:
+            return
+        context = TaskContext.get()
+        attempt = context.attemptNumber() if context is not None else 0
+        try:
+            rows = pa.Table.from_batches(held).rename_columns(list(order.columns))
+            held.clear()
+            for answer in _write_parts(address.open(), order, _make_parts(rows, order), attempt):
+                yield to_batch(answer | {"attempt": attempt}, ANSWER)
+        except BadInput as error:
+            said = {"error": str(error), "hint": error.hint, "attempt": attempt}
+            yield to_batch(said, ANSWER)
+
+    return run
+
+
+def _make_parts(rows: pa.Table, order: InsertOrder) -> list[Part]:
+    """The rows of each bucket, and those that were refused."""
+    table = order.table
+    checked = validate(rows, table.schema)
+    if checked.bad and not order.keeps_bad:
+        raise BadRecords(checked.bad, rows.num_rows)
+    stored = as_stored(checked.rows, table)
+    if table.key and (last := keep_last(stored, table.key).num_rows) < stored.num_rows:
+        names = ", ".join(f'"{name}"' for name in table.key)
+        raise BadInput(
+            f"{stored.num_rows - last} rows for {table.full_name} have the key of another one, and "
+            "a DataFrame has no order that says which is the last",
+            hint=f"keep one of each: df.dropDuplicates([{names}])",
+        )
+    parts = list(split_rows(TableRows(table, stored)))
+    if checked.bad:
+        bad = [describe_bad(each, order.now) for each in checked.bad]
+        refused = validate(bad, order.rejects.schema).rows
+        parts += split_rows(TableRows(order.rejects, as_stored(refused, order.rejects)))
+    return parts
+
+
+def _write_parts(
+    store: Store, order: InsertOrder, parts: Sequence[Part], attempt: int
+) -> Iterator[dict[str, Any]]:
+    """Write a file for each part, each under the first name that no other attempt has taken."""
+    own = [part for part in parts if part.table is order.table]
+    if len(own) * NAMES > len(order.names):
+        yield {"detail": json.dumps({"files": len(own)})}
+        return
+    left = {
+        order.table.stored_as: _rotate(order.names, attempt * len(own)),
+        order.rejects.stored_as: _rotate(order.reject_names, attempt),
+    }
+    for part in parts:
+        names = left[part.table.stored_as]
+        file = write_once(store, names, part.rows, part.table.view_set)
+        names.remove(file.path)
+        rejected = part.table is order.rejects
+        detail = json.dumps({"bucket": part.instance, "rejected": rejected})
+        yield describe(file) | {"detail": detail}
+
+
+def _rotate(names: Sequence[str], by: int) -> list[str]:
+    at = by % len(names)
+    return [*names[at:], *names[:at]]

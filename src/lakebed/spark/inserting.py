@@ -1,0 +1,176 @@
+"""Inserting a DataFrame into a user's table: an executor validates the rows and writes a file for
+each bucket under reserved names, the driver publishes all of them in one transaction. Rows never
+pass through the driver.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from lakebed.catalog import clock, tables
+from lakebed.errors import BadInput, LeaseLost, OutcomeUnknown, StalePlan
+from lakebed.lake import Lake
+from lakebed.model.user_table import REJECTS, UserTable
+from lakebed.partitions.buckets import TableRows
+from lakebed.partitions.names import NamePool
+from lakebed.partitions.tables import FOLDER, Inserted, Insertion, TablePublisher, WrittenRows
+from lakebed.pipeline.executors import StoreAddress
+from lakebed.pipeline.writing import read_descriptor
+from lakebed.spark.insert_task import ANSWER, NAMES, InsertOrder, insert_task
+from lakebed.spark.writing import collect_answers
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_ATTEMPTS = 3
+_FEW_BUCKETS = 8
+"""So many are expected; a task that finds more asks for names first."""
+
+
+class _MoreNames(Exception):
+    """The rows are of more buckets than there are names for."""
+
+    def __init__(self, files: int) -> None:
+        super().__init__(f"{files} files")
+        self.files = files
+
+
+def insert(
+    frame: DataFrame,
+    lake: Lake,
+    table: str,
+    *,
+    on_error: str = "refuse",
+    pass_credentials: bool = False,
+) -> Inserted:
+    """Insert the rows of a DataFrame into ``database.table``, in one transaction.
+
+    They are validated as `Tables.insert` does: a bad row refuses all of them or, with
+    ``on_error="keep"``, goes into the table's rejects; rows take the place of older ones with the
+    same key. A DataFrame has no order, so of two rows with the same key none is the last, and they
+    are refused. All rows go to one task and must fit its memory.
+    """
+    from lakebed.tables.inserting import KEEP, Wishes
+
+    keeps_bad = Wishes(on_error).on_error == KEEP
+    database, dot, name = table.partition(".")
+    if not dot:
+        raise BadInput(f"{table!r} is not the name of a table", hint="write it as database.table")
+    if len(set(frame.columns)) != len(frame.columns):
+        raise BadInput(f"a column of the DataFrame for {table} occurs twice")
+    names = NamePool(lake.catalog, lake.leases, _new_id)
+    publisher = TablePublisher(lake.catalog, lake.store, names, _new_id)
+    address = StoreAddress.of(lake.store, pass_credentials=pass_credentials)
+    files = _FEW_BUCKETS
+    attempts = 0
+    try:
+        while True:
+            work = _Work(lake, names, publisher, address, keeps_bad, files)
+            try:
+                done = work.insert(frame, database, name)
+            except _MoreNames as more:
+                files = more.files
+            except (StalePlan, LeaseLost):  # altered meanwhile, or taken for dead
+                attempts += 1
+                if attempts == _ATTEMPTS:
+                    raise
+            else:
+                lake.tables.folder.note_insert(work.table, done.buckets)
+                return done
+    finally:
+        names.close()
+
+
+def _new_id() -> str:
+    return str(uuid.uuid4())
+
+
+class _Work:
+    """One attempt to insert a DataFrame."""
+
+    def __init__(
+        self,
+        lake: Lake,
+        names: NamePool,
+        publisher: TablePublisher,
+        address: StoreAddress,
+        keeps_bad: bool,
+        files: int,
+    ) -> None:
+        self._lake = lake
+        self._names = names
+        self._publisher = publisher
+        self._address = address
+        self._keeps_bad = keeps_bad
+        self._files = files
+        self.table: UserTable
+
+    def insert(self, frame: DataFrame, database: str, name: str) -> Inserted:
+        with self._lake.catalog.read() as connection:
+            self.table = tables.get(connection, database, name)
+            rejects = tables.get(connection, database, _rejects_of(self.table))
+            now = clock.upcoming(connection)
+        lease, paths = self._names.take(self.table.stored_as, FOLDER, NAMES * self._files)
+        also, reject_paths = self._names.take(rejects.stored_as, FOLDER, NAMES)
+        unused = [*paths, *reject_paths]
+        try:
+            if also != lease:
+                raise LeaseLost("the lease was lost before anything was written")
+            order = InsertOrder(
+                self.table,
+                rejects,
+                tuple(frame.columns),
+                self._keeps_bad,
+                now,
+                tuple(paths),
+                tuple(reject_paths),
+            )
+            written = _run(frame, self._address, order)
+            if not written:
+                return Inserted(now, 0)
+            done = self._publish(written, rejects, lease)
+            used = {each.file.path for each in written}
+            unused = [path for path in unused if path not in used]
+        except LeaseLost:
+            self._names.forget(lease)
+            raise
+        except OutcomeUnknown:
+            unused = []  # perhaps published: the lease's end decides
+            raise
+        else:
+            return done
+        finally:
+            if unused:
+                self._names.give_up(unused)
+
+    def _publish(self, written: Sequence[WrittenRows], rejects: UserTable, lease: str) -> Inserted:
+        parts = [TableRows(self.table, self.table.view_set.schema.empty_table())]
+        if any(each.table is rejects for each in written):
+            parts.append(TableRows(rejects, rejects.view_set.schema.empty_table()))
+        return self._publisher.insert_written(Insertion(parts), written, lease=lease)
+
+
+def _rejects_of(table: UserTable) -> str:
+    if table.rejects_of is not None:
+        raise BadInput(f"{table.full_name} has what another table refused; nobody inserts there")
+    return f"{table.name}{REJECTS}"
+
+
+def _run(frame: DataFrame, address: StoreAddress, order: InsertOrder) -> list[WrittenRows]:
+    """Have one task write all rows; its files."""
+    by_position = frame.toDF(*(f"c{place}" for place in range(len(order.columns))))
+    task = insert_task(address, order)
+    answers = collect_answers(by_position, task, ANSWER, order.table.full_name)
+    written = []
+    for each in answers:
+        if each["error"] is not None:
+            raise BadInput(each["error"], hint=each["hint"])
+        detail = json.loads(each["detail"])
+        if "files" in detail:
+            raise _MoreNames(detail["files"])
+        table = order.rejects if detail["rejected"] else order.table
+        written.append(WrittenRows(table, detail["bucket"], read_descriptor(each)))
+    return written
