@@ -23,6 +23,7 @@ _ON_SPARK = (
     "tests/spark/test_frames.py",
     "tests/spark/test_session.py",
     "tests/spark/test_source.py",
+    "tests/spark/test_tables.py",
     "tests/spark/test_writing.py",
 )
 
