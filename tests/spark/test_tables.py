@@ -219,7 +219,7 @@ def test_what_makes_no_sense_is_one_clear_line(
     before = stored_files(lake)
     assert "1 rows for home.heart_rate have the key of another one" in refused(frame)
     assert "more: expected a column of the table" in refused(frame.selectExpr("*", "1 AS more"))
-    assert "id: expected int" in refused(frame.drop("id"))
+    assert "id: expected a value" in refused(frame.drop("id"))
     assert "occurs twice" in refused(frame.selectExpr("*", "1 AS id"))
     assert "'heart_rate' is not the name of a table" in refused(frame, "heart_rate")
     assert "nobody inserts there" in refused(frame, "home.heart_rate_rejects")
