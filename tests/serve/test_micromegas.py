@@ -1,0 +1,84 @@
+"""micromegas' own clients, from their wheels in their own environments, against a lake that holds a
+twin, an empty and an incompatible partition.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from lakebed.lake import Lake
+from lakebed.model.view_set import ViewSet
+from tests.parts.building import build, land
+from tests.serve.parts import serving
+
+pytestmark = pytest.mark.campaign
+
+
+def readings(version: int) -> ViewSet:
+    schema = pa.schema([("time", pa.timestamp("us", "UTC")), ("device", pa.string())])
+    return ViewSet("readings", version, schema, "time")
+
+
+def fill(lake: Lake) -> None:
+    land(lake)
+    build(lake)
+    rows = pa.table(
+        {"time": pa.array([1_794_800_000_000_000], pa.timestamp("us", "UTC")), "device": ["a"]}
+    )
+    one, two = [(f"2026-11-15T0{hour}:00:00Z", f"2026-11-15T0{hour + 1}:00:00Z") for hour in (1, 2)]
+    lake.views.register(readings(1))
+    lake.partitions.publish("readings", *one, rows)
+    lake.partitions.publish_completed_empty("readings", *two)
+    lake.views.register(readings(2))
+    lake.partitions.publish("readings", *one, rows)
+
+
+@pytest.mark.parametrize(("version", "names_the_twin"), [("0.16.1", False), ("0.32.0", True)])
+def test_clients_work_unchanged(
+    lake: Lake, tmp_path: Path, version: str, names_the_twin: bool
+) -> None:
+    fill(lake)
+    home = tmp_path / "client"
+    subprocess.run([sys.executable, "-m", "venv", str(home)], check=True)
+    python = home / "bin" / "python"
+    subprocess.run(
+        [python, "-m", "pip", "install", "--quiet", f"micromegas=={version}"], check=True
+    )
+    tour = Path(__file__).with_name("micromegas_tour.py")
+    with serving(lake) as served:
+        done = subprocess.run(
+            [python, tour, served.flight], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        said = json.loads(done.stdout.splitlines()[-1])
+        if version == "0.32.0":
+            shown = subprocess.run(
+                [home / "bin" / "micromegas-query", "--help"], capture_output=True, check=False
+            )
+            assert shown.returncode == 0
+    assert said == {
+        "query": 20,
+        "in range": 20,
+        "out of range": 0,
+        "stream": 20,
+        "empty columns": 32,
+        "prepared": 3,
+        "processes": 16,
+        "streams": 9,
+        "blocks": 1,
+        "incompatible": 2,
+        "columns": [
+            *("view_set_name", "view_instance_id", "begin_insert_time", "end_insert_time"),
+            *("incompatible_schema_hash", "current_schema_hash", "file_path", "file_size"),
+        ],
+        "retired": 2 if names_the_twin else 1,  # four fields cannot tell a twin from the other
+        "failed": 0 if names_the_twin else 1,
+        "left": 0,
+        "bad": "ArrowInvalid: True",
+    }
