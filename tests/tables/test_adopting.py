@@ -69,7 +69,7 @@ def all_rows(table: Table) -> Counter[tuple[Any, ...]]:
     return as_counter(found)
 
 
-# ---- the whole tree -----------------------------------------------------------------------------
+# ---- the whole tree ----------------------------------------------------------------------------
 
 
 def test_every_file_is_told_by_class(table: Table, home: Lake, root: Path) -> None:
@@ -201,7 +201,7 @@ def test_one_file_is_imported_by_its_name(table: Table, home: Lake, root: Path) 
     assert adopt(home, root).counts == {FileClass.TEMPORARY: 1}
 
 
-# ---- while it happens ---------------------------------------------------------------------------
+# ---- while it happens --------------------------------------------------------------------------
 
 
 def test_a_file_that_changed_since_the_plan_is_judged_again(

@@ -70,7 +70,7 @@ def all_rows(table: Table) -> Counter[tuple[Any, ...]]:
     return as_counter(found)
 
 
-# ---- folders ------------------------------------------------------------------------------------
+# ---- folders -----------------------------------------------------------------------------------
 
 
 def test_a_folder_gives_a_column_that_the_file_lacks(home: Lake, root: Path) -> None:
@@ -195,7 +195,7 @@ def test_a_column_with_the_name_of_the_bucket_is_left_out_if_it_says_the_same(
     assert "column partition_date: expected the bucket" in found["other.parquet"].reason
 
 
-# ---- columns and rows ---------------------------------------------------------------------------
+# ---- columns and rows --------------------------------------------------------------------------
 
 
 def replaced(name: str, values: Any) -> pa.Table:
@@ -368,7 +368,7 @@ def test_damage_anywhere_is_told_and_never_ends_the_process(
     assert damage(home) == []
 
 
-# ---- a schema from files ------------------------------------------------------------------------
+# ---- a schema from files -----------------------------------------------------------------------
 
 
 def test_a_table_that_does_not_exist_gets_the_schema_of_the_files(home: Lake, root: Path) -> None:
@@ -455,7 +455,7 @@ def test_where_files_disagree_most_are_right(home: Lake, root: Path) -> None:
     assert found.counts == {FileClass.SOUND: 2, FileClass.DRIFT: 2}
 
 
-# ---- bad input ----------------------------------------------------------------------------------
+# ---- bad input ---------------------------------------------------------------------------------
 
 
 def nothing(root: Path) -> Path:

@@ -41,7 +41,7 @@ def problems_of(value: Any) -> tuple[str, ...]:
     return caught.value.problems
 
 
-# ---- declaring ----------------------------------------------------------------------------------
+# ---- declaring ---------------------------------------------------------------------------------
 
 
 def test_a_schema_says_what_its_columns_are() -> None:
@@ -262,7 +262,7 @@ def test_everything_wrong_is_named_at_once() -> None:
     ]
 
 
-# ---- keeping ------------------------------------------------------------------------------------
+# ---- keeping -----------------------------------------------------------------------------------
 
 NAMES = st.from_regex(r"[A-Za-z][A-Za-z0-9_]{0,20}", fullmatch=True).filter(
     lambda name: name.lower() != "partition_date"
@@ -311,7 +311,7 @@ def test_arrays_hold_what_their_items_are(kind: str) -> None:
     assert Column("c", f"{kind}[]").arrow == pa.list_(Column("c", kind).arrow)
 
 
-# ---- altering -----------------------------------------------------------------------------------
+# ---- altering ----------------------------------------------------------------------------------
 
 OLD = parse_schema(
     {

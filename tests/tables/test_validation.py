@@ -56,7 +56,7 @@ def take(value: Any, kind: str, **spec: Any) -> Any:
     return column.cast(pa.int64()).to_pylist()[0] if kind == "datetime" else column.to_pylist()[0]
 
 
-# ---- whole records ------------------------------------------------------------------------------
+# ---- whole records -----------------------------------------------------------------------------
 
 
 def test_good_records_become_rows_of_the_table() -> None:
@@ -152,7 +152,7 @@ def test_key_and_time_need_a_value(column: str) -> None:
     ] * 2
 
 
-# ---- values -------------------------------------------------------------------------------------
+# ---- values ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -313,7 +313,7 @@ def test_times_of_python_are_times(value: Any, stored: Any) -> None:
     assert take(value, "datetime") == stored
 
 
-# ---- ranges -------------------------------------------------------------------------------------
+# ---- ranges ------------------------------------------------------------------------------------
 
 
 def test_what_is_out_of_range_is_rejected_with_the_bound() -> None:
@@ -369,7 +369,7 @@ def test_bounds_of_a_time_are_times() -> None:
     ]
 
 
-# ---- against a plain reading of the rules -------------------------------------------------------
+# ---- against a plain reading of the rules ------------------------------------------------------
 
 
 class _No(Exception):
@@ -677,7 +677,7 @@ def test_no_neighbour_in_its_column_changes_a_value(spec: dict[str, Any]) -> Non
         assert_plain([beside, fitting, whole], schema)
 
 
-# ---- Arrow --------------------------------------------------------------------------------------
+# ---- Arrow -------------------------------------------------------------------------------------
 
 
 @st.composite
@@ -850,7 +850,7 @@ def test_encoded_runs_are_values() -> None:
     assert validate(table, only("string")).rows["c"].to_pylist() == ["a", "a", "b"]
 
 
-# ---- reading ------------------------------------------------------------------------------------
+# ---- reading -----------------------------------------------------------------------------------
 
 TWO = [{"a": 1}, {"b": "ü"}]
 
@@ -935,7 +935,7 @@ def test_what_holds_no_records_is_refused(value: Any) -> None:
         read_records(value)
 
 
-# ---- showing ------------------------------------------------------------------------------------
+# ---- showing -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -957,7 +957,7 @@ def test_values_are_shown_in_short(value: Any, shown: str) -> None:
     assert len(show(value)) <= 80
 
 
-# ---- one row per key ----------------------------------------------------------------------------
+# ---- one row per key ---------------------------------------------------------------------------
 
 KEYED = pa.schema([("n", pa.int64()), ("s", pa.string()), ("b", pa.bool_()), ("t", TIMES)])
 

@@ -191,7 +191,9 @@ def restore_row(transaction: Transaction, partition_id: str, new_id: str) -> Par
     partitions.insert_many(connection, [restored])
     if is_table(restored.view_set):
         tables.touch(connection, table_id_of(restored.view_set), tick)
-    journal.append(transaction, [journal.Entry.about(journal.RESTORED, restored, f"of {partition_id}")])
+    journal.append(
+        transaction, [journal.Entry.about(journal.RESTORED, restored, f"of {partition_id}")]
+    )
     return restored
 
 
