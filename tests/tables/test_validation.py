@@ -21,8 +21,9 @@ from hypothesis import strategies as st
 from lakebed.errors import BadInput, BadPayload, BadRecords
 from lakebed.model.table import FIRST_INSTANT, LAST_INSTANT, TYPES, Column, parse_schema
 from lakebed.model.time import to_instant
+from lakebed.partitions.folding import keep_last
 from lakebed.tables.records import read_records
-from lakebed.tables.validation import BadRecord, Problem, Validated, deduplicate, show, validate
+from lakebed.tables.validation import BadRecord, Problem, Validated, show, validate
 
 TIMES = pa.timestamp("us", "UTC")
 AT = "2026-11-16T05:00:00Z"
@@ -976,10 +977,10 @@ def test_the_last_row_of_each_key_stays_in_its_place(
         table = pa.concat_tables([table[:2], table[2:]])
     last = {tuple(row[name] for name in key): row["place"] for row in rows}
     expected = sorted(last.values()) if key else list(range(len(rows)))
-    assert deduplicate(table, key)["place"].to_pylist() == expected
+    assert keep_last(table, key)["place"].to_pylist() == expected
 
 
 def test_rows_without_duplicates_are_the_same_rows() -> None:
     table = pa.table({"n": [3, 1, 2], "s": ["a", "a", "a"]})
-    assert deduplicate(table, ["n"]) is table
-    assert deduplicate(table, ["s", "n"]) is table
+    assert keep_last(table, ["n"]) is table
+    assert keep_last(table, ["s", "n"]) is table

@@ -7,7 +7,7 @@ one. Nothing is written here.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -84,21 +84,6 @@ def validate(records: list[Any] | pa.Table, schema: TableSchema) -> Validated:
         for place, problems in sorted(judged.problems.items())
     ]
     return Validated(rows.take(pa.array(kept, pa.int64())), kept, bad)
-
-
-def deduplicate(rows: pa.Table, key: Sequence[str]) -> pa.Table:
-    """The rows without those that a later row with the same key replaces, in the same order."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    if not key or rows.num_rows < 2:
-        return rows
-    places = pa.array(range(rows.num_rows), pa.int64())
-    numbered = rows.select(list(key)).append_column("_place", places)
-    last = numbered.group_by(list(key)).aggregate([("_place", "max")])["_place_max"]
-    if len(last) == rows.num_rows:
-        return rows
-    return rows.take(last.take(pc.sort_indices(last)))
 
 
 # ---- judging ------------------------------------------------------------------------------------
