@@ -61,11 +61,13 @@ def _in_order(rows: pa.Table) -> pa.Table:
 
 
 def keep_last(rows: pa.Table, key: Sequence[str]) -> pa.Table:
-    """Of each key the last row; those that are left stay in order."""
+    """Of each key the last row; those that are left stay in order. Without a key, all rows."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    if not key:
+        return rows
     places = pa.array(np.arange(rows.num_rows))
     numbered = rows.select(list(key)).append_column(_ORDER, places)
     last = numbered.group_by(list(key)).aggregate([(_ORDER, "max")])[f"{_ORDER}_max"]
