@@ -38,6 +38,7 @@ def test_connect_goes_the_whole_way_on_a_machine_without_java(tmp_path: Path) ->
         "queried": 130,
         "streamed": 130 * 130,
         "sum": 21,
+        "table": [10, 4, 10, 2],
     }
 
 
@@ -53,4 +54,5 @@ def test_executors_in_processes_of_their_own_go_the_whole_way(tmp_path: Path) ->
         "queried": 130,
         "streamed": 130 * 130,
         "sum": 21,
+        "table": [10, 4, 10, 2],
     }

@@ -7,15 +7,21 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyspark
 
 import lakebed
 import lakebed.spark
+from lakebed.lake import Lake
 from lakebed.pipeline.session import is_remote
 from lakebed.samples.generator import Generator
 from tests.parts.data import HOUR, T0, publish_hour, readings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def main(folder: str, kind: str, value: str) -> None:
@@ -57,12 +63,44 @@ def main(folder: str, kind: str, value: str) -> None:
             "SELECT a.msg FROM log_entries a CROSS JOIN log_entries b", engine="spark", spark=spark
         )
         found["streamed"] = sum(batch.num_rows for batch in big)
+        found["table"] = go_with_a_table(lake, spark)
     application = str(spark.conf.get("spark.app.id"))
     spark.stop()
     # The executors of local-cluster work inside the installed pyspark and leave that behind.
     work = Path(pyspark.__file__).with_name("work")
     shutil.rmtree(work / application, ignore_errors=True)
     json.dump(found, sys.stdout)
+
+
+def go_with_a_table(lake: Lake, spark: SparkSession) -> list[int]:
+    """Insert into a table, read it, fold it and read it again; how many rows and partitions."""
+    schema = {
+        "id": {"type": "int", "unique": True},
+        "time": {"type": "datetime", "unit": "us"},
+        "number": "int",
+    }
+    lake.tables.create_database("home")
+    table = lake.tables.create_table("home", "copies", schema)
+    for turn in range(2):  # the second moves half of the keys to another day
+        frame = spark.range(0, 10, turn + 1, 2).selectExpr(
+            "id", f"timestamp_micros({T0 + turn * 24 * HOUR}) AS time", f"{turn} AS number"
+        )
+        lakebed.spark.insert(frame, lake, "home.copies")
+        table.insert([{"id": turn, "time": T0, "number": 7}])
+    sql = "SELECT id, number, partition_date FROM home.copies ORDER BY id"
+    expected = lake.query(sql).to_arrow()
+    lake.pipeline.limits = replace(lake.pipeline.limits, fold_here_bytes=-1)
+    counts = []
+    for turn in range(2):
+        found = lake.query(sql, engine="spark", spark=spark).to_arrow()
+        assert found.to_pylist() == expected.to_pylist()
+        counts += [lakebed.spark.read(spark, "home.copies", lake=lake).count()]
+        counts += [len(table.partitions())]
+        if not turn:
+            report = lake.pipeline.build("home.copies", spark=spark)
+            assert report.problems == [], report.problems
+    assert lake.checker.run().is_clean
+    return counts
 
 
 if __name__ == "__main__":
