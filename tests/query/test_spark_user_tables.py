@@ -9,6 +9,7 @@ import random
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -263,6 +264,25 @@ def test_every_type_and_the_ends_of_time(lake: Lake, spark: SparkSession) -> Non
         assert ask_both(lake, spark, sql)[0] == found
     finally:
         spark.conf.set("spark.sql.session.timeZone", zone)
+
+
+def test_stores_that_spark_cannot_reach_are_read_through_ours(
+    s3_bucket: str, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    rng = random.Random(some_seed())
+    with init_lake(tmp_path_factory.mktemp("s3"), store=f"s3://{s3_bucket}/lake") as lake:
+        lake.tables.create_database("home")
+        table = make(lake, "far", KEYS["moving"], "day")
+        history = History(rng, table, Bucket.DAY)
+        history.insert(3)
+        history.alter()
+        history.insert(3)
+        sql = "SELECT * FROM home.far"
+        found, _ = ask_both(lake, spark, sql)
+        assert read_from_files(lake, spark, table, sql) == found
+        lake.pipeline.limits = replace(lake.pipeline.limits, fold_here_bytes=-1)
+        assert lake.pipeline.build("home.far", spark=spark).problems == []
+        assert ask_both(lake, spark, sql)[0] == found
 
 
 def test_files_that_are_pruned_are_not_opened(lake: Lake, spark: SparkSession) -> None:
