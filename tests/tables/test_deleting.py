@@ -16,9 +16,10 @@ import pytest
 
 from lakebed.errors import BadInput, Conflict, DamagedFile, LakebedError, Unavailable
 from lakebed.lake import Lake, open_lake
+from lakebed.lifecycle.sweep import SweepResult
 from lakebed.storage.local import LocalStore
 from lakebed.tables.table import Table
-from tests.conftest import CAMPAIGN
+from tests.conftest import CAMPAIGN, NewLake
 from tests.parts.faults import break_commit
 from tests.tables.parts import (
     BY_ID,
@@ -31,6 +32,7 @@ from tests.tables.parts import (
     partitions_of,
     retire,
     rows_of,
+    sweep,
     sweep_all,
     values_of,
 )
@@ -422,3 +424,29 @@ def test_forgetting_ends_while_many_insert(lake: Lake) -> None:
             stop.set()
         counts = [each.result() for each in running]
     assert table.count() == sum(counts)
+
+
+def test_forgetting_goes_on_while_a_sweep_deletes(new_lake: NewLake) -> None:
+    """Nothing protects what is retired and past its grace period; a sweep that was killed in the
+    middle leaves it without its file."""
+    lake = new_lake(grace="0s")
+    for claimed in (False, True):
+        table = make(lake, PERSONAL)
+        for day in DAYS[:2]:
+            table.insert({"device": SECRET, "time": day})
+        retire(lake, table.partitions()[0])
+        lake.leases.beat()
+        sweeper: Any = lake.sweeper
+        with open_lake(lake.catalog.url) as other:  # remembers nothing of the file
+            twin = other.tables.get("d", table.name)
+            if claimed:
+                claim, _ = sweeper._claim(SweepResult())
+                lake.store.delete([each.file_path for each in claim])
+            else:
+                reader: Any = other.tables.reader
+                meanwhile(reader, "read", lambda: sweep(lake), after=False)
+            assert len(twin.plan_forget(device=SECRET)) == 1
+            assert len(twin.forget(device=SECRET)) == 1
+        sweep_all(lake)
+        assert hold_of(lake, SECRET) == []
+    assert damage(lake) == []

@@ -13,10 +13,17 @@ import sqlalchemy as sa
 
 from lakebed.catalog.dialects import one_of
 from lakebed.catalog.partitions import read_partition
-from lakebed.catalog.schema import databases, series, table_inserts, table_versions, tables
+from lakebed.catalog.schema import (
+    databases,
+    series,
+    table_inserts,
+    table_versions,
+    tables,
+    temporary_files,
+)
 from lakebed.catalog.schema import partitions as partition_rows
 from lakebed.errors import UnknownDatabase, UnknownTable
-from lakebed.model.partition import Partition
+from lakebed.model.partition import FileState, Partition
 from lakebed.model.table import Bucket, TableSchema
 from lakebed.model.user_table import UserTable, is_table
 
@@ -340,12 +347,18 @@ def list_crowded(connection: sa.Connection) -> set[str]:
 def list_restorable(
     connection: sa.Connection, stored_as: str, instance: str | None = None
 ) -> list[Partition]:
-    """A table's retired partitions that could come back: they were not replaced."""
+    """A table's retired partitions that could come back: they were not replaced, and no sweep is
+    deleting their files."""
     table = partition_rows
+    deleting = sa.exists().where(
+        temporary_files.c.file_path == table.c.file_path,
+        temporary_files.c.state == FileState.DELETING.value,
+    )
     query = sa.select(table).where(
         table.c.view_set_name == stored_as,
         table.c.retired_at.is_not(None),
         sa.not_(table.c.replaced),
+        sa.not_(deleting),
     )
     if instance is not None:
         query = query.where(table.c.view_instance_id == instance)

@@ -6,12 +6,12 @@ nothing in the store.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lakebed.catalog import journal
-from lakebed.errors import BadInput, LeaseLost, StalePlan
+from lakebed.errors import BadInput, DamagedFile, LeaseLost, StalePlan
 from lakebed.model.partition import Partition
 from lakebed.model.user_table import UserTable
 from lakebed.partitions.rows import RowReader
@@ -27,6 +27,7 @@ _PLACE = "_place"
 
 Keep = Callable[["pa.Table"], "pa.Table"]
 """The rows that are not forgotten."""
+Choose = Callable[[TableSnapshot], Keep]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,30 +51,18 @@ class Forgetter:
 
     def plan(self, table: UserTable, where: Mapping[str, Any]) -> list[Trace]:
         """Which partitions hold a trace, retired ones and those of rejects among them."""
-        found = []
-        for each, choose in self._tables(table, where):
-            with self._snapshots.take(each.table_id) as snapshot:
-                found += [trace for trace, _ in self._look(snapshot, choose(snapshot))]
-        return found
+        tables = self._tables(table, where)
+        return [each for one, choose in tables for each in _repeat(self._plan, one, choose)]
 
     def forget(self, table: UserTable, where: Mapping[str, Any]) -> list[Trace]:
         """Write every partition again without what is forgotten, those of a table in one
         transaction. What is retired and holds a trace cannot be restored any more."""
-        found = []
-        for each, choose in self._tables(table, where):
-            for attempt in range(_ATTEMPTS):
-                try:
-                    found += self._forget(each, choose, f"by {', '.join(sorted(where))}")
-                except (StalePlan, LeaseLost):
-                    if attempt == _ATTEMPTS - 1:
-                        raise
-                else:
-                    break
-        return found
+        tables, reason = self._tables(table, where), f"by {', '.join(sorted(where))}"
+        return [
+            each for one, choose in tables for each in _repeat(self._forget, one, choose, reason)
+        ]
 
-    def _tables(
-        self, table: UserTable, where: Mapping[str, Any]
-    ) -> list[tuple[UserTable, Callable[[TableSnapshot], Keep]]]:
+    def _tables(self, table: UserTable, where: Mapping[str, Any]) -> list[tuple[UserTable, Choose]]:
         """The table and that of its rejects, and how to tell which of their rows stay."""
         wanted = _read_values(table, where)
         found = [(table, lambda snapshot: self._keep_others(snapshot, wanted))]
@@ -82,9 +71,11 @@ class Forgetter:
             found.append((rejects, lambda _snapshot: lambda rows: _refused(rows, table, wanted)))
         return found
 
-    def _forget(
-        self, table: UserTable, choose: Callable[[TableSnapshot], Keep], reason: str
-    ) -> list[Trace]:
+    def _plan(self, table: UserTable, choose: Choose) -> list[Trace]:
+        with self._snapshots.take(table.table_id) as snapshot:
+            return [each for each, _ in self._look(snapshot, choose(snapshot))]
+
+    def _forget(self, table: UserTable, choose: Choose, reason: str) -> list[Trace]:
         with self._snapshots.take(table.table_id) as snapshot:
             found = self._look(snapshot, choose(snapshot))
             if found:
@@ -104,11 +95,25 @@ class Forgetter:
         """The partitions that hold a trace, and what of them stays."""
         found = []
         for each in [*snapshot.partitions, *snapshot.restorable]:
-            rows = self._reader.read(snapshot.table, each)
+            rows = self._read(snapshot.table, each)
             left = keep(rows)
             if left.num_rows < rows.num_rows:
                 found.append((Trace(each, rows.num_rows - left.num_rows), left))
         return found
+
+    def _read(
+        self, table: UserTable, partition: Partition, columns: Sequence[str] | None = None
+    ) -> pa.Table:
+        """The rows of a partition. No lease keeps what is retired from being swept: then there is
+        nothing left to forget, but it must be looked at again."""
+        try:
+            return self._reader.read(table, partition, columns)
+        except DamagedFile:
+            with self._snapshots.take(table.table_id) as now:
+                left = [each.partition_id for each in (*now.partitions, *now.restorable)]
+            if partition.is_live or partition.partition_id in left:
+                raise
+            raise StalePlan(f"{partition.describe()} was swept meanwhile") from None
 
     def _keep_others(self, snapshot: TableSnapshot, wanted: Mapping[str, pa.Scalar]) -> Keep:
         import pyarrow as pa
@@ -120,10 +125,21 @@ class Forgetter:
         names = list(table.key)
         found = [table.view_set.schema.empty_table().select(names)]
         for each in [*snapshot.partitions, *snapshot.restorable]:
-            rows = self._reader.read(table, each, [*names, *wanted])
+            rows = self._read(table, each, [*names, *wanted])
             found.append(rows.filter(_is_meant(rows, wanted)).select(names))
         keys = pa.concat_tables(found)
         return lambda rows: _without(rows, keys)
+
+
+def _repeat(work: Callable[..., list[Trace]], *arguments: Any) -> list[Trace]:
+    """Do something again for as long as others are in between."""
+    for attempt in range(_ATTEMPTS):
+        try:
+            return work(*arguments)
+        except (StalePlan, LeaseLost):
+            if attempt == _ATTEMPTS - 1:
+                raise
+    raise AssertionError("every attempt returns or raises")
 
 
 def _read_values(table: UserTable, where: Mapping[str, Any]) -> dict[str, pa.Scalar]:
