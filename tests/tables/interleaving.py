@@ -16,7 +16,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from lakebed.catalog.dialects import WRITE
-from lakebed.errors import Conflict, LakebedError, NotFound
+from lakebed.errors import BadSql, Conflict, LakebedError, NotFound
 from lakebed.lake import Lake, init_lake
 from lakebed.storage.local import LocalStore
 from lakebed.tables.table import Table
@@ -146,6 +146,9 @@ def _do(operation: Operation, lake: Lake) -> str:
         operation(lake, lake.tables.get("d", "t"))
     except (Conflict, NotFound) as error:
         return type(error).__name__
+    except BadSql as error:
+        assert "there is no table" in str(error)
+        return "BadSql"
     return ""
 
 
@@ -167,7 +170,7 @@ def _look(place: Place) -> tuple[Any, Any]:
             try:
                 lake.tables.restore_table("d", "t")
             except LakebedError as error:
-                return [type(error).__name__], ()
+                return (type(error).__name__,), ()
             see()
         table = lake.tables.get("d", "t")
         for each in partitions_of(lake, table):

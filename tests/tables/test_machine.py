@@ -1,0 +1,555 @@
+"""Everything that can be done to a table, in any order, against a dict: a Hypothesis rule machine
+drives a real lake and `model.Model`, and after every step compares what readers see.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import os
+import shutil
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from lakebed.catalog import clock
+from lakebed.errors import BadRecords, Conflict, NotFound, SnapshotExpired
+from lakebed.lake import init_lake, open_lake
+from lakebed.lifecycle.check import Level, Severity
+from lakebed.model.partition import Partition
+from lakebed.partitions import folding
+from lakebed.query import user_tables
+from lakebed.storage.local import LocalStore
+from tests.conftest import CAMPAIGN
+from tests.parts import servers
+from tests.proof.seams import HookedDisk, hook_engine
+from tests.tables.model import Model, Unit, count_rows, spell
+from tests.tables.parts import (
+    BY_ID,
+    BY_TIME,
+    HOUR_US,
+    LOOSE,
+    jump,
+    partitions_of,
+    retire,
+    rows_of,
+    sweep,
+)
+
+SHRINK = bool(os.environ.get("LAKEBED_SEED"))
+"""Shrinking takes minutes: only when a failure is replayed."""
+
+BATCHES = 400 if CAMPAIGN else 12
+"""One or two are enough for every rule to run; the rest is for bad luck."""
+
+KINDS = {"by id": BY_ID, "by time": BY_TIME, "loose": LOOSE}
+FIRST = datetime(2026, 3, 2, tzinfo=UTC)
+TIMES = [FIRST + timedelta(hours=hours) for hours in (1, 5, 25, 30, 49)]
+
+times, values, ids = st.sampled_from(TIMES), st.sampled_from([None, 0, 1, 2, 3]), st.integers(0, 4)
+records = st.fixed_dictionaries(
+    {
+        "id": ids,
+        "device": st.sampled_from(["a", "b"]),
+        "time": times,
+        "value": values,
+        "note": st.sampled_from([None, "x", "y"]),
+    }
+)
+batches = st.lists(records, min_size=1, max_size=5)
+
+
+class Crash(BaseException):
+    """Stands for the process's death at this point."""
+
+
+class TableMachine(RuleBasedStateMachine):
+    """One table and its model. Subclasses say on which catalog."""
+
+    server: ClassVar[str] = ""
+    template: ClassVar[str] = ""
+    runs: ClassVar[Counter[str]] = Counter()
+    turns: ClassVar[Iterator[int]] = itertools.count()
+
+    @initialize(kind=st.sampled_from(list(KINDS)), small=st.sampled_from([0, 1_700, 4 << 20]))
+    def make_a_table(self, kind: str, small: int) -> None:
+        user_tables._SMALL_BYTES = small
+        folding.MANY_PARTITIONS = 5
+        self.folder = Path(tempfile.mkdtemp(dir=servers.quick_folder()))
+        self.database = None
+        store = None
+        if self.server:
+            self.database = servers.new_database(self.server, self.template)
+            store = f"file://{self.folder}/store"
+        else:
+            shutil.copyfile(self.template, self.folder / "catalog.sqlite3")
+        self.lake = init_lake(self.folder, catalog=self.database, store=store, grace="1h")
+        self.url = self.lake.catalog.url
+        self.lake.tables.create_database("d")
+        self.table = self.lake.tables.create_table("d", "t", KINDS[kind])
+        definition = self.table.definition
+        self.model = Model(definition.key, "time", definition.bucket)
+        self.rejected = 0
+        self.repeatable: list[tuple[str, list[dict[str, Any]], int]] = []
+        self.past: list[tuple[int, Counter[Any], list[str]]] = []
+        self.ran(kind)
+
+    def teardown(self) -> None:
+        if not hasattr(self, "lake"):
+            return
+        try:
+            self.lake_is_sound(Level.PAGES)
+        finally:
+            user_tables._SMALL_BYTES, folding.MANY_PARTITIONS = 4 << 20, 16
+            self.lake.close()
+            if self.database:
+                servers.drop_database(self.database)
+            shutil.rmtree(self.folder)
+
+    # -- helpers ------------------------------------------------------------------------------
+
+    def ran(self, name: str) -> None:
+        TableMachine.runs[name] += 1
+
+    @property
+    def names(self) -> list[str]:
+        return list(self.table.schema.names)
+
+    def fit(self, batch: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        names = self.names
+        return [{n: v for n, v in row.items() if n in names} for row in batch]
+
+    def now(self) -> int:
+        with self.lake.catalog.read() as connection:
+            return clock.now(connection)
+
+    def live(self) -> list[Partition]:
+        return [each for each in partitions_of(self.lake, self.table) if each.is_live]
+
+    def settle(self) -> None:
+        """Inserts fold what has become many; the model follows."""
+        if self.model.fold(self.live()):
+            self.ran("folded by an insert")
+
+    def gone(self, unit: Unit) -> Partition:
+        """The newest retired row of a unit that can come back."""
+        found = [
+            each
+            for each in partitions_of(self.lake, self.table)
+            if not each.is_live
+            and not each.replaced
+            and (each.instance, each.insert_range.begin, each.insert_range.end)
+            == (unit.instance, unit.begin, unit.end)
+        ]
+        return max(found, key=lambda each: each.published_at)
+
+    # -- inserting ----------------------------------------------------------------------------
+
+    @rule(batch=batches)
+    def insert(self, batch: list[dict[str, Any]]) -> None:
+        done = self.table.insert(self.fit(batch))
+        self.model.insert(done.tick, self.fit(batch))
+        self.settle()
+        self.ran("insert")
+
+    @rule(row=records)
+    def insert_often(self, row: dict[str, Any]) -> None:
+        """Until inserts fold by themselves."""
+        for value in range(6):
+            (each,) = self.fit([row | {"value": value}])
+            self.model.insert(self.table.insert(each).tick, [each])
+        self.settle()
+
+    @precondition(lambda self: self.model.key and self.model.visible())
+    @rule(data=st.data(), time=times, value=values)
+    def upsert(self, data: st.DataObject, time: datetime, value: int | None) -> None:
+        """A key that is there, with other values and, if it can, in another bucket."""
+        row = dict(data.draw(st.sampled_from(self.model.visible()))) | {"value": value}
+        if "time" not in self.model.key:
+            row["time"] = time
+        done = self.table.insert(row)
+        self.model.insert(done.tick, [row])
+        self.settle()
+        self.ran("upsert")
+
+    @rule(batch=batches)
+    def ignore(self, batch: list[dict[str, Any]]) -> None:
+        done = self.table.insert(self.fit(batch), if_exists="ignore")
+        assert self.model.ignore(done.tick, self.fit(batch)) == done.rows
+        self.settle()
+        self.ran("ignore")
+
+    @rule(batch=batches, keep=st.booleans())
+    def insert_something_bad(self, batch: list[dict[str, Any]], keep: bool) -> None:
+        bad = [*self.fit(batch), {"time": FIRST, "value": "bad"}]
+        if not keep:
+            with pytest.raises(BadRecords):
+                self.table.insert(bad)
+            self.ran("refused")
+            return
+        done = self.table.insert(bad, on_error="keep")
+        self.model.insert(done.tick, self.fit(batch))
+        self.rejected += 1
+        self.settle()
+        self.ran("kept")
+
+    @rule(batch=batches)
+    def insert_once(self, batch: list[dict[str, Any]]) -> None:
+        key = f"key {len(self.repeatable)}"
+        done = self.table.insert(self.fit(batch), key=key)
+        self.model.insert(done.tick, self.fit(batch))
+        self.repeatable.append((key, self.fit(batch), done.tick))
+        self.settle()
+        self.ran("insert once")
+
+    @precondition(lambda self: self.repeatable)
+    @rule(data=st.data())
+    def repeat(self, data: st.DataObject) -> None:
+        key, batch, tick = data.draw(st.sampled_from(self.repeatable))
+        again = self.table.insert(batch, key=key)
+        assert again.repeated
+        assert again.tick == tick
+        with pytest.raises(Conflict):
+            self.table.insert([*batch, batch[0] | {"value": 9}], key=key)
+        self.ran("repeat")
+
+    # -- deleting -----------------------------------------------------------------------------
+
+    @rule(time=times, value=values, by_time=st.booleans())
+    def delete(self, time: datetime, value: int | None, by_time: bool) -> None:
+        where, is_meant = self.condition(time, value, by_time)
+        seen = self.now()
+        count = self.table.delete_rows(where)
+        at = max((each.insert_range.begin for each in self.live()), default=0)
+        assert self.model.delete(seen, at, is_meant) == count
+        self.ran("delete" if count else "delete nothing")
+
+    def condition(
+        self, time: datetime, value: int | None, by_time: bool
+    ) -> tuple[str, Callable[[Any], bool]]:
+        if by_time:
+            return f"time <= {spell(time)}", lambda row: row["time"] <= time
+        if value is None:
+            return "value IS NULL", lambda row: row["value"] is None
+        return (
+            f"value >= {value}",
+            lambda row: (row["value"] or -1) >= value or row["value"] == value,
+        )
+
+    @precondition(lambda self: self.model.visible())
+    @rule(data=st.data())
+    def forget(self, data: st.DataObject) -> None:
+        row = data.draw(st.sampled_from(self.model.visible()))
+        column = data.draw(st.sampled_from([*self.model.key, "time"]))
+        value = row[column]
+        assert self.table.forget(**{column: value})
+        self.model.forget(lambda each: each[column] == value)
+        self.ran("forget")
+
+    # -- the table itself ---------------------------------------------------------------------
+
+    @rule()
+    def alter(self) -> None:
+        version = self.table.definition.version
+        if version == 1:
+            self.table.alter(add={"more": "int"})
+        elif version == 2:
+            self.table.alter(widen=["value"])
+        elif version == 3:
+            self.table.alter(add={"less": "string"}, widen=["more"])
+        else:
+            return
+        self.ran("alter")
+
+    @precondition(lambda self: len(self.past) % 4 == 1)
+    @rule()
+    def delete_and_restore_the_table(self) -> None:
+        self.lake.tables.delete_table("d", "t")
+        with pytest.raises(NotFound):
+            self.lake.tables.get("d", "t")
+        self.lake.tables.restore_table("d", "t")
+        self.ran("delete and restore the table")
+
+    @rule()
+    def fold(self) -> None:
+        self.table.fold()
+        if self.model.fold(self.live()):
+            self.ran("fold")
+
+    # -- retiring and restoring ---------------------------------------------------------------
+
+    @precondition(lambda self: self.model.live)
+    @rule(data=st.data(), hold=st.booleans())
+    def retire(self, data: st.DataObject, hold: bool) -> None:
+        chosen = data.draw(st.sampled_from(self.live()))
+        unit = self.model.find(chosen)
+        retire(self.lake, chosen, hold=hold)
+        unit.retired = unit.restorable = True
+        self.ran("hold" if hold else "retire")
+
+    @precondition(lambda self: self.model.live)
+    @rule(data=st.data())
+    def retire_a_bucket(self, data: st.DataObject) -> None:
+        instance = data.draw(st.sampled_from(sorted({each.instance for each in self.live()})))
+        plan = self.lake.retirement.plan_by_range(
+            self.table.definition.stored_as, 0, 1 << 60, instance=instance
+        )
+        self.lake.retirement.carry_out(plan, confirmed=plan.confirm)
+        for unit in self.model.live:
+            if unit.instance == instance:
+                unit.retired = unit.restorable = True
+        self.ran("retire a bucket")
+
+    @precondition(lambda self: self.model.gone)
+    @rule(data=st.data())
+    def restore(self, data: st.DataObject) -> None:
+        unit = data.draw(st.sampled_from(self.model.gone))
+        self.lake.retirement.restore(self.gone(unit).partition_id)
+        unit.retired = False
+        self.ran("restore")
+
+    @rule(data=st.data())
+    def restore_what_was_replaced(self, data: st.DataObject) -> None:
+        found = partitions_of(self.lake, self.table)
+        replaced = [each.partition_id for each in found if each.replaced]
+        if replaced:
+            with pytest.raises(Conflict):
+                self.lake.retirement.restore(data.draw(st.sampled_from(replaced)))
+            self.ran("restore refused")
+
+    # -- time and death -----------------------------------------------------------------------
+
+    @rule(hours=st.sampled_from([0, 2]), leases_die=st.booleans())
+    def sweep(self, hours: int, leases_die: bool) -> None:
+        jump(self.lake, hours * HOUR_US)
+        result = sweep(self.lake, leases_die=leases_die)
+        there = {
+            (each.instance, each.insert_range.begin, each.insert_range.end, each.is_live)
+            for each in partitions_of(self.lake, self.table)
+        }
+        for unit in self.model.units:
+            left = (unit.instance, unit.begin, unit.end, not unit.retired) in there
+            assert left or unit.retired, "something live was swept"
+            if not left:
+                unit.restorable = False
+        self.ran("sweep" if not result.files else "sweep deleted files")
+
+    @precondition(lambda self: self.model.live)
+    @rule(data=st.data())
+    def live_to_the_end(self, data: st.DataObject) -> None:
+        """Retired, past its grace period, and swept; seldom a row of chances."""
+        self.retire(data, hold=False)
+        self.sweep(hours=2, leases_die=False)
+        self.read_the_past(data, first=True)
+
+    @precondition(lambda self: len(self.past) % 4 == 2)
+    @rule()
+    def reopen(self) -> None:
+        self.lake.close()
+        self.open()
+        self.ran("reopen")
+
+    def open(self) -> None:
+        self.lake = open_lake(self.url)
+        self.table = self.lake.tables.get("d", "t")
+
+    @rule(
+        batch=batches,
+        point=st.integers(1, 45),
+        time=times,
+    )
+    def kill(self, batch: list[dict[str, Any]], point: int, time: datetime) -> None:
+        """Die before some statement or some operation on disk: it happened, or it did not."""
+        verb = ("insert", "delete", "fold", "forget")[next(TableMachine.turns) % 4]
+        before, known = copy.deepcopy(self.model), {each.partition_id for each in self.live()}
+        rows, seen = self.fit(batch), self.now()
+        verbs: dict[str, Callable[[], object]] = {
+            "insert": lambda: self.table.insert(rows),
+            "delete": lambda: self.table.delete_rows(f"time <= {spell(time)}"),
+            "fold": self.table.fold,
+            "forget": lambda: self.table.forget(time=time),
+        }
+        died = self.die_during(verbs[verb], point)
+        new = [each for each in self.live() if each.partition_id not in known]
+        fresh = [each.insert_range.begin for each in new if each.insert_range.begin > seen]
+        if verb == "insert":
+            if new:
+                self.model.insert(max(each.insert_range.end for each in new) - 1, rows)
+        elif verb == "delete" and new:
+            self.model.delete(seen, max(fresh, default=0), lambda row: row["time"] <= time)
+        elif verb == "forget" and self.shown() != count_rows(before.visible(), self.names):
+            self.model.forget(lambda row: row["time"] == time)
+        elif verb == "forget":
+            after = copy.deepcopy(before)
+            after.forget(lambda row: row["time"] == time)
+            if self.has_condemned(after):
+                self.model = after
+        self.model.fold(self.live())
+        assert died or verb != "insert" or new
+        self.ran(f"kill {verb}" if died else "kill too late")
+
+    def has_condemned(self, after: Model) -> bool:
+        """Whether what a model lost the right to restore has lost it."""
+        found = partitions_of(self.lake, self.table)
+        lost = [
+            unit
+            for unit, was in zip(after.units, self.model.units, strict=True)
+            if was.restorable and not unit.restorable
+        ]
+        return bool(lost) and all(
+            each.replaced
+            for each in found
+            for unit in lost
+            if not each.is_live
+            and (each.instance, each.insert_range.begin) == (unit.instance, unit.begin)
+        )
+
+    def die_during(self, act: Callable[[], object], point: int) -> bool:
+        left = point
+
+        def die(_event: str) -> None:
+            nonlocal left
+            left -= 1
+            if left == 0:
+                raise Crash
+
+        assert isinstance(self.lake.store, LocalStore)
+        self.lake.leases.beat()
+        self.lake.store.disk = HookedDisk(die)
+        hook_engine(self.lake.catalog.engine, die)
+        try:
+            act()
+        except Crash:
+            died = True
+        else:
+            died = False
+        left = -1  # and nobody dies any more
+        self.lake.leases._stop.set()
+        self.lake.catalog.close()
+        self.open()
+        return died
+
+    # -- what must always hold ----------------------------------------------------------------
+
+    def shown(self, **options: Any) -> Counter[Any]:
+        return count_rows(rows_of(self.table, **options), self.names)
+
+    @invariant()
+    def readers_see_the_model(self) -> None:
+        if not hasattr(self, "lake"):
+            return
+        result = self.table.query()
+        names = self.names
+        found = count_rows(result.to_arrow().to_pylist(), names)
+        assert found == count_rows(self.model.visible(), names)
+        self.past.append((result.explanation.tick, found, names))
+        rejects = self.lake.tables.get("d", "t_rejects")
+        if len(self.past) % 5 == 0:
+            assert rejects.count() == self.rejected
+            self.lake_is_sound()
+
+    @rule(time=times, value=values, by_time=st.booleans())
+    def ask_for_a_part(self, time: datetime, value: int | None, by_time: bool) -> None:
+        where, is_meant = self.condition(time, value, by_time)
+        for bucket in sorted({self.model.bucket_of({"time": each}) for each in TIMES})[:2]:
+            found = rows_of(self.table, f"{where} AND partition_date = '{bucket}'")
+            expected = [
+                row
+                for row in self.model.visible()
+                if is_meant(row) and self.model.bucket_of(row) == bucket
+            ]
+            assert count_rows(found, self.names) == count_rows(expected, self.names)
+        self.ran("ask for a part")
+
+    @precondition(lambda self: self.past)
+    @rule(data=st.data())
+    def read_the_past(self, data: st.DataObject, first: bool = False) -> None:
+        tick, expected, names = data.draw(st.sampled_from(self.past[:1] if first else self.past))
+        with self.lake.catalog.read() as connection:
+            horizon = clock.sweep_horizon(connection)
+        if tick < horizon:
+            with pytest.raises(SnapshotExpired):
+                rows_of(self.table, as_of=tick)
+            self.ran("as_of refused")
+            return
+        assert count_rows(rows_of(self.table, as_of=tick), names) == expected
+        self.ran("as_of")
+
+    @invariant()
+    def whatever_may_come_back_has_room(self) -> None:
+        """Nothing that was folded covers what can be restored."""
+        if not hasattr(self, "lake"):
+            return
+        live = self.live() if self.model.gone else []
+        for unit in self.model.gone:
+            for each in live:
+                if each.instance == unit.instance:
+                    within = each.insert_range
+                    assert unit.end <= within.begin or within.end <= unit.begin
+
+    def lake_is_sound(self, level: Level = Level.CATALOG) -> None:
+        report = self.lake.checker.run(level)
+        assert [e for e in report.findings if e.severity is Severity.DAMAGE] == []
+
+
+RULES = {
+    *KINDS, "insert", "upsert", "ignore", "refused", "kept", "insert once", "repeat", "delete",
+    "forget", "alter", "delete and restore the table", "fold", "folded by an insert", "retire",
+    "hold", "retire a bucket", "restore", "restore refused", "sweep", "sweep deleted files",
+    "reopen", "kill insert", "kill delete", "kill fold", "kill forget", "ask for a part", "as_of",
+    "as_of refused",
+}  # fmt: skip
+
+SETTINGS = settings(
+    max_examples=6 if CAMPAIGN else 4,
+    stateful_step_count=50 if CAMPAIGN else 30,
+    deadline=None,
+    database=None,
+    phases=[Phase.generate, Phase.shrink] if SHRINK else [Phase.generate],
+    print_blob=True,
+    suppress_health_check=list(HealthCheck),
+)
+
+
+def run_machine(dialect: str, request: pytest.FixtureRequest, batches: int) -> Counter[str]:
+    """Run until every rule did, or so often; how often each rule ran."""
+    fixtures = {"server": "", "template": str(request.getfixturevalue("migrated_sqlite"))}
+    if dialect == "postgresql":
+        fixtures["server"] = request.getfixturevalue("postgres_url")
+        fixtures["template"] = request.getfixturevalue("migrated_postgres")
+    machine = type("Machine", (TableMachine,), fixtures)
+    TableMachine.runs.clear()
+    seed = int(os.environ.get("LAKEBED_SEED", int.from_bytes(os.urandom(4), "big")))
+    sys.stdout.write(f"seed {seed}; replay with LAKEBED_SEED={seed}\n")
+    for batch in range(batches):
+        machine._hypothesis_internal_use_seed = seed + batch  # type: ignore[attr-defined]
+        run_state_machine_as_test(machine, settings=SETTINGS)
+        if set(TableMachine.runs) >= RULES and not CAMPAIGN:
+            break
+    return TableMachine.runs
+
+
+def test_any_sequence_of_operations_keeps_every_promise(
+    dialect: str, request: pytest.FixtureRequest
+) -> None:
+    must_run = RULES if dialect == "sqlite" or CAMPAIGN else set()
+    counts = run_machine(dialect, request, BATCHES if must_run else 1)
+    sys.stdout.write("".join(f"{count:6} {name}\n" for name, count in sorted(counts.items())))
+    assert must_run <= set(counts), f"these never ran: {sorted(must_run - set(counts))}"
+    assert set(counts) - RULES <= {"delete nothing", "kill too late"}
