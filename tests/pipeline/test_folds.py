@@ -127,7 +127,7 @@ def folded(sizes: list[int], *, asked: bool, barriers: list[int] = []) -> list[l
     [
         ([MIB], [], []),
         ([MIB, MIB], [[0, 1]], [[0, 1]]),
-        ([10 * MIB, 1], [[0, 1]], [[0, 1]]),  # cheap
+        ([MIB - 1, 1], [[0, 1]], [[0, 1]]),  # cheap
         ([100 * MIB, 1, 1], [[1, 2]], [[0, 1, 2]]),  # the large one is not written again for two
         ([1, 100 * MIB, 1], [], [[0, 1, 2]]),
         ([40 * MIB, 30 * MIB, 30 * MIB], [[0, 1, 2]], [[0, 1, 2]]),

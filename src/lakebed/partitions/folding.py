@@ -20,6 +20,8 @@ MANY_PARTITIONS = 16
 """How many partitions a bucket may have before inserts fold the small ones."""
 SMALL_BYTES = 16 << 20
 """How much inserts fold at once; more is left to builds."""
+CHEAP_BYTES = 1 << 20
+"""So little is folded whenever it can be."""
 MOST_BYTES, MOST_ROWS = 256 << 20, 10_000_000
 """What becomes one partition at most: folding holds all of it in memory."""
 _ORDER = "_order"
@@ -103,7 +105,7 @@ def plan_small_fold(bucket: Sequence[Partition], barriers: Sequence[Partition]) 
     chosen: list[Partition] = []
     size = 0
     for partition in reversed(runs[-1]):
-        if len(chosen) > 1 and partition.file_size > max(2 * size, SMALL_BYTES // 16):
+        if len(chosen) > 1 and partition.file_size > max(2 * size, CHEAP_BYTES):
             break
         if size + partition.file_size > SMALL_BYTES:
             break
@@ -158,7 +160,7 @@ def _worthwhile(group: Sequence[Partition]) -> Iterator[Sequence[Partition]]:
     if len(group) < 2:
         return
     sizes = [each.file_size for each in group]
-    if sum(sizes) <= SMALL_BYTES or 2 * max(sizes) <= sum(sizes):
+    if sum(sizes) <= CHEAP_BYTES or 2 * max(sizes) <= sum(sizes):
         yield group
         return
     at = sizes.index(max(sizes))
