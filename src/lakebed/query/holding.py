@@ -40,7 +40,10 @@ class HeldStream:
         except (Damage, BadSql) as error:
             if isinstance(error, Damage):
                 self._snapshot.require_held()
-            raise name_damage(error, self._snapshot.files, self._store) from error
+            named = name_damage(error, self._snapshot.files, self._store)
+            if named is error:  # an error is not its own cause
+                raise
+            raise named from error
 
     def cancel(self) -> None:
         self._stream.cancel()
