@@ -143,7 +143,7 @@ class Ending:
 
 def _do(operation: Operation, lake: Lake) -> str:
     try:
-        operation(lake, lake.tables.get("d", "t"))
+        operation(lake, Table(lake.tables, "d", "t"))
     except (Conflict, NotFound) as error:
         return type(error).__name__
     except BadSql as error:

@@ -154,9 +154,7 @@ def test_deleting_goes_on_while_many_insert(lake: Lake) -> None:
 
 
 @pytest.mark.parametrize("schema", [BY_ID, BY_TIME], ids=["by id", "by time"])
-def test_a_deleted_row_stays_deleted_through_any_order_of_folds_and_restores(
-    lake: Lake, schema: Any
-) -> None:
+def test_a_deleted_row_stays_deleted_through_any_order(lake: Lake, schema: Any) -> None:
     """One older version of the row is retired; it may come back before, between or after."""
     steps: dict[str, Callable[[Table, list[str]], object]] = {
         "fold": lambda table, _gone: table.fold(),

@@ -8,6 +8,7 @@ import os
 import random
 import sys
 from collections import Counter
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -26,6 +27,7 @@ from tests.tables.parts import (
     NOON,
     damage,
     make,
+    meanwhile,
     partitions_of,
     retire,
     rows_of,
@@ -96,6 +98,37 @@ def test_a_key_that_moves_within_its_bucket_is_not_found_where_it_was(lake: Lake
     assert values_of(table, "time < '2026-03-02T12:00:00Z'") == []
     table.delete_rows("id = 1")
     assert values_of(table, "time < '2026-03-02T12:00:00Z'") == []
+
+
+def test_a_value_that_was_replaced_is_not_found(lake: Lake) -> None:
+    """By columns that are not the key, no version can be left out."""
+    for schema in (BY_ID, BY_TIME):
+        table = make(lake, schema)
+        for value in (1, 2):
+            whole = {"id": 1, "device": "a", "time": NOON, "value": value, "note": f"n{value}"}
+            table.insert({n: v for n, v in whole.items() if n in schema})
+        assert values_of(table, "value = 1") == []
+        assert values_of(table, "note = 'n1'") == []
+        assert values_of(table, "value < 2 OR note < 'n2'") == []
+        assert values_of(table, "value = 2") == [2]
+
+
+def test_ignoring_minds_what_comes_meanwhile(lake: Lake) -> None:
+    """Between the look at the keys and the commit; also what is restored."""
+    table = make(lake)
+    table.insert({"id": 1, "time": NOON, "value": 1})
+    gone = table.partitions()[0]
+    retire(lake, gone)
+    happenings: list[Callable[[], object]] = [
+        lambda: table.insert({"id": 2, "time": NOON, "value": 2}),
+        lambda: lake.retirement.restore(gone.partition_id),
+    ]
+    publisher: Any = lake.tables._inserter._publisher
+    for number, happens in enumerate(happenings):
+        meanwhile(publisher, "insert", happens, after=False)
+        new = [{"id": each, "time": NOON, "value": 10 + each} for each in (1, 2, 3 + number)]
+        assert table.insert(new[1 - number :], if_exists="ignore").rows == 1
+    assert values_of(table) == [1, 2, 13, 14]
 
 
 def test_ignoring_takes_only_keys_that_the_whole_table_lacks(lake: Lake) -> None:

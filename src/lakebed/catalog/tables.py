@@ -347,9 +347,12 @@ def list_crowded(connection: sa.Connection) -> set[str]:
 def list_restorable(
     connection: sa.Connection, stored_as: str, instance: str | None = None
 ) -> list[Partition]:
-    """A table's retired partitions that could come back: they were not replaced, and no sweep is
-    deleting their files."""
-    table = partition_rows
+    """A table's retired partitions that could come back: they were not replaced, nor restored
+    already, and no sweep is deleting their files."""
+    table, other = partition_rows, partition_rows.alias()
+    restored = sa.exists().where(
+        other.c.file_path == table.c.file_path, other.c.published_at > table.c.published_at
+    )
     deleting = sa.exists().where(
         temporary_files.c.file_path == table.c.file_path,
         temporary_files.c.state == FileState.DELETING.value,
@@ -358,6 +361,7 @@ def list_restorable(
         table.c.view_set_name == stored_as,
         table.c.retired_at.is_not(None),
         sa.not_(table.c.replaced),
+        sa.not_(restored),
         sa.not_(deleting),
     )
     if instance is not None:

@@ -1,0 +1,339 @@
+"""Folding: of each key the last version, marks for as long as something older may come back, and
+runs that leave room for what may. And that the tests of tables would notice if it were not so.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lakebed.catalog import tables as catalog_tables
+from lakebed.errors import LakebedError
+from lakebed.lake import Lake
+from lakebed.model.partition import NO_SOURCE, EventRange, Identity, Partition
+from lakebed.model.table import Bucket, parse_schema
+from lakebed.model.time import TimeRange
+from lakebed.model.user_table import DELETED, VERSION, UserTable
+from lakebed.partitions import folding
+from lakebed.partitions.folding import find_marks_from, fold, plan_folds, plan_small_fold
+from lakebed.query import conditions, user_tables
+from lakebed.query.embedded.user_tables import UserTables
+from lakebed.tables import deleting
+from tests.conftest import NewLake
+from tests.tables import test_deleting, test_upserts
+from tests.tables.parts import (
+    BY_ID,
+    BY_TIME,
+    LOOSE,
+    NOON,
+    damage,
+    make,
+    partitions_of,
+    retire,
+    values_of,
+)
+
+# ---- the fold itself -----------------------------------------------------------------------------
+
+Said = tuple[str, int, bool]
+"""A key, a version, and whether it is a mark."""
+saids = st.lists(
+    st.tuples(st.sampled_from("abc"), st.integers(1, 9), st.booleans()), unique=True, max_size=12
+)
+
+
+def as_table(said: Sequence[Said]) -> pa.Table:
+    return pa.table(
+        {
+            "key": pa.array([key for key, _, _ in said], pa.string()),
+            VERSION: pa.array([version for _, version, _ in said], pa.int64()),
+            DELETED: pa.array([True if mark else None for _, _, mark in said], pa.bool_()),
+        }
+    )
+
+
+def last_of(said: Sequence[Said]) -> dict[str, Said]:
+    """What counts of each key; a mark is newer than a row of its own version."""
+    return {each[0]: each for each in sorted(said, key=lambda each: (each[1], each[2]))}
+
+
+@given(saids, st.integers(0, 4), st.none() | st.integers(0, 10))
+def test_the_last_version_of_each_key_is_left(
+    said: list[Said], parts: int, marks_from: int | None
+) -> None:
+    split = [said[part :: parts + 1] for part in range(parts + 1)]
+    folded = fold([as_table(each) for each in split], ["key"], marks_from)
+    left = {
+        (key, version, bool(mark))
+        for key, version, mark in zip(*(each.to_pylist() for each in folded.columns), strict=True)
+    }
+    expected = {
+        each
+        for each in last_of(said).values()
+        if not each[2] or (marks_from is not None and each[1] >= marks_from)
+    }
+    assert left == expected
+
+
+def a_table(schema: Any) -> UserTable:
+    return UserTable("t" * 16, "d", "t", Bucket.DAY, (parse_schema(schema),))
+
+
+def a_partition(begin: int, end: int, instance: str = "x", size: int = 1000) -> Partition:
+    return Partition(
+        f"{instance} {begin} {end}",
+        Identity("table_t", instance, TimeRange(begin, end), b"h"),
+        EventRange(0, 1),
+        f"{instance}-{begin}.parquet",
+        size,
+        1,
+        NO_SOURCE,
+        (),
+        2,
+        {},
+        end,
+    )
+
+
+units = st.lists(
+    st.tuples(
+        st.sampled_from(["x", "y"]),
+        st.lists(st.tuples(st.sampled_from("ab"), st.booleans(), st.integers(0, 3)), max_size=3),
+        st.booleans(),
+    ),
+    min_size=2,
+    max_size=6,
+)
+
+
+@given(units, st.integers(0, 5), st.integers(2, 4), st.booleans())
+def test_no_mark_that_is_left_out_is_ever_missed(
+    given_units: list[Any], first: int, count: int, moves: bool
+) -> None:
+    """Units of two buckets at ticks 10, 20, 30…; marks may be a little older than their unit. Some
+    are retired. Whatever a fold leaves out, no choice of what comes back shows the difference."""
+    table = a_table(BY_ID if moves else BY_TIME)
+    found = []
+    for place, (instance, said, retired) in enumerate(given_units):
+        begin = 10 * (place + 1)
+        versions = [
+            (key if moves else instance + key, begin - back if mark else begin, mark)
+            for key, mark, back in said
+        ]
+        found.append((a_partition(begin, begin + 1, instance), versions, retired))
+    buckets = [each for each in found if each[0].instance == found[0][0].instance and not each[2]]
+    barriers = [p for p, _, retired in found if retired and p.instance == found[0][0].instance]
+    live = [partition for partition, _, _ in buckets]
+    runs = plan_folds(live, barriers, asked=True)
+    for run in runs:
+        inputs = list(run.partitions)[first % 2 : count + first % 2]
+        if len(inputs) < 2:
+            continue
+        marks_from = find_marks_from(table, inputs, [partition for partition, _, _ in found])
+        said = [each for p, versions, _ in found if p in inputs for each in versions]
+        folded = [
+            each
+            for each in last_of(said).values()
+            if not each[2] or (marks_from is not None and each[1] >= marks_from)
+        ]
+        others = [each for each in found if each[0] not in inputs]
+        always = [each for _, versions, retired in others if not retired for each in versions]
+        gone = [versions for _, versions, retired in others if retired]
+        for size in range(len(gone) + 1):
+            for back in itertools.combinations(gone, size):
+                rest = [*always, *(each for versions in back for each in versions)]
+                before = {k: v for k, v in last_of([*said, *rest]).items() if not v[2]}
+                after = {k: v for k, v in last_of([*folded, *rest]).items() if not v[2]}
+                assert before == after
+
+
+# ---- what is folded ------------------------------------------------------------------------------
+
+
+@given(
+    st.lists(st.sampled_from(["live", "retired", "nothing"]), max_size=12),
+    st.integers(1, 3000),
+)
+def test_runs_leave_room_for_what_may_come_back(kinds: list[str], most_bytes: int) -> None:
+    every = [a_partition(10 * place, 10 * place + 5) for place in range(len(kinds))]
+    live = [each for each, kind in zip(every, kinds, strict=True) if kind == "live"]
+    gone = [each for each, kind in zip(every, kinds, strict=True) if kind == "retired"]
+    for limit in (most_bytes, folding.MOST_BYTES):
+        runs = plan_folds(live, gone, asked=True, most_bytes=limit)
+        for run in runs:
+            assert len(run.partitions) > 1
+            assert not any(run.insert_range.overlaps(each.insert_range) for each in gone)
+            inside = [each for each in live if run.insert_range.contains(each.insert_range)]
+            assert list(run.partitions) == inside, "a neighbour was passed over"
+        folded = [each for run in runs for each in run.partitions]
+        assert len({each.partition_id for each in folded}) == len(folded)
+    if live and not gone:
+        assert len(plan_folds(live, gone, asked=True)) == (len(live) > 1)
+
+
+@pytest.mark.parametrize("size", [2_000, 100_000, 1_000_000])
+def test_inserts_fold_little_at_once_and_each_row_a_few_times(size: int) -> None:
+    """However many there are: a bucket keeps few small partitions, and what an insert folds is
+    either cheap or in proportion to what was inserted."""
+    bucket: list[Partition] = []
+    inserts, written = 2000, 0
+    for place in range(inserts):
+        bucket.append(a_partition(place, place + 1, size=size))
+        if place % 4 == 3 and (run := plan_small_fold(bucket, [])) is not None:
+            begin, total = run.partitions[0].insert_range.begin, run.bytes
+            assert total <= folding.SMALL_BYTES
+            written += total
+            kept = bucket[: -len(run.partitions)]
+            assert [*kept, *run.partitions] == bucket, "the newest ones"
+            bucket = [*kept, a_partition(begin, place + 1, size=total)]
+        small = [each for each in bucket if each.file_size < folding.SMALL_BYTES // 4]
+        assert len(small) <= 2 * folding.MANY_PARTITIONS
+    cheap = inserts / folding.MANY_PARTITIONS * folding.SMALL_BYTES / 8
+    assert written <= max(cheap, 6 * size * inserts)
+
+
+def test_folds_and_restores_take_turns(lake: Lake) -> None:
+    """What is retired from the middle finds its place again, and is folded after that."""
+    for schema in (LOOSE, BY_ID, BY_TIME):
+        table = make(lake, schema)
+        for value in range(5):
+            whole = {"id": value, "device": f"d{value}", "time": NOON, "value": value}
+            table.insert({n: v for n, v in whole.items() if n in table.schema.names})
+        middle = table.partitions()[2]
+        retire(lake, middle)
+        table.fold()
+        assert len(table.partitions()) == 2
+        assert values_of(table) == [0, 1, 3, 4]
+        lake.retirement.restore(middle.partition_id)
+        assert values_of(table) == [0, 1, 2, 3, 4]
+        table.fold()
+        assert len(table.partitions()) == 1
+        assert table.fold() == []
+        (whole_bucket,) = table.partitions()
+        retire(lake, whole_bucket)
+        assert values_of(table) == []
+        assert table.fold() == []
+        lake.retirement.restore(whole_bucket.partition_id)
+        assert values_of(table) == [0, 1, 2, 3, 4]
+        table.delete_rows("true")
+        table.fold()
+        assert values_of(table) == []
+        assert [each.is_empty for each in table.partitions()] == [True]
+    assert damage(lake) == []
+
+
+def test_a_bucket_of_many_inserts_has_few_partitions(lake: Lake) -> None:
+    table = make(lake, BY_ID)
+    for value in range(60):
+        table.insert({"id": value % 7, "time": NOON, "value": value})
+    assert len(table.partitions()) <= 2 * folding.MANY_PARTITIONS
+    assert values_of(table) == list(range(53, 60))
+    folded = [each for each in partitions_of(lake, table) if each.replaced]
+    assert len(folded) > 40
+
+
+# ---- negative controls --------------------------------------------------------------------------
+
+
+def _fold_backwards(rows: pa.Table) -> pa.Table:
+    return rows.take(pa.array(range(rows.num_rows - 1, -1, -1), pa.int64()))
+
+
+def _prune_by_any_column(
+    table: UserTable, scan: Any, partition: Partition, *, by_time: bool
+) -> bool:
+    return conditions.may_match(scan, partition, table.time_column)
+
+
+def _without_compare(original: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda self, frame, content: original(self, frame, replace(content, compares=False))
+
+
+def _all_large(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(user_tables, "_SMALL_BYTES", 0)
+
+
+def _not_compared(patch: pytest.MonkeyPatch) -> None:
+    _all_large(patch)
+    patch.setattr(UserTables, "_hide", _without_compare(UserTables._hide))
+
+
+def _others_not_asked(patch: pytest.MonkeyPatch) -> None:
+    original = user_tables._choose_by_key
+    patch.setattr(
+        user_tables, "_choose_by_key", lambda view, asked, _others: original(view, asked, [])
+    )
+
+
+def _folded_over(patch: pytest.MonkeyPatch) -> None:
+    original = folding.plan_folds
+    patch.setattr(folding, "plan_folds", lambda live, _gone, **more: original(live, [], **more))
+
+
+def _changes_not_minded(patch: pytest.MonkeyPatch) -> None:
+    original = catalog_tables.find_ground
+
+    def find_ground(*arguments: Any) -> Any:
+        found = original(*arguments)
+        return found and replace(found, changed_at=0)
+
+    patch.setattr(catalog_tables, "find_ground", find_ground)
+
+
+Break = Callable[[pytest.MonkeyPatch], None]
+Notice = Callable[[Lake], None]
+BROKEN: dict[str, tuple[Break, Notice]] = {
+    "the first version wins": (
+        lambda patch: patch.setattr(folding, "_in_order", _fold_backwards),
+        test_upserts.test_the_last_insert_wins,
+    ),
+    "marks are dropped at once": (
+        lambda patch: patch.setattr(folding, "find_marks_from", lambda *_anything: None),
+        lambda lake: test_deleting.test_a_deleted_row_stays_deleted_through_any_order(lake, BY_ID),
+    ),
+    "marks are dropped although their row is in another bucket": (
+        lambda patch: patch.setattr(UserTable, "key_has_time", True),
+        lambda lake: test_upserts.test_a_key_that_moves_stays_one_row(lake, "hour"),
+    ),
+    "what may come back is folded over": (_folded_over, test_folds_and_restores_take_turns),
+    "partitions are pruned by columns that change": (
+        lambda patch: patch.setattr(user_tables, "_may_have", _prune_by_any_column),
+        test_upserts.test_a_value_that_was_replaced_is_not_found,
+    ),
+    "buckets that nobody asked for are not looked at": (
+        _others_not_asked,
+        lambda lake: test_upserts.test_a_key_that_moves_stays_one_row(lake, "day"),
+    ),
+    "versions are not compared": (_not_compared, test_upserts.test_the_last_insert_wins),
+    "whoever deletes does not mind what is newer": (
+        lambda patch: patch.setattr(deleting, "_as_marks", _mark_all(deleting._as_marks)),
+        lambda lake: test_deleting.test_what_is_inserted_meanwhile_stays(lake, BY_ID),
+    ),
+    "a table may change while somebody ignores": (
+        _changes_not_minded,
+        test_upserts.test_ignoring_minds_what_comes_meanwhile,
+    ),
+}
+
+
+def _mark_all(original: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda doomed, table, _tick: original(doomed, table, 1 << 60)
+
+
+@pytest.mark.parametrize("name", BROKEN)
+@pytest.mark.parametrize("dialect", ["sqlite"])
+def test_what_is_broken_on_purpose_is_noticed(new_lake: NewLake, name: str) -> None:
+    """The test that should notice fails then, and only then."""
+    break_it, notice = BROKEN[name]
+    notice(new_lake())
+    with pytest.MonkeyPatch.context() as patch:
+        break_it(patch)
+        with pytest.raises((AssertionError, LakebedError)):
+            notice(new_lake())
