@@ -188,7 +188,9 @@ class Queries:
         except BaseException as error:
             snapshot.close()
             if isinstance(error, Damage | BadSql):
-                raise name_damage(error, snapshot.files, self._store) from error
+                named = name_damage(error, snapshot.files, self._store)
+                if named is not error:
+                    raise named from error
             raise
         explanation = _explain(EMBEDDED, snapshot, tails)
         if acting is None:
