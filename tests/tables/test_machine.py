@@ -255,8 +255,10 @@ class TableMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.model.visible())
     @rule(data=st.data())
     def forget(self, data: st.DataObject) -> None:
+        """By a column that no version of a row can have had another value in: what is folded has
+        no older versions any more."""
         row = data.draw(st.sampled_from(self.model.visible()))
-        column = data.draw(st.sampled_from([*self.model.key, "time"]))
+        column = data.draw(st.sampled_from(self.model.key or ["time"]))
         value = row[column]
         assert self.table.forget(**{column: value})
         self.model.forget(lambda each: each[column] == value)
@@ -377,13 +379,15 @@ class TableMachine(RuleBasedStateMachine):
     def kill(self, batch: list[dict[str, Any]], point: int, time: datetime) -> None:
         """Die before some statement or some operation on disk: it happened, or it did not."""
         verb = ("insert", "delete", "fold", "forget")[next(TableMachine.turns) % 4]
+        column = self.model.key[0] if self.model.key else "time"
+        value = self.fit(batch)[0][column]
         before, known = copy.deepcopy(self.model), {each.partition_id for each in self.live()}
         rows, seen = self.fit(batch), self.now()
         verbs: dict[str, Callable[[], object]] = {
             "insert": lambda: self.table.insert(rows),
             "delete": lambda: self.table.delete_rows(f"time <= {spell(time)}"),
             "fold": self.table.fold,
-            "forget": lambda: self.table.forget(time=time),
+            "forget": lambda: self.table.forget(**{column: value}),
         }
         died = self.die_during(verbs[verb], point)
         new = [each for each in self.live() if each.partition_id not in known]
@@ -394,10 +398,10 @@ class TableMachine(RuleBasedStateMachine):
         elif verb == "delete" and new:
             self.model.delete(seen, max(fresh, default=0), lambda row: row["time"] <= time)
         elif verb == "forget" and self.shown() != count_rows(before.visible(), self.names):
-            self.model.forget(lambda row: row["time"] == time)
+            self.model.forget(lambda row: row[column] == value)
         elif verb == "forget":
             after = copy.deepcopy(before)
-            after.forget(lambda row: row["time"] == time)
+            after.forget(lambda row: row[column] == value)
             if self.has_condemned(after):
                 self.model = after
         self.model.fold(self.live())

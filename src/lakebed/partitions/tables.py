@@ -53,16 +53,25 @@ class Remembered:
 
 
 @dataclass(frozen=True, slots=True)
+class Premise:
+    """What a change rests on: that a table is as it was read at a tick, or at least that nothing
+    was done since which matters."""
+
+    tick: int
+    undone: tuple[str, ...] = ()
+    """Only these operations matter."""
+    minds: Callable[[Sequence[Partition]], bool] | None = None
+    """Only what is live since then matters; whether it does."""
+
+
+@dataclass(frozen=True, slots=True)
 class Insertion:
     """Rows of a table and, if some were refused, of the table of its rejects; all or nothing."""
 
     rows: Sequence[TableRows]
     operation: str = journal.INSERTED
     reason: str | None = None
-    unchanged_since: int | None = None
-    """The tick at which the table was read; nobody may have changed it since."""
-    unchanged_by: tuple[str, ...] = ()
-    """What nobody may have done since, if anything else does not matter."""
+    premise: Premise | None = None
     remembered: Remembered | None = None
 
     @property
@@ -162,8 +171,7 @@ class TablePublisher:
         operation: str = journal.FOLDED,
         reason: str | None = None,
         condemned: Sequence[Partition] = (),
-        unchanged_since: int | None = None,
-        unchanged_by: tuple[str, ...] = (),
+        premise: Premise | None = None,
     ) -> list[Partition]:
         """Several such replacements in one transaction, in which ``condemned`` partitions, which
         are retired, lose the right to come back."""
@@ -181,8 +189,7 @@ class TablePublisher:
                 operation=operation,
                 reason=reason,
                 condemned=condemned,
-                unchanged_since=unchanged_since,
-                unchanged_by=unchanged_by,
+                premise=premise,
             )
 
     def replace_written(
@@ -194,8 +201,7 @@ class TablePublisher:
         operation: str = journal.FOLDED,
         reason: str | None = None,
         condemned: Sequence[Partition] = (),
-        unchanged_since: int | None = None,
-        unchanged_by: tuple[str, ...] = (),
+        premise: Premise | None = None,
     ) -> list[Partition]:
         """The same for files that were written and validated under names of a lease; without a
         file, an empty partition stands for what it replaces."""
@@ -205,7 +211,7 @@ class TablePublisher:
         def work(transaction: Transaction) -> list[Partition]:
             connection, tick = transaction.connection, transaction.tick
             instances = [old[0].instance for old, _ in replacements]
-            known = _require_ground(connection, table, instances, unchanged_since, unchanged_by)
+            known = _require_ground(connection, table, instances, premise)
             retire_rows(
                 transaction,
                 [each for old, _ in replacements for each in old],
@@ -319,9 +325,8 @@ def _insert(
     series: dict[partitions.SeriesKey, int] = {}
     for each in insertion.rows:
         instances = [part.instance for part in written if part.table is each.table]
-        since = insertion.unchanged_since if each.table is first else None
-        by = insertion.unchanged_by
-        series |= _require_ground(connection, each.table, instances, since, by)
+        premise = insertion.premise if each.table is first else None
+        series |= _require_ground(connection, each.table, instances, premise)
         tables.touch(connection, each.table.table_id, tick)
     new = [part.at(partition_id, tick) for part, partition_id in zip(written, ids, strict=True)]
     footers.insert_many(connection, stored_footers(part.file for part in written), tick)
@@ -359,8 +364,7 @@ def _require_ground(
     connection: Connection,
     table: UserTable,
     instances: Sequence[str],
-    unchanged_since: int | None = None,
-    unchanged_by: Sequence[str] = (),
+    premise: Premise | None = None,
 ) -> dict[partitions.SeriesKey, int]:
     """Raise unless the table is there, in this version, and as it was read; the numbers of the
     series of its buckets, as far as they have one."""
@@ -369,17 +373,29 @@ def _require_ground(
         raise UnknownTable(f"table {table.full_name} was deleted meanwhile")
     if ground.version != table.version:
         raise StalePlan(f"table {table.full_name} was altered meanwhile", hint="insert again")
-    changed = unchanged_since is not None and ground.changed_at > unchanged_since
-    if changed and unchanged_since is not None and unchanged_by:
-        name = table.stored_as
-        changed = journal.has_happened(connection, name, unchanged_by, unchanged_since)
-    if changed:
+    if (
+        premise is not None
+        and ground.changed_at > premise.tick
+        and _fails(connection, table, premise)
+    ):
         raise StalePlan(f"table {table.full_name} changed meanwhile", hint="look again")
     schema_hash = table.view_set.schema_hash
     return {
         (table.stored_as, instance, schema_hash): number
         for instance, number in ground.series.items()
     }
+
+
+def _fails(connection: Connection, table: UserTable, premise: Premise) -> bool:
+    """Whether what changed since a table was read is what must not have."""
+    if premise.undone:
+        name, after = table.stored_as, premise.tick
+        return journal.has_happened(connection, name, premise.undone, after)
+    if premise.minds is None:
+        return True
+    live = tables.list_partitions(connection, table.stored_as)
+    new = [each for each in live if each.published_at > premise.tick and not each.is_empty]
+    return premise.minds(new)
 
 
 def _take(connection: Connection, written: Sequence[WrittenFile], lease: str) -> None:

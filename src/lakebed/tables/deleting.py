@@ -14,7 +14,7 @@ from lakebed.model.user_table import DELETED, VERSION, UserTable
 from lakebed.partitions.buckets import TableRows
 from lakebed.partitions.rows import RowReader
 from lakebed.partitions.table_snapshots import TableSnapshots
-from lakebed.partitions.tables import Insertion, TablePublisher
+from lakebed.partitions.tables import Insertion, Premise, TablePublisher
 from lakebed.tables.forgetting import Forgetter, Trace
 
 if TYPE_CHECKING:
@@ -72,8 +72,8 @@ class Deleter:
             [TableRows(table, marks)],
             operation=journal.DELETED,
             reason=where,
-            unchanged_since=tick,
-            unchanged_by=(journal.FORGOTTEN,),  # or else a mark would bring the key back
+            # Or else a mark would bring the key back that was forgotten.
+            premise=Premise(tick, (journal.FORGOTTEN,)),
         )
         self._publisher.insert(insertion)
         return int(doomed.num_rows)

@@ -39,6 +39,26 @@ def leave_out_existing(reader: RowReader, snapshot: TableSnapshot, rows: pa.Tabl
     return rows.take(left.take(pc.sort_indices(left)))
 
 
+def have_keys(
+    table: UserTable, rows: pa.Table, reader: RowReader | None, partitions: Sequence[Partition]
+) -> bool:
+    """Whether one of some partitions has a key of one of the rows. Without a reader they are not
+    opened, and what may have one does."""
+    import pyarrow.compute as pc
+
+    chosen = [each for each in partitions if _may_have(table, each, rows)]
+    if reader is None or not chosen:
+        return bool(chosen)
+    names = list(table.key)
+    wanted = rows.select(names)
+    for partition in chosen:
+        keys = reader.read(table, partition, names).select(names)
+        keys = keys.filter(pc.is_in(keys[names[0]], value_set=pc.unique(wanted[names[0]])))
+        if keys.join(wanted, names, join_type="left semi").num_rows:
+            return True
+    return False
+
+
 def _may_have(table: UserTable, partition: Partition, rows: pa.Table) -> bool:
     """Whether a partition may have the key of one of the rows, by what the catalog knows of it."""
     if partition.is_empty:

@@ -16,7 +16,7 @@ from lakebed.model.partition import Partition
 from lakebed.model.user_table import UserTable
 from lakebed.partitions.rows import RowReader
 from lakebed.partitions.table_snapshots import TableSnapshot, TableSnapshots
-from lakebed.partitions.tables import TablePublisher
+from lakebed.partitions.tables import Premise, TablePublisher
 from lakebed.tables.converting import convert
 
 if TYPE_CHECKING:
@@ -85,9 +85,8 @@ class Forgetter:
                     operation=journal.FORGOTTEN,
                     reason=reason,
                     condemned=[each.partition for each, _ in found if not each.partition.is_live],
-                    unchanged_since=snapshot.tick,
                     # What is inserted meanwhile is new; these two bring back what was there.
-                    unchanged_by=(journal.DELETED, journal.RESTORED),
+                    premise=Premise(snapshot.tick, (journal.DELETED, journal.RESTORED)),
                 )
             return [each for each, _ in found]
 

@@ -9,6 +9,7 @@ import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -24,11 +25,12 @@ from lakebed.partitions.table_snapshots import TableSnapshots
 from lakebed.partitions.tables import (
     Inserted,
     Insertion,
+    Premise,
     Remembered,
     TablePublisher,
     require_same,
 )
-from lakebed.tables.existing import leave_out_existing
+from lakebed.tables.existing import have_keys, leave_out_existing
 from lakebed.tables.folding import Folder
 from lakebed.tables.records import read_records
 from lakebed.tables.rejecting import describe_bad
@@ -40,6 +42,8 @@ if TYPE_CHECKING:
 REFUSE, KEEP = "refuse", "keep"
 REPLACE, IGNORE = "replace", "ignore"
 _ATTEMPTS = 20
+_PATIENCE = 3
+"""After so many attempts, it is looked at exactly what others have inserted meanwhile."""
 _LONGEST_KEY = 256
 _log = logging.getLogger(__name__)
 
@@ -116,7 +120,7 @@ class Inserter:
                     known = self._find_repeated(table, remembered)
                     if known is not None:
                         return known
-                return self._insert_into(table, given, wishes, remembered)
+                return self._insert_into(table, given, wishes, remembered, attempt)
             except (UnknownTable, BadRecords):  # what we knew of it may be old
                 if not self._find_again(database, name) or attempt:
                     raise
@@ -132,6 +136,7 @@ class Inserter:
         given: list[Any] | pa.Table,
         wishes: Wishes,
         remembered: Remembered | None,
+        attempt: int,
     ) -> Inserted:
         checked = validate(given, table.schema)
         if checked.bad and wishes.on_error == REFUSE:
@@ -140,15 +145,17 @@ class Inserter:
         parts = [TableRows(table, rows)]
         if checked.bad:
             parts.append(self._reject(table, checked.bad))
-        since = None
+        premise = None
         if table.key:
             rows = folding.keep_last(rows, table.key)
+            parts[0] = TableRows(table, rows)
             if wishes.if_exists == IGNORE:
                 with self._snapshots.take(table.table_id) as snapshot:
-                    rows = leave_out_existing(self._reader, snapshot, rows)
-                    since = snapshot.tick
-            parts[0] = TableRows(table, rows)
-        insertion = Insertion(parts, unchanged_since=since, remembered=remembered)
+                    parts[0] = TableRows(table, leave_out_existing(self._reader, snapshot, rows))
+                reader = self._reader if attempt >= _PATIENCE else None
+                minds = partial(have_keys, table, rows, reader)
+                premise = Premise(snapshot.tick, minds=minds)
+        insertion = Insertion(parts, premise=premise, remembered=remembered)
         if not any(each.rows.num_rows for each in parts) and remembered is None:
             with self._catalog.read() as connection:
                 return Inserted(clock.now(connection), 0)
