@@ -296,11 +296,11 @@ BROKEN: dict[str, tuple[Break, Notice]] = {
     ),
     "marks are dropped at once": (
         lambda patch: patch.setattr(folding, "find_marks_from", lambda *_anything: None),
-        lambda lake: test_deleting.test_a_deleted_row_stays_deleted_through_any_order(lake, BY_ID),
+        lambda lake: test_deleting.check_a_deleted_row_stays_deleted_through_any_order(lake, BY_ID),
     ),
     "marks are dropped although their row is in another bucket": (
         lambda patch: patch.setattr(UserTable, "key_has_time", True),
-        lambda lake: test_upserts.test_a_key_that_moves_stays_one_row(lake, "hour"),
+        lambda lake: test_upserts.check_a_key_that_moves_stays_one_row(lake, "hour"),
     ),
     "what may come back is folded over": (_folded_over, test_folds_and_restores_take_turns),
     "partitions are pruned by columns that change": (
@@ -309,12 +309,12 @@ BROKEN: dict[str, tuple[Break, Notice]] = {
     ),
     "buckets that nobody asked for are not looked at": (
         _others_not_asked,
-        lambda lake: test_upserts.test_a_key_that_moves_stays_one_row(lake, "day"),
+        lambda lake: test_upserts.check_a_key_that_moves_stays_one_row(lake, "day"),
     ),
     "versions are not compared": (_not_compared, test_upserts.test_the_last_insert_wins),
     "whoever deletes does not mind what is newer": (
         lambda patch: patch.setattr(deleting, "_as_marks", _mark_all(deleting._as_marks)),
-        lambda lake: test_deleting.test_what_is_inserted_meanwhile_stays(lake, BY_ID),
+        lambda lake: test_deleting.check_what_is_inserted_meanwhile_stays(lake, BY_ID),
     ),
     "a table may change while somebody ignores": (
         _changes_not_minded,

@@ -108,6 +108,7 @@ class TableMachine(RuleBasedStateMachine):
         self.rejected = 0
         self.repeatable: list[tuple[str, list[dict[str, Any]], int]] = []
         self.past: list[tuple[int, Counter[Any], list[str]]] = []
+        self.names = list(definition.schema.names)
         self.ran(kind)
 
     def teardown(self) -> None:
@@ -126,10 +127,6 @@ class TableMachine(RuleBasedStateMachine):
 
     def ran(self, name: str) -> None:
         TableMachine.runs[name] += 1
-
-    @property
-    def names(self) -> list[str]:
-        return list(self.table.schema.names)
 
     def fit(self, batch: list[dict[str, Any]]) -> list[dict[str, Any]]:
         names = self.names
@@ -277,6 +274,7 @@ class TableMachine(RuleBasedStateMachine):
             self.table.alter(add={"less": "string"}, widen=["more"])
         else:
             return
+        self.names = list(self.table.schema.names)
         self.ran("alter")
 
     @precondition(lambda self: len(self.past) % 4 == 1)
@@ -371,6 +369,7 @@ class TableMachine(RuleBasedStateMachine):
         self.lake = open_lake(self.url)
         self.table = self.lake.tables.get("d", "t")
 
+    @precondition(lambda self: len(self.past) % 3 == 0)
     @rule(
         batch=batches,
         point=st.integers(1, 45),
@@ -521,7 +520,7 @@ RULES = {
 }  # fmt: skip
 
 SETTINGS = settings(
-    max_examples=6 if CAMPAIGN else 4,
+    max_examples=6 if CAMPAIGN else 3,
     stateful_step_count=50 if CAMPAIGN else 30,
     deadline=None,
     database=None,

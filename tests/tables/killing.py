@@ -1,0 +1,247 @@
+"""Kills what is done to a table at its steps, and looks at what is left. Run as a program, like
+`proof.killing`, whose lakes and kill points it uses.
+
+Nobody here asks in SQL but the children that are killed: a process whose engine has begun to work
+cannot be forked. What readers would see is folded from the partitions.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow.compute  # noqa: F401  (once, and not in every child)
+
+import lakebed.query.embedded.engine  # noqa: F401
+from lakebed.catalog import files
+from lakebed.errors import BadSchema, Conflict, NotFound
+from lakebed.lake import Lake
+from lakebed.model.partition import FileState
+from lakebed.partitions import folding
+from lakebed.tables.table import Table
+from tests.parts.data import stored_files
+from tests.proof.killing import Place, Places, choose_points, prepare_base, run_and_die
+from tests.proof.killing import Scenario as Prepared
+from tests.proof.seams import Killer, Recorder, hook_lake
+from tests.tables.parts import BY_ID, HOUR_US, LOOSE, damage, jump, partitions_of, retire, sweep
+
+MONTHS = [f"2026-0{month}-02T12:00:00Z" for month in range(1, 6)]
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A table, what happened to it before, and what is killed while it happens."""
+
+    schema: Any
+    bucket: str
+    prepare: Callable[[Lake, Table], object]
+    act: Callable[[Lake, Table], object]
+    is_one_step: bool = True
+    """Whether it is one transaction; folding is one for each bucket."""
+
+
+def _records(values: range, *, keyed: bool) -> list[dict[str, Any]]:
+    return [
+        {"time": MONTHS[value % 5], "value": value} | ({"id": value} if keyed else {})
+        for value in values
+    ]
+
+
+def _insert_months(_lake: Lake, table: Table) -> None:
+    """A batch over five months with a record that is refused; whoever repeats it names it."""
+    bad = {"time": MONTHS[0], "value": "bad"}
+    table.insert([*_records(range(10, 20), keyed=False), bad], on_error="keep", key="the batch")
+
+
+def _fill(_lake: Lake, table: Table) -> None:
+    keyed = bool(table.definition.key)
+    for begin in (0, 3):
+        table.insert(_records(range(begin, begin + 4), keyed=keyed))
+
+
+def _fill_and_retire(lake: Lake, table: Table) -> None:
+    _fill(lake, table)
+    table.insert(_records(range(2), keyed=True))
+    retire(lake, table.partitions()[1])
+
+
+def _move(_lake: Lake, table: Table) -> None:
+    rows = [
+        row | {"time": MONTHS[(place + 1) % 5]}
+        for place, row in enumerate(_records(range(4), keyed=True))
+    ]
+    table.insert(rows)
+
+
+def _ignore(_lake: Lake, table: Table) -> None:
+    table.insert(_records(range(8), keyed=True), if_exists="ignore")
+
+
+def _delete_table(lake: Lake, _table: Table) -> None:
+    lake.tables.delete_table("d", "t")
+
+
+def _fill_and_delete(lake: Lake, table: Table) -> None:
+    _fill(lake, table)
+    lake.tables.delete_table("d", "t")
+
+
+SCENARIOS = {
+    "insert": Scenario(LOOSE, "month", _fill, _insert_months),
+    "upsert": Scenario(BY_ID, "month", _fill, _move),
+    "ignore": Scenario(BY_ID, "month", _fill, _ignore),
+    "delete": Scenario(BY_ID, "month", _fill, lambda _l, table: table.delete_rows("value < 3")),
+    "delete loose": Scenario(
+        LOOSE, "month", _fill, lambda _l, table: table.delete_rows("value < 3")
+    ),
+    "fold": Scenario(BY_ID, "month", _fill, lambda _l, table: table.fold(), is_one_step=False),
+    "forget": Scenario(BY_ID, "month", _fill_and_retire, lambda _l, table: table.forget(id=1)),
+    "alter": Scenario(
+        BY_ID, "month", _fill, lambda _l, table: table.alter(add={"more": "int"}, widen=["value"])
+    ),
+    "delete table": Scenario(BY_ID, "month", _fill, _delete_table),
+    "restore table": Scenario(
+        BY_ID, "month", _fill_and_delete, lambda lake, _t: lake.tables.restore_table("d", "t")
+    ),
+}
+
+
+def visible(lake: Lake) -> Any:
+    """What readers would see of the table and of its rejects; None if there is none."""
+    found = {each.name for each in lake.tables.list_tables("d")}
+    if "t" not in found:
+        return None
+    shown = []
+    for name in ("t", "t_rejects"):
+        table = lake.tables.get("d", name).definition
+        with lake.tables.snapshots.take(table.table_id) as snapshot:
+            parts = [lake.tables.reader.read(table, each) for each in snapshot.partitions]
+        rows = folding.fold(parts, table.key).to_pylist() if parts else []
+        columns = [each for each in table.schema.names if each != "time" or name == "t"]
+        shown.append(sorted(str([row[each] for each in columns]) for row in rows))
+    return shown
+
+
+def state_of(lake: Lake) -> Any:
+    """The same, with the partitions that there are."""
+    seen = visible(lake)
+    if seen is None:
+        return None
+    table = lake.tables.get("d", "t")
+    live = [[each.instance, each.num_rows] for each in table.partitions()]
+    gone = [each.num_rows for each in partitions_of(lake, table) if not each.is_live]
+    return [seen, live, sorted(gone), table.definition.version]
+
+
+def act(scenario: Scenario, lake: Lake) -> None:
+    scenario.act(lake, Table(lake.tables, "d", "t"))
+
+
+def judge(place: Place, scenario: Scenario, before: Any, after: Any, seen: Any) -> list[str]:
+    """Everything that is wrong with a lake after the kill."""
+    with place.open() as lake:
+        problems = [f"after the kill: {each}" for each in damage(lake)]
+        state = state_of(lake)
+        if scenario.is_one_step and state not in (before, after):
+            problems.append(f"half done: {state}, neither {before} nor {after}")
+        if not scenario.is_one_step and visible(lake) != seen:
+            problems.append(f"not the same any more: {visible(lake)}")
+    ending = run_and_die(lambda: _repeat(place, scenario, done=state == after, seen=seen))
+    if ending != "finished":
+        return [*problems, f"whoever repeated it {ending}"]
+    return problems + json.loads((place.folder / "problems").read_text())
+
+
+def _repeat(place: Place, scenario: Scenario, *, done: bool, seen: Any) -> None:
+    """Do it again, then sweep to the end; write down what is wrong."""
+    problems: list[str] = []
+    with place.open() as lake:
+        try:
+            act(scenario, lake)
+        except (Conflict, NotFound, BadSchema) as error:
+            if not done:
+                problems.append(f"cannot be repeated: {error}")
+        if visible(lake) != seen:
+            problems.append(f"repeating gave {visible(lake)}, expected {seen}")
+        for _ in range(2):
+            jump(lake, 48 * HOUR_US)
+            sweep(lake, leases_die=True)
+        if visible(lake) != seen:
+            problems.append("sweeping changed what is there")
+        problems += [f"in the end: {each}" for each in damage(lake)]
+        with lake.catalog.read() as connection:
+            left = files.list_files(connection, [FileState.STAGED, FileState.DELETING])
+        live = {each.file_path for each in lake.partitions.list_partitions() if each.file_path}
+        if stored_files(lake) != live:
+            problems.append(f"leaked or lost files: {stored_files(lake) ^ live}")
+        problems += [f"still reserved: {each}" for each in left]
+    (place.folder / "problems").write_text(json.dumps(problems))
+
+
+def run(places: Places, name: str, every: int, most: int) -> dict[str, Any]:
+    """Kill at some points of an operation, evenly chosen; the report that the test judges."""
+    scenario = SCENARIOS[name]
+
+    def prepare(lake: Lake) -> None:
+        lake.tables.create_database("d")
+        scenario.prepare(lake, lake.tables.create_table("d", "t", scenario.schema, scenario.bucket))
+
+    base = prepare_base(places, Prepared(prepare, ()))
+    calm = places.copy(base)
+    with calm.open() as lake:
+        before = state_of(lake)
+        lake.leases.beat()
+    # In a child, because some of it may ask in SQL; what it did is read here.
+    ending = run_and_die(lambda: _record(calm, scenario))
+    assert ending == "finished", ending
+    events = json.loads((calm.folder / "events").read_text())
+    with calm.open() as lake:
+        after, seen = state_of(lake), visible(lake)
+    points = choose_points(events, every)
+    points = points[:: -(-len(points) // most)]
+    failures = []
+    for point in points:
+        place = places.copy(base)
+        ending = run_and_die(lambda place=place, point=point: _die(place, scenario, point))
+        problems = [] if ending == "killed by SIGKILL" else [f"the child {ending}"]
+        problems += judge(place, scenario, before, after, seen)
+        if problems:
+            failures.append({"point": point, "event": events[point - 1], "problems": problems})
+        places.remove(place)
+    return {
+        "events": events,
+        "points": points,
+        "changed": before != after,
+        "failures": failures,
+    }
+
+
+def _record(place: Place, scenario: Scenario) -> None:
+    with place.open() as lake:
+        recorder = Recorder()
+        hook_lake(lake, recorder)
+        act(scenario, lake)
+        events = list(recorder.events)
+    (place.folder / "events").write_text(json.dumps(events))
+
+
+def _die(place: Place, scenario: Scenario, point: int) -> None:
+    lake = place.open()
+    hook_lake(lake, Killer(point))
+    act(scenario, lake)
+
+
+def main() -> None:
+    """``killing DIALECT FOLDER EVERY {"SCENARIO": MOST} [SERVER]`` prints its reports as JSON."""
+    dialect, folder, every, most = sys.argv[1:5]
+    places = Places(dialect, sys.argv[5] if len(sys.argv) > 5 else "", Path(folder))
+    wanted = json.loads(most)
+    sys.stdout.write(json.dumps({n: run(places, n, int(every), wanted[n]) for n in wanted}))
+
+
+if __name__ == "__main__":
+    main()
