@@ -19,7 +19,7 @@ from enum import StrEnum
 from lakebed.catalog import clock, journal, keys
 from lakebed.catalog.catalog import Catalog
 from lakebed.catalog.keys import Key
-from lakebed.errors import BadInput, NotFound, Unauthenticated
+from lakebed.errors import BadInput, Denied, NotFound, Unauthenticated
 
 _SPELLED = re.compile(r"lakebed_([0-9a-f]{12})_([A-Za-z0-9_-]{43})")
 _NAME = re.compile(r"[^\x00-\x1f\x7f]{1,100}")
@@ -45,13 +45,24 @@ class Caller:
 
     name: str
     roles: frozenset[Role]
+    has_key: bool = True
+
+    @property
+    def asker(self) -> str:
+        """How the journal and the log name the caller."""
+        return f"key:{self.name}" if self.has_key else self.name
 
     def may(self, role: Role) -> bool:
         """Whether the caller may do what a role is for."""
         return role in self.roles or Role.ADMIN in self.roles
 
+    def require(self, role: Role) -> None:
+        """Raise `Denied` unless the caller may do what a role is for."""
+        if not self.may(role):
+            raise Denied(f"the key of {self.name} is not for this", hint=f"it needs {role}")
 
-ANYBODY = Caller("anybody", frozenset({Role.ADMIN}))
+
+ANYBODY = Caller("anybody", frozenset({Role.ADMIN}), has_key=False)
 """Who comes to a server that asks for no keys."""
 
 

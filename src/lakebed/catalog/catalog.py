@@ -14,6 +14,7 @@ from typing import TypeVar
 import sqlalchemy as sa
 
 from lakebed.catalog import clock
+from lakebed.catalog.acting import name_actor
 from lakebed.catalog.dialects import GLANCE, WRITE, Dialect, find_dialect
 from lakebed.catalog.migrate import migrate, require_head
 from lakebed.catalog.trips import settle
@@ -81,7 +82,8 @@ class Catalog:
         with self._translated(), self._writer.connect() as connection:
             transaction = connection.begin()
             try:
-                yield Transaction(connection, clock.advance(connection, ticks), self.actor)
+                tick = clock.advance(connection, ticks)
+                yield Transaction(connection, tick, name_actor(self.actor))
                 settle(connection)
             except BaseException:
                 transaction.rollback()

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
+from lakebed.catalog.acting import find_askers, on_behalf_of
 from lakebed.catalog.catalog import Catalog
 from lakebed.errors import Conflict, LakebedError, Unavailable
 from lakebed.ingest.requests import NewBlock
@@ -31,6 +32,7 @@ _QUIET_SECONDS = 0.002
 class _Waiting:
     blocks: Sequence[NewBlock]
     bytes: int
+    askers: tuple[str, ...] = field(default_factory=find_askers)
     done: Future[Receipt] = field(default_factory=Future)
 
 
@@ -158,8 +160,10 @@ class Lander:
             self._answer(group)
 
     def _answer(self, group: Sequence[_Waiting]) -> None:
+        askers = sorted({asker for waiting in group for asker in waiting.askers})
         try:
-            outcomes = self._writer.land([waiting.blocks for waiting in group])
+            with on_behalf_of(*askers):
+                outcomes = self._writer.land([waiting.blocks for waiting in group])
         except Exception as error:  # noqa: BLE001  (a thread that died would answer nobody)
             if len(group) == 1 or isinstance(error, Unavailable | Conflict):
                 _fail(group, error)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from lakebed.catalog.acting import keep_askers
 from lakebed.catalog.catalog import Catalog
 from lakebed.errors import BadInput, BadSql, Damage, LakebedError
 from lakebed.model.time import Instant, TimeRange, format_instant, parse_moment, to_instant
@@ -263,7 +264,9 @@ class Queries:
             return None
         if past is not None:
             raise BadInput("a statement about the past cannot change the lake")
-        return Acting(self._administration, self._administration.begin_changes())
+        verbs = self._administration
+        kept = replace(verbs, build=keep_askers(verbs.build))  # which a thread of the engine calls
+        return Acting(kept, verbs.begin_changes())
 
     def _embedded(self) -> Engine:
         if self._engine is None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from starlette.responses import JSONResponse, Response
 
+from lakebed.access.keys import Caller
 from lakebed.errors import (
     BadInput,
     BadRecords,
@@ -111,5 +112,9 @@ def _headers(status: int) -> dict[str, str]:
 def _note(error: Exception, status: int) -> None:
     if status >= 500:
         _log.error("request failed: %s", error, exc_info=not isinstance(error, LakebedError))
-    elif status in (401, 403):
-        _log.warning("request denied: %s", error)
+
+
+def note_denial(error: Exception, route: str, caller: Caller | None) -> None:
+    """Log that somebody was turned away, and from what; whoever has no key has no name."""
+    said = {"route": route, "caller": None if caller is None else caller.asker}
+    _log.warning("denied: %s", error, extra=said)

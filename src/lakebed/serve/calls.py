@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import grpc
 
-from lakebed.access.keys import ANYBODY, Caller, Role
+from lakebed.access.keys import ANYBODY, Caller
 from lakebed.errors import Denied, LakebedError, Unauthenticated, Unavailable
-from lakebed.serve.answers import RETRY_SECONDS, describe, find_status
+from lakebed.serve.answers import RETRY_SECONDS, describe, find_status, note_denial
 from lakebed.serve.bodies import MOST_BYTES
 
 if TYPE_CHECKING:
@@ -37,27 +37,30 @@ class Gatekeeper:
         self.meters = meters
         self._with_keys = with_keys
 
-    def let_in(self, context: grpc.ServicerContext, role: Role) -> Caller:
-        """Who calls, if they may do what a role is for."""
+    def identify(self, context: grpc.ServicerContext) -> Caller:
+        """Who calls; `Unauthenticated` if nobody knows."""
         if not self._with_keys:
             return ANYBODY
         metadata = {key.lower(): value for key, value in context.invocation_metadata()}
         kind, _, secret = str(metadata.get("authorization", "")).partition(" ")
         if kind.lower() != "bearer" or not secret:
             raise Unauthenticated("a key is needed", hint="send: authorization: Bearer KEY")
-        caller = self._lake.keys.check(secret.strip())
-        if not caller.may(role):
-            raise Denied(f"the key of {caller.name} is not for this", hint=f"it needs {role}")
-        return caller
+        return self._lake.keys.check(secret.strip())
 
-    def refuse(self, context: grpc.ServicerContext, error: Exception, route: str) -> None:
+    def refuse(
+        self,
+        context: grpc.ServicerContext,
+        error: Exception,
+        route: str,
+        caller: Caller | None = None,
+    ) -> None:
         """End a call with the status of an error; never with a traceback."""
         _, code = find_status(error)
         self.meters.requests.labels(route, str(code)).inc()
         if not isinstance(error, LakebedError):
             _log.error("call failed: %s", error, exc_info=True)
         elif isinstance(error, Unauthenticated | Denied):
-            _log.warning("call denied: %s", error)
+            note_denial(error, route, caller)
         if isinstance(error, Unavailable):
             context.set_trailing_metadata((("retry-after", str(RETRY_SECONDS)),))
         context.abort(_CODES[code], describe(error))

@@ -24,6 +24,7 @@ from starlette.routing import Route
 
 from lakebed import __version__
 from lakebed.access.keys import ANYBODY, Caller, Role
+from lakebed.catalog.acting import on_behalf_of
 from lakebed.errors import (
     BadPayload,
     Denied,
@@ -36,7 +37,7 @@ from lakebed.lake import Lake
 from lakebed.model.signal import Signal
 from lakebed.query.formats import CsvWriter, JsonWriter, NdjsonWriter
 from lakebed.query.result import Result
-from lakebed.serve.answers import JSON, PROTOBUF, refuse, refuse_otlp
+from lakebed.serve.answers import JSON, PROTOBUF, note_denial, refuse, refuse_otlp
 from lakebed.serve.bodies import MOST_BYTES, read_body
 from lakebed.serve.meters import CONTENT_TYPE, Meters
 
@@ -124,6 +125,8 @@ class HttpSide:
         except ClientDisconnect:
             response = refusal(BadPayload("the sender went away before the body was complete"))
         except Exception as error:  # noqa: BLE001  (answered, logged and counted)
+            if isinstance(error, Unauthenticated | Denied):
+                note_denial(error, route, getattr(request.state, "caller", None))
             response = refusal(error)
         finally:
             self._meters.waiting.dec()
@@ -131,8 +134,14 @@ class HttpSide:
         self._meters.seconds.labels(route).observe(time.perf_counter() - begun)
         return response
 
-    async def _work(self, do: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, do)
+    async def _work(self, do: Callable[[], T], caller: Caller | None = None) -> T:
+        """Do it on a thread; on behalf of whom, if it changes the lake."""
+
+        def work() -> T:
+            with on_behalf_of(*([] if caller is None else [caller.asker])):
+                return do()
+
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
     async def _let_in(self, request: Request, role: Role) -> Caller:
         """Who asks, if they may; before a byte of the body is read."""
@@ -142,8 +151,8 @@ class HttpSide:
         if kind.lower() != "bearer" or not secret:
             raise Unauthenticated("a key is needed", hint="send: Authorization: Bearer KEY")
         caller = await self._work(lambda: self._lake.keys.check(secret.strip()))
-        if not caller.may(role):
-            raise Denied(f"the key of {caller.name} is not for this", hint=f"it needs {role}")
+        request.state.caller = caller
+        caller.require(role)
         return caller
 
     async def _read(self, request: Request) -> bytes:
@@ -168,7 +177,7 @@ class HttpSide:
         return answer
 
     async def _land(self, request: Request, signal: Signal, content: str) -> Response:
-        await self._let_in(request, Role.INGEST)
+        caller = await self._let_in(request, Role.INGEST)
         if content not in (PROTOBUF, JSON):
             raise UnsupportedContent(
                 f"requests of type {content or 'none'} are not taken",
@@ -179,7 +188,7 @@ class HttpSide:
         self._in_flight += len(body)
         try:
             receipt = await self._work(
-                lambda: self._lake.telemetry.land(signal, body, content=kind)
+                lambda: self._lake.telemetry.land(signal, body, content=kind), caller
             )
         finally:
             self._in_flight -= len(body)
@@ -190,7 +199,7 @@ class HttpSide:
     # -- records and queries ------------------------------------------------------------------
 
     async def _insert(self, request: Request) -> Response:
-        await self._let_in(request, Role.INGEST)
+        caller = await self._let_in(request, Role.INGEST)
         body = await self._read(request)
         database, name = request.path_params["database"], request.path_params["table"]
         asked = request.query_params
@@ -204,7 +213,8 @@ class HttpSide:
                     on_error=asked.get("on_error", "refuse"),
                     if_exists=asked.get("if_exists", "replace"),
                     key=request.headers.get("idempotency-key"),
-                )
+                ),
+                caller,
             )
         finally:
             self._in_flight -= len(body)
@@ -221,7 +231,7 @@ class HttpSide:
         admin = caller.may(Role.ADMIN)
         timeout = asked.pop("timeout", None) or self._settings.query_seconds
         result: Result = await self._work(
-            lambda: self._lake.queries.query(**asked, admin=admin, timeout=timeout)
+            lambda: self._lake.queries.query(**asked, admin=admin, timeout=timeout), caller
         )
         if wanted == _ARROW:
             return StreamingResponse(_stream_arrow(result), media_type=_ARROW)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import grpc
 
 from lakebed.access.keys import Role
+from lakebed.catalog.acting import on_behalf_of
 from lakebed.model.signal import Signal
 from lakebed.serve.calls import Gatekeeper
 
@@ -34,11 +35,14 @@ def _exporter(lake: Lake, gate: Gatekeeper, signal: Signal) -> grpc.RpcMethodHan
     route = f"grpc {signal.value}"
 
     def export(body: bytes, context: grpc.ServicerContext) -> bytes:
+        caller = None
         try:
-            gate.let_in(context, Role.INGEST)
-            receipt = lake.telemetry.land(signal, body)
+            caller = gate.identify(context)
+            caller.require(Role.INGEST)
+            with on_behalf_of(caller.asker):
+                receipt = lake.telemetry.land(signal, body)
         except Exception as error:  # noqa: BLE001  (told, logged and counted)
-            gate.refuse(context, error, route)
+            gate.refuse(context, error, route, caller)
             return b""
         gate.meters.requests.labels(route, "0").inc()
         gate.meters.records.labels(signal.value).inc(receipt.records)

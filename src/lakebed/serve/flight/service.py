@@ -16,6 +16,7 @@ import pyarrow as pa
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from lakebed.access.keys import Caller, Role
+from lakebed.catalog.acting import on_behalf_of
 from lakebed.errors import BadInput, BadPayload, PayloadTooLarge, Unsupported
 from lakebed.query.result import Result
 from lakebed.serve.calls import Gatekeeper
@@ -60,14 +61,16 @@ class FlightService:
         return grpc.method_handlers_generic_handler(
             NAME,
             {
-                "Handshake": grpc.stream_stream_rpc_method_handler(self._handshake),
+                "Handshake": grpc.stream_stream_rpc_method_handler(self._stream(self._handshake)),
                 "ListFlights": grpc.unary_stream_rpc_method_handler(
                     self._stream(self._list_flights)
                 ),
                 "GetFlightInfo": grpc.unary_unary_rpc_method_handler(self._unary(self._get_info)),
                 "GetSchema": grpc.unary_unary_rpc_method_handler(self._unary(self._get_schema)),
                 "DoGet": grpc.unary_stream_rpc_method_handler(self._stream(self._do_get)),
-                "DoPut": grpc.stream_stream_rpc_method_handler(self._stream(self._do_put)),
+                "DoPut": grpc.stream_stream_rpc_method_handler(
+                    self._stream(self._do_put, role=None)
+                ),
                 "DoAction": grpc.unary_stream_rpc_method_handler(self._stream(self._do_action)),
                 "ListActions": grpc.unary_stream_rpc_method_handler(
                     self._stream(self._list_actions)
@@ -77,28 +80,41 @@ class FlightService:
 
     # -- what every call shares -----------------------------------------------------------------
 
-    def _unary(self, answer: Callable[[bytes, grpc.ServicerContext], bytes]) -> Any:
+    def _unary(self, answer: Callable[[bytes, Caller], bytes]) -> Any:
         def call(request: bytes, context: grpc.ServicerContext) -> bytes:
             begun = time.perf_counter()
+            caller = None
             try:
-                answered = answer(request, context)
+                caller = self._gate.identify(context)
+                caller.require(Role.READ)
+                answered = answer(request, caller)
             except Exception as error:  # noqa: BLE001  (told, logged and counted)
-                self._gate.refuse(context, _as_ours(error), _ROUTE)
+                self._gate.refuse(context, _as_ours(error), _ROUTE, caller)
                 return b""
             self._note(begun)
             return answered
 
         return call
 
-    def _stream(self, answer: Callable[[Any, grpc.ServicerContext], Iterator[bytes]]) -> Any:
+    def _stream(
+        self,
+        answer: Callable[[Any, Caller, grpc.ServicerContext], Iterator[bytes]],
+        role: Role | None = Role.READ,
+    ) -> Any:
+        """Without a role, the request itself says which one it needs."""
+
         def call(request: Any, context: grpc.ServicerContext) -> Iterator[bytes]:
             begun = time.perf_counter()
+            caller = None
             try:
-                yield from answer(request, context)
+                caller = self._gate.identify(context)
+                if role is not None:
+                    caller.require(role)
+                yield from answer(request, caller, context)
             except GeneratorExit:
                 raise
             except Exception as error:  # noqa: BLE001  (told, logged and counted)
-                self._gate.refuse(context, _as_ours(error), _ROUTE)
+                self._gate.refuse(context, _as_ours(error), _ROUTE, caller)
                 return
             self._note(begun)
 
@@ -111,26 +127,23 @@ class FlightService:
     # -- calls ----------------------------------------------------------------------------------
 
     def _handshake(
-        self, _requests: Iterator[bytes], context: grpc.ServicerContext
+        self, _requests: Iterator[bytes], _caller: Caller, _context: grpc.ServicerContext
     ) -> Iterator[bytes]:
         """Nothing is agreed on: keys come with every call."""
-        try:
-            self._gate.let_in(context, Role.READ)
-        except Exception as error:  # noqa: BLE001
-            self._gate.refuse(context, error, _ROUTE)
         yield protocol.new("HandshakeResponse").SerializeToString()
 
-    def _list_flights(self, _request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
-        self._gate.let_in(context, Role.READ)
+    def _list_flights(
+        self, _request: bytes, _caller: Caller, _context: grpc.ServicerContext
+    ) -> Iterator[bytes]:
         yield from ()
 
-    def _list_actions(self, _request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
-        self._gate.let_in(context, Role.READ)
+    def _list_actions(
+        self, _request: bytes, _caller: Caller, _context: grpc.ServicerContext
+    ) -> Iterator[bytes]:
         for name, description in _ACTIONS.items():
             yield protocol.new("ActionType", type=name, description=description).SerializeToString()
 
-    def _get_info(self, request: bytes, context: grpc.ServicerContext) -> bytes:
-        caller = self._gate.let_in(context, Role.READ)
+    def _get_info(self, request: bytes, caller: Caller) -> bytes:
         descriptor = protocol.parse("FlightDescriptor", request)
         command = _read_command(descriptor.cmd)
         schema = self._describe(command, caller)
@@ -149,8 +162,7 @@ class FlightService:
         info.endpoint.add().ticket.ticket = ticket
         return bytes(info.SerializeToString())
 
-    def _get_schema(self, request: bytes, context: grpc.ServicerContext) -> bytes:
-        caller = self._gate.let_in(context, Role.READ)
+    def _get_schema(self, request: bytes, caller: Caller) -> bytes:
         command = _read_command(protocol.parse("FlightDescriptor", request).cmd)
         schema = encode_schema(self._describe(command, caller))
         return bytes(protocol.new("SchemaResult", schema=schema).SerializeToString())
@@ -187,8 +199,9 @@ class FlightService:
                 return metadata.sql_info(command.info)
         raise Unsupported(f"{name} is not served")
 
-    def _do_get(self, request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
-        caller = self._gate.let_in(context, Role.READ)
+    def _do_get(
+        self, request: bytes, caller: Caller, context: grpc.ServicerContext
+    ) -> Iterator[bytes]:
         ticket = protocol.parse("Ticket", request).ticket
         command = _read_ticket(ticket)
         wishes = _read_wishes(context)
@@ -218,7 +231,10 @@ class FlightService:
         keep_dictionaries: bool,
     ) -> Iterator[bytes]:
         admin = caller.may(Role.ADMIN)
-        result = self._lake.queries.query(sql, admin=admin, timeout=self._query_seconds, **wishes)
+        with on_behalf_of(caller.asker):
+            result = self._lake.queries.query(
+                sql, admin=admin, timeout=self._query_seconds, **wishes
+            )
         if not context.add_callback(result.cancel):  # the caller is gone already
             result.cancel()
         if handle:
@@ -229,10 +245,12 @@ class FlightService:
                 yield from encode_stream(result.schema, result, keep_dictionaries=keep_dictionaries)
         finally:
             with self._lock:
-                self._running.pop(handle, None)
+                if self._running.get(handle) is result:  # and not the same statement, once more
+                    del self._running[handle]
 
-    def _do_action(self, request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
-        caller = self._gate.let_in(context, Role.READ)
+    def _do_action(
+        self, request: bytes, caller: Caller, _context: grpc.ServicerContext
+    ) -> Iterator[bytes]:
         action = protocol.parse("Action", request)
         match action.type:
             case "CreatePreparedStatement":
@@ -288,18 +306,21 @@ class FlightService:
             if running is not None:
                 running.cancel()
 
-    def _do_put(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
+    def _do_put(
+        self, requests: Iterator[bytes], caller: Caller, _context: grpc.ServicerContext
+    ) -> Iterator[bytes]:
         first = protocol.parse("FlightData", next(requests, b""))
         command = _read_command(first.flight_descriptor.cmd)
         name = command.DESCRIPTOR.name
         if name == "CommandStatementIngest":
-            self._gate.let_in(context, Role.INGEST)
+            caller.require(Role.INGEST)
             rows = decode_stream(_read_put(first, requests))
-            done = self._lake.tables.insert(command.schema or "public", command.table, rows)
+            with on_behalf_of(caller.asker):
+                done = self._lake.tables.insert(command.schema or "public", command.table, rows)
             self._gate.meters.records.labels("records").inc(done.rows)
             answer = protocol.new("DoPutUpdateResult", record_count=done.rows)
         elif name == "CommandPreparedStatementQuery":
-            self._gate.let_in(context, Role.READ)
+            caller.require(Role.READ)
             rows = decode_stream(_read_put(first, requests))
             if rows.num_rows > 1:
                 raise BadInput("parameters are bound once at a time", hint="send one row")
