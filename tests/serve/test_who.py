@@ -16,9 +16,9 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2_grpc import LogsServ
 from lakebed.access.keys import Role
 from lakebed.catalog import journal
 from lakebed.catalog.acting import find_askers, on_behalf_of
+from lakebed.client import protocol
 from lakebed.lake import Lake, init_lake
 from lakebed.samples.generator import Generator
-from lakebed.serve.flight import protocol
 from tests.parts.data import publish_hour, readings
 from tests.serve.parts import JSON, PROTOBUF, Served, serving
 from tests.serve.test_flight import connect, get

@@ -17,10 +17,12 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from lakebed.access.keys import Caller, Role
 from lakebed.catalog.acting import on_behalf_of
+from lakebed.client import protocol
 from lakebed.errors import BadInput, BadPayload, PayloadTooLarge, Unsupported
+from lakebed.query import parameters
 from lakebed.query.result import Result
 from lakebed.serve.calls import Gatekeeper
-from lakebed.serve.flight import metadata, parameters, protocol
+from lakebed.serve.flight import metadata
 from lakebed.serve.flight.encoding import (
     decode_stream,
     encode_schema,

@@ -1,5 +1,5 @@
-"""The messages of Arrow Flight and FlightSQL, as far as a server needs them: names, numbers and
-types of their fields, which are the protocol. Made on import; there is no generated code.
+"""The messages of Arrow Flight and FlightSQL, as far as server and client need them: names, numbers
+and types of their fields, which are the protocol. Made on import; there is no generated code.
 """
 
 from __future__ import annotations
