@@ -13,8 +13,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from pydantic import ValidationError
-
 from lakebed import logs
 from lakebed.access.keys import Keys
 from lakebed.catalog import lakes
@@ -53,7 +51,7 @@ from lakebed.query.changing import Administration
 from lakebed.query.queries import Queries, QuerySettings
 from lakebed.query.result import Result
 from lakebed.query.spark.tools import SparkTools
-from lakebed.settings import Settings
+from lakebed.settings import Settings, read_settings
 from lakebed.storage import layout, marks
 from lakebed.storage.local import LocalStore
 from lakebed.storage.objects import Store, open_store, probe_create_only
@@ -87,19 +85,6 @@ def _actor(settings: Settings) -> str:
     except (KeyError, OSError):
         user = str(os.getuid())
     return f"{user}@{socket.gethostname()}:{os.getpid()}"
-
-
-def read_settings() -> Settings:
-    """The settings of this process; a wrong one is named."""
-    try:
-        return Settings()
-    except ValidationError as error:
-        first = error.errors()[0]
-        name = f"LAKEBED_{str(first['loc'][0]).upper()}"
-        raise BadInput(
-            f"the setting {name}={first['input']!r} is wrong: {first['msg'].lower()}",
-            hint="the settings are listed in docs/cli.md",
-        ) from error
 
 
 class Lake:

@@ -18,6 +18,7 @@ from lakebed import __version__
 from lakebed.cli import (
     blocks,
     build,
+    config,
     duties,
     keys,
     land,
@@ -67,6 +68,7 @@ app.add_typer(partitions.app, name="partitions")
 app.command()(duties.upkeep)
 app.add_typer(keys.app, name="keys")
 app.command()(serve.serve)
+app.command()(config.config)
 app.command()(upkeep.sweep)
 app.command()(upkeep.check)
 app.command("journal")(upkeep.show_journal)

@@ -20,9 +20,10 @@ LakeOption = Annotated[
     typer.Option(
         "--lake",
         "-l",
-        envvar="LAKEBED_LAKE",
         metavar="PLACE",
-        help="The lake: its folder, or the URL of its catalog.",
+        show_default=False,
+        help="The lake: its folder, or the URL of its catalog.  "
+        "[env var: LAKEBED_LAKE; default: .]",
     ),
 ]
 JsonOption = Annotated[
@@ -43,7 +44,8 @@ InstanceOption = Annotated[
     str | None, typer.Option("--instance", metavar="ID", help="Only this instance.")
 ]
 
-HERE = "."
+HERE = ""
+"""No lake was named: the settings say which."""
 
 
 class _NoPandas(MetaPathFinder):
@@ -67,15 +69,17 @@ def do_without_pandas() -> None:
 def opened(place: str, *, write: bool = True) -> Iterator[Lake]:
     """The lake, closed when the command ends. Commands that only look do so without a lease if
     the catalog cannot be written, and say so."""
-    from lakebed.lake import open_lake, read_settings  # the heavy part of a command's start
+    from lakebed.lake import open_lake  # the heavy part of a command's start
+    from lakebed.settings import read_settings
 
-    lake = open_lake(place, settings=read_settings())
+    settings = read_settings(lake=place or None)
+    lake = open_lake(settings.lake, settings=settings)
     if not write:
         try:
             lake.leases.unpin(lake.leases.pin())
         except ReadOnly:
             lake.catalog.close()
-            lake = open_lake(place, read_only=True, settings=read_settings())
+            lake = open_lake(settings.lake, read_only=True, settings=settings)
             typer.echo(
                 "note: the catalog cannot be written, so nothing but the grace period keeps files "
                 "from being swept while they are read",

@@ -11,7 +11,7 @@ from typing import Any
 import typer
 
 from lakebed.cli.main import app
-from lakebed.settings import Settings
+from lakebed.settings import FILE_NAME, FILE_VARIABLE, Settings, spell, variable
 
 _HEAD = """# The command line
 
@@ -41,13 +41,15 @@ def lines() -> Iterator[str]:
     yield from _command(root, "lakebed")
     yield "## Settings"
     yield ""
-    yield "Every setting is an environment variable; options go before it."
+    yield "An option goes before the environment variable, the variable before the line of the"
+    yield "settings file, the file before the default; see [operating.md](operating.md)."
     yield ""
-    yield "| variable | default | meaning |"
-    yield "| --- | --- | --- |"
+    yield "| variable | in the file | default | meaning |"
+    yield "| --- | --- | --- | --- |"
+    yield f"| `{FILE_VARIABLE}` | | `{FILE_NAME}`, if there is one | The settings file. |"
     for name, field in Settings.model_fields.items():
-        default = f"`{field.default}`" if field.default != "" else ""
-        yield f"| `LAKEBED_{name.upper()}` | {default} | {field.description} |"
+        default = "" if field.default in ("", None) else f"`{spell(field.default)}`"
+        yield f"| `{variable(name)}` | `{name}` | {default} | {field.description} |"
     yield ""
     yield "S3 stores take `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_REGION` and, for other"
     yield "servers than AWS's, `AWS_ENDPOINT_URL`, as every S3 client does."

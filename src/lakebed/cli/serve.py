@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -12,30 +13,58 @@ from lakebed.cli.options import HERE, LakeOption, opened
 from lakebed.errors import BadInput
 
 
+def _option(name: str, default: str, text: str, *spelled: str, **more: Any) -> Any:
+    """An option of a setting: the settings, not typer, know its variable and its default."""
+    known = f"env var: {name}" + (f"; default: {default}" if default else "")
+    return typer.Option(*spelled, help=f"{text}  [{known}]", show_default=False, **more)
+
+
+def _port(name: str, default: str, text: str) -> Any:
+    return _option(name, default, text, metavar="PORT")
+
+
+def _file(name: str, text: str) -> Any:
+    return _option(name, "", text, metavar="FILE")
+
+
 def serve(
     lake: LakeOption = HERE,
-    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    host: Annotated[
+        str | None,
+        _option("LAKEBED_SERVE_HOST", "127.0.0.1", "The address to listen on.", metavar="ADDRESS"),
+    ] = None,
     port: Annotated[
-        int, typer.Option(min=0, max=65535, help="The HTTP port; 0 for any that is free.")
-    ] = 4318,
+        int | None, _port("LAKEBED_SERVE_PORT", "4318", "The HTTP port; 0 for any that is free.")
+    ] = None,
     otlp_port: Annotated[
-        int, typer.Option(min=0, max=65535, help="The port of OTLP over gRPC.")
-    ] = 4317,
+        int | None, _port("LAKEBED_SERVE_OTLP_PORT", "4317", "The port of OTLP over gRPC.")
+    ] = None,
     flight_port: Annotated[
-        int, typer.Option(min=0, max=65535, help="The port of FlightSQL.")
-    ] = 50051,
+        int | None, _port("LAKEBED_SERVE_FLIGHT_PORT", "50051", "The port of FlightSQL.")
+    ] = None,
     roles: Annotated[
-        str, typer.Option(help="What this process does: some of ingest,query,pipeline.")
-    ] = "ingest,query,pipeline",
+        str | None,
+        _option(
+            "LAKEBED_SERVE_ROLES",
+            "ingest,query,pipeline",
+            "What this process does.",
+            metavar="NAMES",
+        ),
+    ] = None,
     without_keys: Annotated[
-        bool,
-        typer.Option("--without-keys", help="Let everybody in who can reach the port."),
-    ] = False,
+        bool | None,
+        _option(
+            "LAKEBED_SERVE_WITHOUT_KEYS",
+            "with-keys",
+            "Let everybody in who can reach the ports.",
+            "--without-keys/--with-keys",
+        ),
+    ] = None,
     certificate: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Speak TLS with this certificate (PEM).")
+        Path | None, _file("LAKEBED_SERVE_CERTIFICATE", "Speak TLS with this certificate (PEM).")
     ] = None,
     private_key: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The certificate's private key (PEM).")
+        Path | None, _file("LAKEBED_SERVE_PRIVATE_KEY", "The certificate's private key (PEM).")
     ] = None,
 ) -> None:
     """Take in OTLP and records over HTTP, answer SQL, and look after the lake.
@@ -44,32 +73,58 @@ def serve(
     OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf. Records: POST /v1/tables/DATABASE/TABLE. SQL: POST
     /v1/query. Also /livez, /readyz, /metrics, /version. Ends in order on Ctrl-C and SIGTERM.
 
+    Options can be set in the environment and in lakebed.toml instead; see docs/operating.md.
+
     Example: lakebed serve --lake shop
 
     Example: lakebed serve --host 0.0.0.0 --certificate shop.pem --private-key shop.key
     """
     try:
+        from lakebed.serve.http import ServerSettings
         from lakebed.serve.server import Listening, Server
     except ModuleNotFoundError as missing:
         raise BadInput(
             f"a server needs {missing.name}, which is not installed",
             hint="install it with: pip install 'lakebed[serve]'",
         ) from None
-    wanted = tuple(each.strip() for each in roles.split(",") if each.strip())
-    for each in (certificate, private_key):
+    from lakebed.settings import read_settings
+
+    settings = read_settings(
+        lake=lake or None,
+        serve_host=host,
+        serve_port=port,
+        serve_otlp_port=otlp_port,
+        serve_flight_port=flight_port,
+        serve_roles=roles,
+        serve_without_keys=without_keys,
+        serve_certificate=certificate,
+        serve_private_key=private_key,
+    )
+    for each in (settings.serve_certificate, settings.serve_private_key):
         if each is not None and not each.is_file():
             raise BadInput(f"there is no file {each}")
+    limits = ServerSettings()
+    if settings.query_seconds is not None:
+        limits = replace(limits, query_seconds=settings.query_seconds)
     listening = Listening(
-        host, port, otlp_port, flight_port, wanted, without_keys, certificate, private_key
+        host=settings.serve_host,
+        port=settings.serve_port,
+        otlp_port=settings.serve_otlp_port,
+        flight_port=settings.serve_flight_port,
+        roles=tuple(settings.serve_roles.split(",")),
+        open_to_all=settings.serve_without_keys,
+        certificate=settings.serve_certificate,
+        private_key=settings.serve_private_key,
+        settings=limits,
     )
-    with opened(lake) as open_lake:
+    with opened(settings.lake) as open_lake:
         server = Server(open_lake, listening)
-        scheme = "http" if certificate is None else "https"
+        scheme = "http" if settings.serve_certificate is None else "https"
 
         def tell(real: int) -> None:
-            output.say(f"serving {scheme}://{host}:{real}; stop with Ctrl-C")
+            output.say(f"serving {scheme}://{settings.serve_host}:{real}; stop with Ctrl-C")
             for what, known in server.ports.items():
-                output.say(f"{what} on {host}:{known}")
+                output.say(f"{what} on {settings.serve_host}:{known}")
 
         server.run(tell)
     output.say("stopped")

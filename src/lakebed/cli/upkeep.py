@@ -81,8 +81,10 @@ def migrate(lake: LakeOption = HERE) -> None:
     """
     from lakebed.lake import connect
     from lakebed.lifecycle.upgrade import upgrade_footers
+    from lakebed.settings import read_settings
 
-    catalog = connect(lake)
+    settings = read_settings(lake=lake or None)
+    catalog = connect(settings.lake, settings)
     try:
         ran = catalog.migrate(progress=output.say)
         result = upgrade_footers(catalog)
