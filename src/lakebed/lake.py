@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from lakebed import logs
 from lakebed.access.keys import Keys
@@ -175,10 +175,12 @@ class Lake:
         begin: Instant | None = None,
         end: Instant | None = None,
         *,
+        parameters: Sequence[Any] | None = None,
         as_of: Instant | None = None,
         stale: bool = False,
         limit: int | None = None,
         timeout: float | None = None,
+        explained: bool = False,
         admin: bool = True,
         engine: str = "embedded",
         spark: SparkSession | None = None,
@@ -187,9 +189,11 @@ class Lake:
     ) -> Result:
         """The rows of a statement over the lake's view sets, from one snapshot.
 
+        ``parameters`` are the values of ``?``, or of ``$1``, ``$2``, …, in the statement.
         ``begin`` and ``end`` keep rows whose time is in that range: datetimes, ISO 8601, or how
         long ago, as ``1h`` or ``7d``. ``as_of`` reads the lake as it was. ``stale`` leaves out what
-        has landed and is not built.
+        has landed and is not built. ``explained`` counts, for the result's explanation, also what
+        need not be read.
 
         ``engine="spark"`` runs it on Spark: on the session that is given, else on one of this
         process or of ``master`` or ``remote``, which is kept until the lake is closed.
@@ -199,12 +203,14 @@ class Lake:
         """
         return self.queries.query(
             sql,
+            parameters=parameters,
             begin=begin,
             end=end,
             as_of=as_of,
             stale=stale,
             limit=limit,
             timeout=timeout,
+            explained=explained,
             admin=admin,
             engine=engine,
             spark=spark,

@@ -25,6 +25,7 @@ from lakebed.query.result import Result
 from tests.parts.data import HOUR, T0, publish_hour, readings
 
 ENDLESS = "SELECT a.number + b.value AS n FROM readings a, generate_series(1, 1000000000) b"
+HOURS = [datetime(2026, 1, 1, hour, tzinfo=UTC) for hour in range(3)]
 
 
 @pytest.fixture(scope="module")
@@ -396,3 +397,20 @@ def test_values_in_the_kinds_that_text_knows(
 def test_decimals_keep_their_digits() -> None:
     numbers = pa.array(["1.50", "-0.01"]).cast(pa.decimal128(30, 2))
     assert to_values(numbers) == ["1.50", "-0.01"]
+
+
+def test_parameters_are_values_and_errors_name_the_place_that_was_written(lake: Lake) -> None:
+    sql = "SELECT ? AS a, '?' AS b,\n  $1 || nothing".replace("$1", "?")
+    with pytest.raises(BadSql, match="nothing") as refused:
+        lake.query(sql, parameters=["one\ntwo\n' OR '1", "x" * 100])
+    assert (refused.value.line, refused.value.column) == (2, 8)
+    assert str(refused.value).count("(line") == 1
+    given = lake.query("SELECT $2 AS a, $1 AS b", parameters=[None, "it's"]).to_arrow()
+    assert given.to_pylist() == [{"a": "it's", "b": None}]
+    since = lake.query("SELECT count(*) AS n FROM readings WHERE time >= ?", parameters=[HOURS[1]])
+    assert since.to_arrow()["n"].to_pylist() == [3]
+    for wrong in ([], [1, 2], [object()]):
+        with pytest.raises(BadSql, match="parameter"):
+            lake.query("SELECT ?", parameters=wrong)
+    with pytest.raises(BadInput, match="embedded engine"):
+        lake.query("SELECT ?", parameters=[1], engine="spark")

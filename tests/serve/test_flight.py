@@ -141,7 +141,7 @@ def test_prepared_statements_with_parameters(lake: Lake) -> None:
 def test_values_of_parameters_are_never_sql() -> None:
     prepared = parameters.prepare("SELECT $1, '$1', \"$2\", $2 -- $3\n, $1 /* ? */")
     assert prepared.count == 2
-    assert prepared.bind(["'; DROP", None]) == (
+    assert prepared.bind(["'; DROP", None]).sql == (
         "SELECT '''; DROP', '$1', \"$2\", NULL -- $3\n, '''; DROP' /* ? */"
     )
     with pytest.raises(BadSql, match="2 parameters"):

@@ -20,6 +20,7 @@ from lakebed.query.content import Content, TableContent
 from lakebed.query.explanation import Explanation, TableExplanation
 from lakebed.query.holding import HeldStream, name_damage
 from lakebed.query.listings import Asked, Listed
+from lakebed.query.parameters import Bound, prepare
 from lakebed.query.result import Result, Stream
 from lakebed.query.snapshot import SnapshotTaker, StatementSnapshot, TableView
 from lakebed.query.statement import check_statement
@@ -86,6 +87,7 @@ class Queries:
         self,
         sql: str,
         *,
+        parameters: Sequence[Any] | None = None,
         begin: Instant | None = None,
         end: Instant | None = None,
         as_of: Instant | None = None,
@@ -104,7 +106,16 @@ class Queries:
         lake; a statement that calls one has run and is committed when its result is there. The
         Spark engine uses a session that is given, or opens one and keeps it. Tables of
         ``database`` can be named without it."""
-        with Watch(sql, engine) as watch:
+        bound = Bound(sql, sql)
+        if parameters is not None:
+            if engine == SPARK:
+                raise BadInput(
+                    "parameters are for the embedded engine",
+                    hint="Spark's own are: spark.sql(args=…)",
+                )
+            bound = prepare(sql).bind(parameters)
+        with Watch(sql, engine) as watch, bound.placed():
+            sql = bound.sql
             check_statement(sql)
             within = self._read_range(begin, end)
             past = None if as_of is None else to_instant(as_of)

@@ -270,8 +270,8 @@ def _content_type(request: Request) -> str:
 
 
 def _read_query(body: bytes, request: Request) -> dict[str, Any]:
-    """A statement as JSON (``sql``, and ``begin``, ``end``, ``as_of``, ``limit``, ``timeout``), or
-    as the text itself."""
+    """A statement as JSON (``sql``, and ``parameters``, ``begin``, ``end``, ``as_of``, ``limit``,
+    ``timeout``), or as the text itself."""
     accepted = request.headers.get("accept", "").partition(";")[0].strip().lower()
     wanted = JSON if accepted in ("", "*/*") else accepted
     if wanted not in _WRITERS and wanted != _ARROW:
@@ -292,6 +292,7 @@ def _read_query(body: bytes, request: Request) -> dict[str, Any]:
 
 class _Asked(msgspec.Struct, forbid_unknown_fields=True):
     sql: str
+    parameters: list[Any] | None = None
     begin: str | None = None
     end: str | None = None
     as_of: str | None = None

@@ -20,6 +20,7 @@ from lakebed.catalog.acting import on_behalf_of
 from lakebed.client import protocol
 from lakebed.errors import BadInput, BadPayload, PayloadTooLarge, Unsupported
 from lakebed.query import parameters
+from lakebed.query.parameters import Bound
 from lakebed.query.result import Result
 from lakebed.serve.calls import Gatekeeper
 from lakebed.serve.flight import metadata
@@ -173,15 +174,16 @@ class FlightService:
         """The columns that a command gives."""
         match command.DESCRIPTOR.name:
             case "CommandStatementQuery":
-                return self._describe_sql(command.query, caller)
+                return self._describe_sql(Bound(command.query, command.query), caller)
             case "CommandPreparedStatementQuery":
                 prepared, values = self._get_prepared(command.prepared_statement_handle)
                 bound = prepared.bind(values) if values else prepared.bind_nothing()
                 return self._describe_sql(bound, caller)
         return self._look_up(command).schema
 
-    def _describe_sql(self, sql: str, caller: Caller) -> pa.Schema:
-        return show(self._lake.queries.describe(sql, admin=caller.may(Role.ADMIN)))
+    def _describe_sql(self, bound: Bound, caller: Caller) -> pa.Schema:
+        with bound.placed():
+            return show(self._lake.queries.describe(bound.sql, admin=caller.may(Role.ADMIN)))
 
     def _look_up(self, command: Any) -> pa.Table:
         """What a command that asks about the lake itself gives."""
@@ -212,8 +214,8 @@ class FlightService:
         if name == "TicketStatementQuery":
             sql, handle = _read_handle(command.statement_handle), command.statement_handle
         elif name == "CommandPreparedStatementQuery":
-            prepared, values = self._get_prepared(command.prepared_statement_handle)
-            sql, handle = prepared.bind(values), command.prepared_statement_handle
+            prepared, wishes["parameters"] = self._get_prepared(command.prepared_statement_handle)
+            sql, handle = prepared.sql, command.prepared_statement_handle
         elif name == "CommandStatementQuery":
             sql, handle = command.query, b""
         else:
