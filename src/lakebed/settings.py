@@ -17,7 +17,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, ConfigDict, Field, SecretStr, TypeAdapter, ValidationError
 from pydantic_settings import (
     BaseSettings,
     EnvSettingsSource,
@@ -38,7 +38,7 @@ ROLES = ("ingest", "query", "pipeline")
 """What a process that serves may do."""
 
 _HINT = "the settings are listed in docs/cli.md, and shown by: lakebed config"
-_PLACES = ("lake", "serve_certificate", "serve_private_key")
+_PLACES = ("lake", "certificate", "serve_certificate", "serve_private_key")
 """Paths, which in a file are relative to its folder."""
 
 
@@ -107,6 +107,13 @@ class Settings(BaseSettings):
     )
     tail_cache_mib: int = Field(
         default=256, ge=0, description="How much of what queries decoded is kept for the next one."
+    )
+    key: SecretStr | None = Field(
+        default=None, description="The key that a client of a server shows it."
+    )
+    certificate: Path | None = Field(
+        default=None,
+        description="The authorities (a PEM file) that a client trusts instead of the system's.",
     )
     serve_host: str = Field(
         default="127.0.0.1", min_length=1, description="The address that a server listens on."
@@ -290,6 +297,8 @@ def _unknown(name: str, value: Any) -> str:
 def _problem(origin: Origin, name: str, value: Any, message: str) -> str:
     """One line that names the setting, where it stands, and what is wrong with it."""
     shown = f"'{mask(value)}'" if isinstance(value, str) else spell(value)
+    if Settings.model_fields[name].annotation == SecretStr | None:
+        shown = "'***'"
     reason = message.removeprefix("Value error, ")
     reason = reason[:1].lower() + reason[1:]
     if origin.kind is Kind.FILE:

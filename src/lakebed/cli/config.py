@@ -20,6 +20,8 @@ def config(lake: LakeOption = HERE, as_json: JsonOption = False) -> None:
 
     Example: LAKEBED_TAIL_MIB=512 lakebed config --json
     """
+    from pydantic import SecretStr
+
     from lakebed.settings import Settings, look_up, spell, unknown_variables, variable
 
     reading = look_up(lake=lake or None)
@@ -33,7 +35,7 @@ def config(lake: LakeOption = HERE, as_json: JsonOption = False) -> None:
     rows = []
     for name, field in Settings.model_fields.items():
         value = getattr(reading.settings, name)
-        shown = spell(value) if isinstance(value, str | Path) else value
+        shown = spell(value) if isinstance(value, str | Path | SecretStr) else value
         origin = reading.origins[name]
         if as_json:
             known = {"origin": origin.kind.value, "place": origin.place or None}
