@@ -2,7 +2,7 @@
 
 import lakebed
 
-lake = lakebed.init("weather")          # or lakebed.open("weather")
+lake = lakebed.init("weather")          # or open("weather"), or connect("grpc://…") for queries
 lake.views.register(lakebed.ViewSet(…))
 lake.partitions.publish("readings", begin, end, rows)
 with lake.partitions.snapshot("readings") as snapshot:
@@ -16,6 +16,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from lakebed.client.client import Client, connect
     from lakebed.errors import LakebedError
     from lakebed.lake import Lake
     from lakebed.lake import init_lake as init
@@ -27,23 +28,27 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
+    "Client",
     "Lake",
     "LakebedError",
     "NewPartition",
     "SqlView",
     "TimeRange",
     "ViewSet",
+    "connect",
     "init",
     "open",
 ]
 
 _HOMES = {
+    "Client": ("lakebed.client.client", "Client"),
     "Lake": ("lakebed.lake", "Lake"),
     "LakebedError": ("lakebed.errors", "LakebedError"),
     "NewPartition": ("lakebed.partitions.publish", "NewPartition"),
     "SqlView": ("lakebed.views.declaration", "SqlView"),
     "TimeRange": ("lakebed.model.time", "TimeRange"),
     "ViewSet": ("lakebed.model.view_set", "ViewSet"),
+    "connect": ("lakebed.client.client", "connect"),
     "init": ("lakebed.lake", "init_lake"),
     "open": ("lakebed.lake", "open_lake"),
 }

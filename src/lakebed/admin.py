@@ -6,7 +6,7 @@ become data frames with ``.to_pandas()``. What fails is raised, not told in a me
     import lakebed
     from lakebed import admin
 
-    lake = lakebed.open("weather")
+    lake = lakebed.open("weather")  # or lakebed.connect("grpc://…"), as an administrator
     admin.list_incompatible_partitions(lake).to_pandas()
 """
 
@@ -16,6 +16,7 @@ import warnings
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
+from lakebed.client.remote import also_remote, never_remote
 from lakebed.lake import Lake
 from lakebed.lifecycle.retire import Outcome
 from lakebed.model.partition import Partition
@@ -44,6 +45,7 @@ __all__ = [
 ]
 
 
+@also_remote()
 def list_partitions(
     lake: Lake, view_set_name: str | None = None, *, as_of: Instant | None = None
 ) -> pa.Table:
@@ -53,18 +55,21 @@ def list_partitions(
     return lake.queries.look_up(asked, as_of=as_of).tables[listings.PARTITIONS]
 
 
+@also_remote()
 def list_view_sets(lake: Lake) -> pa.Table:
     """Every view set with its active schema."""
     asked = Asked(frozenset([listings.VIEW_SETS]))
     return lake.queries.look_up(asked).tables[listings.VIEW_SETS]
 
 
+@also_remote()
 def list_columns(lake: Lake) -> pa.Table:
     """Every column of every view set, with its comment."""
     asked = Asked(frozenset([listings.VIEW_COLUMNS]))
     return lake.queries.look_up(asked).tables[listings.VIEW_COLUMNS]
 
 
+@also_remote()
 def explain_empty(
     lake: Lake, view_set_name: str, begin: Instant, end: Instant, *, stale: bool = False
 ) -> pa.Table:
@@ -73,6 +78,7 @@ def explain_empty(
     return lake.queries.explain_empty(view_set_name, begin, end, stale=stale)
 
 
+@also_remote()
 def list_incompatible_partitions(lake: Lake, view_set_name: str | None = None) -> pa.Table:
     """Live partitions that queries cannot see, because their schema is not the active one. Those
     of a view set that is not registered any more have no current schema hash."""
@@ -82,6 +88,7 @@ def list_incompatible_partitions(lake: Lake, view_set_name: str | None = None) -
     )
 
 
+@also_remote(changes=True)
 def retire_incompatible_partitions(
     lake: Lake,
     view_set_name: str | None = None,
@@ -110,6 +117,7 @@ def retire_incompatible_partitions(
     )
 
 
+@also_remote(Outcome, changes=True)
 def retire_partition_by_metadata(
     lake: Lake,
     view_set_name: str,
@@ -124,6 +132,7 @@ def retire_partition_by_metadata(
     )
 
 
+@also_remote(Outcome, changes=True)
 def retire_partition_by_file(lake: Lake, file_path: str) -> Outcome:
     """Retire one partition by its file. Deprecated: it cannot name an empty partition."""
     with warnings.catch_warnings():
@@ -131,6 +140,7 @@ def retire_partition_by_file(lake: Lake, file_path: str) -> Outcome:
         return lake.retirement.retire_partition_by_file(file_path)
 
 
+@also_remote(list[Outcome], changes=True)
 def retire_partitions(
     lake: Lake,
     view_set_name: str,
@@ -150,11 +160,13 @@ def retire_partitions(
     )
 
 
+@also_remote(Partition, changes=True)
 def restore_partition(lake: Lake, partition_id: str) -> Partition:
     """Bring a retired partition back; the new one."""
     return lake.retirement.restore(partition_id)
 
 
+@never_remote("over a connection: SELECT * FROM materialize_partitions(view_set, begin, end, 60)")
 def materialize_partitions(
     lake: Lake,
     view_set_name: str,

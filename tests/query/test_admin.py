@@ -1,15 +1,18 @@
-"""Administration from Python: the same as in SQL, as data."""
+"""Administration from Python: the same as in SQL, as data; also over a connection."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from lakebed import admin
+from lakebed.client.client import Client, connect
 from lakebed.errors import Ambiguous, Overlap, Refused, UnknownPartition, UnknownViewSet
 from lakebed.lake import Lake
 from tests.parts.data import HOUR, T0, publish_hour, readings
+from tests.serve.parts import serving
 
 
 @pytest.fixture
@@ -24,36 +27,58 @@ def evolved(lake: Lake) -> Lake:
     return lake
 
 
+@pytest.fixture(params=["sqlite", "postgresql", "sqlite, connected"])
+def place(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def dialect(place: str) -> str:
+    return place.split(",")[0]
+
+
+@pytest.fixture
+def source(place: str, evolved: Lake) -> Iterator[Lake | Client]:
+    """The lake, as programs have it: opened, or at the other end of a connection."""
+    if "connected" not in place:
+        yield evolved
+        return
+    with serving(evolved) as served, connect(served.flight) as client:
+        yield client
+
+
 def sql(lake: Lake, text: str) -> list[dict[str, Any]]:
     return lake.query(text).to_arrow().to_pylist()
 
 
-def test_lists_are_those_of_sql(evolved: Lake) -> None:
+def test_lists_are_those_of_sql(evolved: Lake, source: Lake | Client) -> None:
     for name in ("list_partitions", "list_view_sets", "list_columns"):
-        table = getattr(admin, name)(evolved)
+        table = getattr(admin, name)(source)
         assert table.to_pylist() == sql(evolved, f"SELECT * FROM {name}()")
         assert table.schema == evolved.query(f"SELECT * FROM {name}()").to_arrow().schema
-    assert admin.list_partitions(evolved, "readings").num_rows == 4
-    assert admin.list_partitions(evolved, "blocks").num_rows == 0
-    assert admin.list_partitions(evolved).to_pandas()["num_rows"].sum() == 8
-    empty = admin.explain_empty(evolved, "readings", T0, T0 + 4 * HOUR)
+    assert admin.list_partitions(source, "readings").num_rows == 4
+    assert admin.list_partitions(source, "blocks").num_rows == 0
+    assert admin.list_partitions(source).to_pandas()["num_rows"].sum() == 8
+    empty = admin.explain_empty(source, "readings", T0, T0 + 4 * HOUR)
     assert empty.to_pylist() == sql(
         evolved,
         "SELECT * FROM explain_empty('readings', '2026-01-01T00:00:00Z', '2026-01-01T04:00:00Z')",
     )
     with pytest.raises(UnknownViewSet):
-        admin.explain_empty(evolved, "nope", T0, T0 + HOUR)
+        admin.explain_empty(source, "nope", T0, T0 + HOUR)
 
 
-def test_the_past_can_be_listed(evolved: Lake) -> None:
+def test_the_past_can_be_listed(evolved: Lake, source: Lake | Client) -> None:
     before = evolved.query("SELECT 1").explanation.tick
-    admin.retire_partitions(evolved, "readings", None, T0, T0 + 4 * HOUR)
-    assert admin.list_partitions(evolved).num_rows == 0
-    assert admin.list_partitions(evolved, as_of=before).num_rows == 4
+    admin.retire_partitions(source, "readings", None, T0, T0 + 4 * HOUR)
+    assert admin.list_partitions(source).num_rows == 0
+    assert admin.list_partitions(source, as_of=before).num_rows == 4
 
 
-def test_incompatible_partitions_are_listed_and_retired(evolved: Lake) -> None:
-    table = admin.list_incompatible_partitions(evolved)
+def test_incompatible_partitions_are_listed_and_retired(
+    evolved: Lake, source: Lake | Client
+) -> None:
+    table = admin.list_incompatible_partitions(source)
     assert table.column_names[:8] == [
         "view_set_name",
         "view_instance_id",
@@ -66,14 +91,14 @@ def test_incompatible_partitions_are_listed_and_retired(evolved: Lake) -> None:
     ]
     assert [row["num_rows"] for row in table.to_pylist()] == [3, 0, 2]
     assert set(table["current_schema_hash"].to_pylist()) == {readings(2).schema_hash}
-    (left,) = admin.retire_incompatible_partitions(evolved, "readings").to_pylist()
+    (left,) = admin.retire_incompatible_partitions(source, "readings").to_pylist()
     assert (left["partitions_retired"], left["partitions_failed"]) == (1, 2)
     assert [line.split(":")[0] for line in left["retirement_messages"]] == [
         "ERROR",
         "SUCCESS",
         "ERROR",
     ]
-    (done,) = admin.retire_incompatible_partitions(evolved, allow_loss=True).to_pylist()
+    (done,) = admin.retire_incompatible_partitions(source, allow_loss=True).to_pylist()
     assert list(done) == [
         "view_set_name",
         "view_instance_id",
@@ -84,52 +109,54 @@ def test_incompatible_partitions_are_listed_and_retired(evolved: Lake) -> None:
     ]
     assert (done["partitions_retired"], done["partitions_failed"]) == (2, 0)
     assert done["storage_freed_bytes"] > 0
-    nothing = admin.retire_incompatible_partitions(evolved)
+    nothing = admin.retire_incompatible_partitions(source)
     assert (nothing.num_rows, nothing.column_names) == (0, list(done))
-    assert admin.list_incompatible_partitions(evolved).num_rows == 0
+    assert admin.list_incompatible_partitions(source).num_rows == 0
 
 
-def test_partitions_of_view_sets_that_are_gone_are_incompatible(evolved: Lake) -> None:
+def test_partitions_of_view_sets_that_are_gone_are_incompatible(
+    evolved: Lake, source: Lake | Client
+) -> None:
     evolved.views.remove("readings")
-    table = admin.list_incompatible_partitions(evolved)
+    table = admin.list_incompatible_partitions(source)
     assert table.num_rows == 4
     assert table["current_schema_hash"].null_count == 4
 
 
-def test_single_partitions_are_retired_and_restored(evolved: Lake) -> None:
+def test_single_partitions_are_retired_and_restored(evolved: Lake, source: Lake | Client) -> None:
     end = T0 + HOUR
     with pytest.raises(Ambiguous):
-        admin.retire_partition_by_metadata(evolved, "readings", "global", T0, end)
+        admin.retire_partition_by_metadata(source, "readings", "global", T0, end)
     done = admin.retire_partition_by_metadata(
-        evolved, "readings", "global", T0, end, readings().schema_hash
+        source, "readings", "global", T0, end, readings().schema_hash
     )
     assert done.succeeded
     assert (
         done.message == f"SUCCESS: Retired partition readings/global {done.partition.insert_range}"
     )
-    restored = admin.restore_partition(evolved, done.partition.partition_id)
+    restored = admin.restore_partition(source, done.partition.partition_id)
     assert restored.file_path == done.partition.file_path
     with pytest.raises(UnknownPartition):
-        admin.restore_partition(evolved, "nope")
+        admin.restore_partition(source, "nope")
     assert restored.file_path is not None
-    assert admin.retire_partition_by_file(evolved, restored.file_path).succeeded
+    assert admin.retire_partition_by_file(source, restored.file_path).succeeded
     with pytest.raises(UnknownPartition):
-        admin.retire_partition_by_file(evolved, restored.file_path)
-    live = admin.list_partitions(evolved, "readings").to_pylist()
+        admin.retire_partition_by_file(source, restored.file_path)
+    live = admin.list_partitions(source, "readings").to_pylist()
     new = next(row for row in live if row["file_schema_hash"] == readings(2).schema_hash)
-    replaced = admin.retire_partition_by_file(evolved, new["file_path"]).partition
+    replaced = admin.retire_partition_by_file(source, new["file_path"]).partition
     publish_hour(evolved, 0, version=2)
     with pytest.raises(Overlap):
-        admin.restore_partition(evolved, replaced.partition_id)
+        admin.restore_partition(source, replaced.partition_id)
 
 
-def test_most_of_a_view_set_must_be_confirmed(evolved: Lake) -> None:
+def test_most_of_a_view_set_must_be_confirmed(evolved: Lake, source: Lake | Client) -> None:
     for hour in range(3, 12):
         publish_hour(evolved, hour, 1, version=2)
     everything = ("readings", "global", T0, T0 + 12 * HOUR)
     with pytest.raises(Refused):
-        admin.retire_partitions(evolved, *everything)
-    done = admin.retire_partitions(evolved, *everything, confirmed=["readings"])
+        admin.retire_partitions(source, *everything)
+    done = admin.retire_partitions(source, *everything, confirmed=["readings"])
     assert len(done) == 13
 
 

@@ -1,5 +1,5 @@
-"""The messages of Arrow Flight and FlightSQL, as far as server and client need them: names, numbers
-and types of their fields, which are the protocol. Made on import; there is no generated code.
+"""The messages of Arrow Flight, FlightSQL and gRPC, as far as server and client need them: names,
+numbers and types of their fields, which are the protocol. Made on import, without generated code.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from google.protobuf import (  # type: ignore[import-untyped]
 )
 
 _FLIGHT, _SQL = "arrow.flight.protocol", "arrow.flight.protocol.sql"
+_RPC = "google.rpc"
 _TYPES = {
     "bytes": descriptor_pb2.FieldDescriptorProto.TYPE_BYTES,
     "string": descriptor_pb2.FieldDescriptorProto.TYPE_STRING,
@@ -108,6 +109,17 @@ _SQL_MESSAGES: dict[str, _Fields] = {
     "ActionCancelQueryRequest": {"info": (1, "bytes")},
     "ActionCancelQueryResult": {"result": (1, "int32")},
 }
+_RPC_MESSAGES: dict[str, _Fields] = {
+    "Detail": {"type_url": (1, "string"), "value": (2, "bytes")},  # an Any
+    "Status": {"code": (1, "int32"), "message": (2, "string"), "details": (3, "repeated Detail")},
+    "Entry": {"key": (1, "string"), "value": (2, "string")},  # of a map
+    "ErrorInfo": {
+        "reason": (1, "string"),
+        "domain": (2, "string"),
+        "metadata": (3, "repeated Entry"),
+    },
+}
+"""How errors are told."""
 
 
 def _describe(package: str, messages: dict[str, _Fields]) -> descriptor_pb2.FileDescriptorProto:
@@ -139,7 +151,11 @@ def _describe(package: str, messages: dict[str, _Fields]) -> descriptor_pb2.File
 def _make() -> dict[str, Any]:
     pool = descriptor_pool.DescriptorPool()
     made = {}
-    for package, messages in ((_FLIGHT, _FLIGHT_MESSAGES), (_SQL, _SQL_MESSAGES)):
+    for package, messages in (
+        (_FLIGHT, _FLIGHT_MESSAGES),
+        (_SQL, _SQL_MESSAGES),
+        (_RPC, _RPC_MESSAGES),
+    ):
         pool.Add(_describe(package, messages))
         for name in messages:
             descriptor = pool.FindMessageTypeByName(f"{package}.{name}")

@@ -18,7 +18,7 @@ import pyarrow as pa
 from lakebed.errors import BadSql
 
 _TOKENS = re.compile(
-    r"'(?:[^']|'')*'"  # texts
+    r"'(?:[^']|'')*'|\$\$.*?\$\$"  # texts
     r'|"(?:[^"]|"")*"'  # names
     r"|--[^\n]*|/\*.*?\*/"  # comments
     r"|\$(\d+)|(\?)",

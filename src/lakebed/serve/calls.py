@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import grpc
 
 from lakebed.access.keys import ANYBODY, Caller
+from lakebed.client import failing
 from lakebed.errors import Denied, LakebedError, Unauthenticated, Unavailable
 from lakebed.serve.answers import RETRY_SECONDS, describe, find_status, note_denial
 from lakebed.serve.bodies import MOST_BYTES
@@ -61,9 +62,13 @@ class Gatekeeper:
             _log.error("call failed: %s", error, exc_info=True)
         elif isinstance(error, Unauthenticated | Denied):
             note_denial(error, route, caller)
+        trailers: list[tuple[str, str | bytes]] = []
         if isinstance(error, Unavailable):
-            context.set_trailing_metadata((("retry-after", str(RETRY_SECONDS)),))
-        context.abort(_CODES[code], describe(error))
+            trailers.append(("retry-after", str(RETRY_SECONDS)))
+        if isinstance(error, LakebedError):
+            trailers.append((failing.TRAILER, failing.encode_error(error, code)))
+        context.set_trailing_metadata(tuple(trailers))
+        context.abort(_CODES[code], failing.shorten(describe(error)))
 
 
 _SERVING = b"\x08\x01"

@@ -39,6 +39,7 @@ from lakebed.query.formats import CsvWriter, JsonWriter, NdjsonWriter
 from lakebed.query.result import Result
 from lakebed.serve.answers import JSON, PROTOBUF, note_denial, refuse, refuse_otlp
 from lakebed.serve.bodies import MOST_BYTES, read_body
+from lakebed.serve.flight.wishes import shorter
 from lakebed.serve.meters import CONTENT_TYPE, Meters
 
 _THREADS = 64
@@ -229,7 +230,7 @@ class HttpSide:
         asked = _read_query(await self._read(request), request)
         wanted = asked.pop("format")
         admin = caller.may(Role.ADMIN)
-        timeout = asked.pop("timeout", None) or self._settings.query_seconds
+        timeout = shorter(asked.pop("timeout", None), self._settings.query_seconds)
         result: Result = await self._work(
             lambda: self._lake.queries.query(**asked, admin=admin, timeout=timeout), caller
         )

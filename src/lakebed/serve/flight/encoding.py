@@ -28,13 +28,20 @@ def encode_stream_schema(schema: pa.Schema) -> bytes:
 
 
 def encode_stream(
-    schema: pa.Schema, batches: Iterable[pa.RecordBatch], *, keep_dictionaries: bool
+    schema: pa.Schema,
+    batches: Iterable[pa.RecordBatch],
+    *,
+    keep_dictionaries: bool,
+    note: bytes = b"",
 ) -> Iterator[bytes]:
-    """FlightData messages: the schema always, then every batch."""
+    """FlightData messages: the schema always, then a note without rows if there is one, then every
+    batch."""
     shown = show(schema, keep_dictionaries=keep_dictionaries)
     sink = _Sink()
     options = pa.ipc.IpcWriteOptions(emit_dictionary_deltas=False, unify_dictionaries=False)
     yield encode_data(bytes(pa.ipc.read_message(shown.serialize()).metadata))
+    if note:
+        yield encode_data(b"", metadata=note)
     with pa.ipc.new_stream(sink, shown, options=options) as writer:
         for batch in batches:
             for piece in _pieces(batch):

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import grpc
+import msgspec
 import pyarrow as pa
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
@@ -23,7 +24,7 @@ from lakebed.query import parameters
 from lakebed.query.parameters import Bound
 from lakebed.query.result import Result
 from lakebed.serve.calls import Gatekeeper
-from lakebed.serve.flight import metadata
+from lakebed.serve.flight import administration, metadata
 from lakebed.serve.flight.encoding import (
     decode_stream,
     encode_schema,
@@ -31,6 +32,7 @@ from lakebed.serve.flight.encoding import (
     encode_stream_schema,
     show,
 )
+from lakebed.serve.flight.wishes import Wishes, read_wishes
 
 if TYPE_CHECKING:
     from lakebed.lake import Lake
@@ -141,9 +143,9 @@ class FlightService:
         yield from ()
 
     def _list_actions(
-        self, _request: bytes, _caller: Caller, _context: grpc.ServicerContext
+        self, _request: bytes, caller: Caller, _context: grpc.ServicerContext
     ) -> Iterator[bytes]:
-        for name, description in _ACTIONS.items():
+        for name, description in (_ACTIONS | administration.list_actions(caller)).items():
             yield protocol.new("ActionType", type=name, description=description).SerializeToString()
 
     def _get_info(self, request: bytes, caller: Caller) -> bytes:
@@ -208,13 +210,13 @@ class FlightService:
     ) -> Iterator[bytes]:
         ticket = protocol.parse("Ticket", request).ticket
         command = _read_ticket(ticket)
-        wishes = _read_wishes(context)
-        keep = wishes.pop("preserve_dictionary")
+        wishes = read_wishes(context.invocation_metadata(), self._query_seconds)
         name = command.DESCRIPTOR.name
         if name == "TicketStatementQuery":
             sql, handle = _read_handle(command.statement_handle), command.statement_handle
         elif name == "CommandPreparedStatementQuery":
-            prepared, wishes["parameters"] = self._get_prepared(command.prepared_statement_handle)
+            prepared, values = self._get_prepared(command.prepared_statement_handle)
+            wishes.options["parameters"] = values
             sql, handle = prepared.sql, command.prepared_statement_handle
         elif name == "CommandStatementQuery":
             sql, handle = command.query, b""
@@ -222,7 +224,7 @@ class FlightService:
             found = self._look_up(command)
             yield from encode_stream(found.schema, found.to_batches(), keep_dictionaries=True)
             return
-        yield from self._run(sql, handle, caller, context, wishes, keep_dictionaries=keep)
+        yield from self._run(sql, handle, caller, context, wishes)
 
     def _run(
         self,
@@ -230,15 +232,11 @@ class FlightService:
         handle: bytes,
         caller: Caller,
         context: grpc.ServicerContext,
-        wishes: dict[str, Any],
-        *,
-        keep_dictionaries: bool,
+        wishes: Wishes,
     ) -> Iterator[bytes]:
-        admin = caller.may(Role.ADMIN)
+        admin = wishes.admin and caller.may(Role.ADMIN)
         with on_behalf_of(caller.asker):
-            result = self._lake.queries.query(
-                sql, admin=admin, timeout=self._query_seconds, **wishes
-            )
+            result = self._lake.queries.query(sql, admin=admin, **wishes.options)
         if not context.add_callback(result.cancel):  # the caller is gone already
             result.cancel()
         if handle:
@@ -246,7 +244,10 @@ class FlightService:
                 self._running[handle] = result
         try:
             with result:
-                yield from encode_stream(result.schema, result, keep_dictionaries=keep_dictionaries)
+                note = msgspec.json.encode(result.explanation) if wishes.with_explanation else b""
+                yield from encode_stream(
+                    result.schema, result, keep_dictionaries=wishes.keep_dictionaries, note=note
+                )
         finally:
             with self._lock:
                 if self._running.get(handle) is result:  # and not the same statement, once more
@@ -273,7 +274,9 @@ class FlightService:
                 self._cancel(protocol.parse("FlightInfo", _unwrap(action.body).info))
                 answer = protocol.new("ActionCancelQueryResult", result=_CANCELLED)
             case _:
-                raise Unsupported(f"there is no action {action.type}")
+                for piece in administration.act(self._lake, caller, action.type, action.body):
+                    yield protocol.new("Result", body=piece).SerializeToString()
+                return
         yield protocol.new("Result", body=protocol.wrap(answer)).SerializeToString()
 
     def _prepare(self, sql: str, caller: Caller) -> Any:
@@ -377,23 +380,6 @@ def _read_handle(handle: bytes) -> str:
         return handle.decode()
     except UnicodeDecodeError:
         raise BadPayload("the statement is no UTF-8 text") from None
-
-
-def _read_wishes(context: grpc.ServicerContext) -> dict[str, Any]:
-    """The range, the limit and the dictionaries that the metadata of a call asks for."""
-    given = {key.lower(): value for key, value in context.invocation_metadata()}
-    wishes: dict[str, Any] = {
-        "preserve_dictionary": str(given.get("preserve_dictionary", "")).lower() == "true"
-    }
-    begin, end = given.get("query_range_begin"), given.get("query_range_end")
-    if begin and end:
-        wishes |= {"begin": begin, "end": end}
-    limit = given.get("limit")
-    if limit:
-        if not str(limit).isdigit():
-            raise BadInput(f"the limit is {limit!r}, no whole number")
-        wishes["limit"] = int(limit)
-    return wishes
 
 
 def _read_put(first: Any, rest: Iterator[bytes]) -> Iterator[tuple[bytes, bytes]]:

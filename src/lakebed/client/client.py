@@ -1,0 +1,188 @@
+"""A client of one server: asked like an open lake, and answering with the same results and the same
+errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from lakebed.client import protocol
+from lakebed.client.address import Address, parse_address
+from lakebed.client.streams import RemoteStream
+from lakebed.client.transport import Transport
+from lakebed.errors import BadInput, BadSql, Unsupported
+from lakebed.model.time import Instant, parse_moment, to_instant
+from lakebed.query.parameters import Bound, prepare
+from lakebed.query.result import Result
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_NAME_OF_SERVER = 0
+_VENDOR = "Lakebed"
+
+
+class Client:
+    """A connection to a server of a lake. Close it, or use it as a context manager. Safe to use
+    from several threads."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self._closed = False
+
+    @property
+    def address(self) -> Address:
+        """Where the server is."""
+        return self._transport.address
+
+    def query(
+        self,
+        sql: str,
+        begin: Instant | None = None,
+        end: Instant | None = None,
+        *,
+        parameters: Sequence[Any] | None = None,
+        as_of: Instant | None = None,
+        stale: bool = False,
+        limit: int | None = None,
+        timeout: float | None = None,
+        explained: bool = False,
+        admin: bool = True,
+        engine: str = "embedded",
+        spark: SparkSession | None = None,
+        master: str | None = None,
+        remote: str | None = None,
+    ) -> Result:
+        """The rows of a statement, as `lakebed.lake.Lake.query` gives them. What a key's role does
+        not allow is `Denied`; the server may allow less time than is asked for."""
+        self._require_open()
+        if engine != "embedded" or any(each is not None for each in (spark, master, remote)):
+            raise Unsupported(
+                "a server computes the rows itself", hint="Spark needs the lake: lakebed.open(…)"
+            )
+        headers = {
+            "begin": _spell(begin),
+            "end": _spell(end),
+            "as_of": None if as_of is None else str(to_instant(as_of)),
+            "limit": None if limit is None else str(limit),
+            "timeout": None if timeout is None else repr(float(timeout)),
+            "stale": "true" if stale else None,
+            "explained": "true" if explained else None,
+            "admin": None if admin else "false",
+            "explanation": "true",
+            "preserve_dictionary": "true",
+        }
+        bound = Bound(sql, sql) if parameters is None else prepare(sql).bind(parameters)
+        sent = {name: value for name, value in headers.items() if value is not None}
+        with bound.placed():
+            stream = self._get(_ticket(bound.sql), sent, timeout)
+            return Result(stream, stream.read_explanation(), lambda: None)
+
+    def _get(
+        self, ticket: bytes, headers: dict[str, str], timeout: float | None = None
+    ) -> RemoteStream:
+        return RemoteStream(*self._transport.get(ticket, headers, timeout))
+
+    def act(self, action: str, body: bytes) -> bytes:
+        """Let the server do something that is no statement; for `lakebed.admin`."""
+        self._require_open()
+        return self._transport.act(action, body)
+
+    def require_lakebed(self) -> None:
+        """Raise unless a server of ours is there and lets us in."""
+        wanted = protocol.new("CommandGetSqlInfo", info=[_NAME_OF_SERVER])
+        try:
+            stream = self._get(protocol.wrap(wanted), {})
+            rows = [row for batch in stream for row in batch.to_pylist()]
+        except Unsupported as error:
+            raise BadInput(
+                f"{self.address} does not speak FlightSQL", hint="servers do on port 50051"
+            ) from error
+        if [row.get("value") for row in rows] != [_VENDOR]:
+            raise BadInput(f"the server at {self.address} is no lake", hint="see: lakebed serve")
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise BadInput("the connection was closed", hint="connect again")
+
+    def close(self) -> None:
+        """End the connection."""
+        self._closed = True
+        self._transport.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Client of {self.address}>"
+
+
+def connect(uri: str, *, key: str | None = None, certificate: str | Path | None = None) -> Client:
+    """Connect to a server of a lake at ``grpc://host:port``, or ``grpc+tls://host:port``.
+
+    ``key`` is LAKEBED_KEY if it is not given. ``certificate`` (LAKEBED_CERTIFICATE) is the file of
+    the authorities to trust, in PEM, instead of the system's. Fails if nobody answers there, or
+    the key is not good for queries.
+    """
+    from lakebed.settings import read_settings
+
+    address = parse_address(uri)
+    settings = read_settings()
+    if key is None and settings.key is not None:
+        key = settings.key.get_secret_value()
+    authorities = _read_authorities(certificate or settings.certificate, address)
+    client = Client(Transport(address, _check_key(key), authorities))
+    try:
+        client.require_lakebed()
+    except BaseException:
+        client.close()
+        raise
+    return client
+
+
+def _check_key(key: str | None) -> str | None:
+    """The key, or none; what cannot be sent is not shown."""
+    if not key:
+        return None
+    if not isinstance(key, str) or not key.isascii() or not key.isprintable() or " " in key:
+        raise BadInput(
+            "this is no key", hint="give it as lakebed keys create showed it: lakebed_…_…"
+        )
+    return key
+
+
+def _read_authorities(file: str | Path | None, address: Address) -> bytes | None:
+    if file is None or not address.secure:
+        return None
+    try:
+        return Path(file).expanduser().read_bytes()
+    except OSError as error:
+        reason = (error.strerror or "").lower()
+        raise BadInput(f"cannot read the certificate {file}: {reason}") from error
+
+
+def _ticket(sql: str) -> bytes:
+    try:
+        handle = sql.encode()
+    except UnicodeEncodeError:
+        raise BadSql("the statement holds characters that are no text") from None
+    return protocol.wrap(protocol.new("TicketStatementQuery", statement_handle=handle))
+
+
+def _spell(moment: Instant | None) -> str | None:
+    """A time as the server reads it; how long ago something was is counted from its clock."""
+    if moment is None:
+        return None
+    at = parse_moment(moment, 0)
+    return moment.strip() if isinstance(moment, str) else str(at)

@@ -1,0 +1,75 @@
+"""Errors on their way from a server to a client: a ``google.rpc.Status`` in the trailers of a call,
+as gRPC's richer error model has it, whose detail names the class, the hint and the place. So a
+client raises what the lake raised; other clients show the same text.
+"""
+
+from __future__ import annotations
+
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+
+from lakebed import errors
+from lakebed.client import protocol
+from lakebed.errors import BadDefinition, BadSchema, BadSql, LakebedError
+
+TRAILER = "grpc-status-details-bin"
+_DOMAIN = "lakebed"
+_INFO = "type.googleapis.com/google.rpc.ErrorInfo"
+_MOST_CHARACTERS = 1000
+"""Trailers have little room: 8 KiB in most clients, for all of them together."""
+
+
+def shorten(text: str) -> str:
+    """A text that fits among the trailers of a call."""
+    return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}…"
+
+
+def encode_error(error: LakebedError, code: int) -> bytes:
+    """What is told of an error beside its text."""
+    known = next(each for each in type(error).__mro__ if _find_class(each.__name__) is each)
+    info = protocol.new("ErrorInfo", reason=known.__name__, domain=_DOMAIN)
+    told: dict[str, object] = {"hint": error.hint}
+    if isinstance(error, BadSql):
+        told |= {"line": error.line, "column": error.column}
+    for name, value in told.items():
+        if value is not None:
+            info.metadata.add(key=name, value=shorten(str(value)))
+    status = protocol.new("Status", code=code, message=shorten(str(error)))
+    status.details.add(type_url=_INFO, value=info.SerializeToString())
+    return bytes(status.SerializeToString())
+
+
+def decode_error(data: bytes) -> LakebedError | None:
+    """The error that a server told of; None if it is none of ours."""
+    try:
+        status = protocol.parse("Status", data)
+        details = [
+            protocol.parse("ErrorInfo", each.value)
+            for each in status.details
+            if each.type_url == _INFO
+        ]
+    except DecodeError:
+        return None
+    info = next((each for each in details if each.domain == _DOMAIN), None)
+    if info is None:
+        return None
+    told = {each.key: each.value for each in info.metadata}
+    kind = _find_class(info.reason) or LakebedError
+    error = kind.__new__(kind)
+    # Not by its own constructor: those that take more make their message of it, which is here.
+    LakebedError.__init__(error, status.message, hint=told.get("hint"))
+    if isinstance(error, BadSql):
+        error.line, error.column = _number(told.get("line")), _number(told.get("column"))
+    elif isinstance(error, BadDefinition | BadSchema):
+        error.problems = tuple(status.message.splitlines())
+    return error
+
+
+def _find_class(name: str) -> type[LakebedError] | None:
+    known = getattr(errors, name, None)
+    if not isinstance(known, type) or not issubclass(known, LakebedError):
+        return None
+    return errors.BadInput if known is errors.BadRecords else known  # whose records are not told
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isdigit() else None
