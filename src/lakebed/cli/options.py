@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,10 +11,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lakebed.errors import ReadOnly
+from lakebed.client.address import is_server
+from lakebed.errors import BadInput, ReadOnly
 
 if TYPE_CHECKING:
     from lakebed.lake import Lake
+    from lakebed.query.queryable import Queryable
 
 LakeOption = Annotated[
     str,
@@ -26,6 +29,19 @@ LakeOption = Annotated[
         "[env var: LAKEBED_LAKE; default: .]",
     ),
 ]
+AnyLakeOption = Annotated[
+    str,
+    typer.Option(
+        "--lake",
+        "-l",
+        metavar="PLACE",
+        show_default=False,
+        help="The lake: its folder, the URL of its catalog, or a server of it, as "
+        "grpc://localhost:50051.  [env var: LAKEBED_LAKE; default: .]",
+    ),
+]
+"""For commands that also work over a connection."""
+
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Print JSON instead of a table; its keys are a contract.")
 ]
@@ -73,6 +89,11 @@ def opened(place: str, *, write: bool = True) -> Iterator[Lake]:
     from lakebed.settings import read_settings
 
     settings = read_settings(lake=place or None)
+    if is_server(settings.lake):
+        raise BadInput(
+            f"this command needs the lake itself, and {settings.lake} is a server of one",
+            hint="name its folder or catalog; lakebed query works over a connection too",
+        )
     lake = open_lake(settings.lake, settings=settings)
     if not write:
         try:
@@ -87,6 +108,23 @@ def opened(place: str, *, write: bool = True) -> Iterator[Lake]:
             )
     with lake:
         yield lake
+
+
+@contextmanager
+def reached(place: str) -> Iterator[Queryable]:
+    """Whoever answers SQL there, to look: the lake, or a connection to a server of it."""
+    from lakebed.settings import read_settings
+
+    address = read_settings(lake=place or None).lake
+    if not is_server(address):
+        with opened(place, write=False) as lake:
+            yield lake
+        return
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # it would print what our errors say
+    from lakebed.client.client import connect
+
+    with connect(address) as client:
+        yield client
 
 
 def both(begin: str | None, end: str | None) -> tuple[str, str] | None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lakebed.cli import output
-from lakebed.cli.options import HERE, LakeOption, do_without_pandas, opened
+from lakebed.cli.options import HERE, AnyLakeOption, do_without_pandas, reached
 from lakebed.errors import BadInput, BadSql, Denied, Refused
 from lakebed.model.time import SECOND, parse_duration
 
@@ -110,18 +110,20 @@ def query(
         str | None,
         typer.Option(metavar="URL", help="With Spark: a Connect server, sc://host:port."),
     ] = None,
-    lake: LakeOption = HERE,
+    lake: AnyLakeOption = HERE,
     as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
 ) -> None:
     """Run one SQL statement over the lake's view sets, what has just landed included.
 
     Ranges of --since, --from and --to are of the rows' own time. Rows go to stdout, warnings and
     counts to stderr. Wrong SQL is exit code 2, with the position; a limit of memory, time or
-    unbuilt data that was reached is 1.
+    unbuilt data that was reached is 1. With --lake grpc://… a server computes the rows; it takes
+    the key in LAKEBED_KEY.
 
     Example: lakebed query "SELECT level, count(*) FROM log_entries GROUP BY level" --since 1h
     Example: lakebed query --file report.sql --format csv --output report.csv
     Example: lakebed query "SELECT * FROM spans WHERE name = 'checkout'" --explain
+    Example: lakebed query "SHOW TABLES" --lake grpc://localhost:50051
     """
     _require_sense(since, begin, as_json, shape, engine, master or remote)
     text = _read_sql(sql, file)
@@ -136,15 +138,15 @@ def query(
     longest = None if timeout is None else parse_duration(timeout) / SECOND
     if context.obj and not spark:
         do_without_pandas()
-    with opened(lake, write=False) as open_lake:
+    with reached(lake) as source:
         try:
-            result = open_lake.queries.query(
+            result = source.query(
                 text,
                 begin=begin if since is None else since,
                 end=end,
                 as_of=as_of,
                 stale=stale,
-                limit=limit,
+                limit=0 if explain else limit,
                 timeout=longest,
                 explained=explain,
                 admin=not explain,  # what changes the lake is done with its planning
