@@ -237,8 +237,7 @@ def find_file() -> Path | None:
     named = os.environ.get(FILE_VARIABLE)
     if named:
         return Path(named)
-    here = Path(FILE_NAME)
-    return here if here.exists() else None
+    return Path(FILE_NAME) if os.path.lexists(FILE_NAME) else None
 
 
 def _read_file(file: Path) -> tuple[dict[str, Any], list[str]]:

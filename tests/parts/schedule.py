@@ -14,6 +14,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 _ON_SPARK = (
     "tests/cli/test_query.py::test_spark",
+    "tests/doctor/test_trial.py",
     "tests/pipeline/",
     "tests/proof/test_build_kills.py",
     "tests/query/test_differential.py",

@@ -48,8 +48,13 @@ def require_head(connection: sa.Connection, where: str) -> None:
     )
 
 
+def is_known(revision: str | None) -> bool:
+    """Whether this program can bring a catalog of this revision up to date."""
+    return revision is None or revision in _REVISIONS
+
+
 def _refuse_newer(revision: str) -> None:
-    if revision not in _REVISIONS:
+    if not is_known(revision):
         raise Outdated(
             f"the catalog is at revision {revision}, which this program does not know",
             hint="it was migrated by a newer lakebed; use that one",

@@ -19,6 +19,7 @@ from lakebed.cli import (
     blocks,
     build,
     config,
+    doctor,
     duties,
     keys,
     land,
@@ -69,6 +70,7 @@ app.command()(duties.upkeep)
 app.add_typer(keys.app, name="keys")
 app.command()(serve.serve)
 app.command()(config.config)
+app.command()(doctor.doctor)
 app.command()(upkeep.sweep)
 app.command()(upkeep.check)
 app.command("journal")(upkeep.show_journal)

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING
 
 from lakebed.errors import BadInput, Unavailable
 from lakebed.pipeline.archive import Archive
-from lakebed.pipeline.java import cache_folder, find_java, make_wrapper
+from lakebed.pipeline.java import Java, cache_folder, find_java, make_wrapper
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -111,6 +111,11 @@ def use_session(
         yield session
     finally:
         session.stop()
+
+
+def own_java() -> Java:
+    """The Java that a local session of this process runs on; raises as `find_java` does."""
+    return find_java(os.environ)
 
 
 def is_remote(session: SparkSession) -> bool:
@@ -203,7 +208,7 @@ def _launching(*, local: bool) -> Iterator[Archive | None]:
     """The environment that the JVM is to inherit, while it is started; and its archive."""
     import pyspark
 
-    java = find_java(os.environ)
+    java = own_java()
     cache = cache_folder(os.environ)
     folder = cache
     if folder is None:

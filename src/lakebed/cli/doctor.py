@@ -1,0 +1,74 @@
+"""`lakebed doctor`: what is wrong with this machine, and what to do about it."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lakebed.cli import output
+from lakebed.cli.options import HERE, JsonOption, LakeOption
+
+if TYPE_CHECKING:
+    from lakebed.doctor.findings import Finding
+
+UNWELL = 1
+_SIGNS = {"ok": "✓", "bad": "✗", "skipped": "–"}
+_PLAIN_SIGNS = {"ok": "ok", "bad": "BAD", "skipped": "--"}
+
+
+def doctor(
+    lake: LakeOption = HERE,
+    spark: Annotated[
+        bool, typer.Option("--spark", help="Also run a small job on Spark, in some seconds.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Check settings, Java, Spark, catalog, clock, store, disks, ports, TLS and keys, and say what
+    to do about what is wrong.
+
+    It looks at what this process would use, by the same settings. The store is tried with a small
+    object that is removed again; nothing else is written. Exit code 1 if anything is wrong, 0 if
+    not; what could not apply is skipped.
+
+    Example: lakebed doctor --lake shop
+
+    Example: lakebed doctor --spark --json
+    """
+    from lakebed.doctor.examination import examine
+    from lakebed.doctor.findings import Status
+
+    found = []
+    signs = _signs()
+    for finding in examine(lake or None, spark=spark):
+        found.append(finding)
+        if not as_json:
+            output.tell(f"{signs[finding.status.value]} {finding.check}: {finding.found}")
+            if finding.advice is not None:
+                output.tell(f"    {finding.advice}")
+    bad = sum(1 for each in found if each.status is Status.BAD)
+    if as_json:
+        output.show_json({"well": not bad, "checks": [_row(each) for each in found]})
+    else:
+        output.say(f"{output.plural(bad, 'problem')}" if bad else "all is well")
+    if bad:
+        raise typer.Exit(UNWELL)
+
+
+def _signs() -> dict[str, str]:
+    """Ticks and crosses, or words where the terminal's encoding has none."""
+    try:
+        "".join(_SIGNS.values()).encode(sys.stdout.encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return _PLAIN_SIGNS
+    return _SIGNS
+
+
+def _row(finding: Finding) -> dict[str, Any]:
+    return {
+        "check": finding.check,
+        "status": finding.status.value,
+        "found": finding.found,
+        "advice": finding.advice,
+    }
