@@ -4,6 +4,8 @@ records into tables, and errors.
 
 from __future__ import annotations
 
+import threading
+
 import adbc_driver_flightsql.dbapi as adbc
 import pyarrow as pa
 import pytest
@@ -12,6 +14,8 @@ from adbc_driver_flightsql import DatabaseOptions
 from lakebed.access.keys import Role
 from lakebed.lake import Lake
 from tests.parts.building import land
+from tests.query.test_engine import ENDLESS
+from tests.query.test_result import wait_until
 from tests.serve.parts import Served, serving
 
 
@@ -80,3 +84,27 @@ def test_errors_are_clear(lake: Lake) -> None:
             pytest.raises(adbc.Error, match="key"),
         ):
             cursor.execute("SELECT 1")
+
+
+def test_cancelling_stops_the_statement_on_the_server(lake: Lake) -> None:
+    raised: list[Exception] = []
+    with serving(lake) as served, connect(served) as connection, connection.cursor() as cursor:
+        cursor.execute(ENDLESS)
+
+        def fetch() -> None:
+            try:
+                cursor.fetchall()
+            except adbc.Error as error:
+                raised.append(error)
+
+        reader = threading.Thread(target=fetch)
+        reader.start()
+        wait_until(lambda: bool(lake.leases._pins))
+        cursor.adbc_cancel()
+        reader.join(60)
+        assert not reader.is_alive()
+        assert [type(each).__name__ for each in raised] == ["OperationalError"]
+        wait_until(lambda: not lake.leases._pins)
+        with connection.cursor() as other:
+            other.execute("SELECT 1")
+            assert other.fetchone() == (1,)
