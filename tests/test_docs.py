@@ -12,6 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -19,6 +20,7 @@ import lakebed
 from lakebed.cli import reference
 from lakebed.cli.main import run
 from lakebed.query.embedded import compatibility, functions, histograms, properties
+from tests.serve.parts import Served, serving
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -87,6 +89,28 @@ def test_examples_of_tables_run(
             run_line(line, monkeypatch, capsys)
     verbs = re.findall(r"^## lakebed tables (\w+)$", (ROOT / "docs" / "cli.md").read_text(), re.M)
     assert done >= set(verbs)
+
+
+def test_examples_of_connections_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of queries made a lake; it is served, and the page's address is that of the server."""
+    page = (ROOT / "docs/serving.md").read_text()
+    (made,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/query.md").read_text(), re.S)[:1]
+    (example,) = re.findall(r"```python\n(.*?)```", page, re.S)
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    exec(compile(made, "docs/query.md", "exec"), names)
+    with names["lake"] as lake:
+        monkeypatch.setenv("LAKEBED_KEY", lake.keys.create("me", ["admin"]).secret)
+        with serving(lake) as served:
+            exec(compile(at(served, example), "docs/serving.md", "exec"), {})
+            (line,) = re.findall(r"^    lakebed (query .*)$", page, re.M)
+            assert run(shlex.split(at(served, line))) == 0
+
+
+def at(served: Served, text: str) -> str:
+    """An example, for a server whose port is another."""
+    assert "grpc://localhost:50051" in text
+    return text.replace("grpc://localhost:50051", served.flight)
 
 
 def run_line(
