@@ -156,18 +156,36 @@ def test_other_places_are_told_apart(served: Served, keys: dict[Role, str]) -> N
 
 
 class Other(flight.FlightServerBase):  # type: ignore[misc]
-    """A server of somebody else, in whose errors nothing of ours is."""
+    """A server that is none of ours: it tells neither classes of errors nor where rows come from,
+    and breaks down in the middle."""
 
-    def do_get(self, context: object, ticket: object) -> flight.RecordBatchStream:
-        return flight.RecordBatchStream(pa.table({"value": ["Other"]}))
+    vendor = "Other"
+
+    def do_get(self, context: object, ticket: flight.Ticket) -> flight.FlightDataStream:
+        if b"SqlInfo" in ticket.ticket:
+            return flight.RecordBatchStream(pa.table({"value": [self.vendor]}))
+        if b"SELEC " in ticket.ticket:
+            raise pa.ArrowInvalid("bad")
+        return flight.GeneratorStream(pa.schema([("n", pa.int64())]), self._break_down())
+
+    def _break_down(self) -> Iterator[pa.RecordBatch]:
+        yield pa.record_batch({"n": [1, 2]})
+        raise flight.FlightUnavailableError("gone")
 
 
 def test_the_server_of_somebody_else_is_no_lake() -> None:
-    with (
-        Other("grpc://127.0.0.1:0") as other,
-        pytest.raises(BadInput, match="is no lake"),
-    ):
-        connect(f"grpc://127.0.0.1:{other.port}")
+    with Other("grpc://127.0.0.1:0") as other:
+        address = f"grpc://127.0.0.1:{other.port}"
+        with pytest.raises(BadInput, match="is no lake"):
+            connect(address)
+        other.vendor = "Lakebed"
+        with connect(address) as client:
+            with pytest.raises(BadInput, match=r"answers: .*bad"):
+                client.query("SELEC 1")
+            rows = iter(client.query("SELECT 1"))
+            assert next(rows).to_pydict() == {"n": [1, 2]}
+            with pytest.raises(Unavailable, match="went away before all rows were there"):
+                next(rows)
 
 
 def test_tls_needs_a_certificate_that_is_trusted(
@@ -186,8 +204,12 @@ def test_tls_needs_a_certificate_that_is_trusted(
         with pytest.raises(Unavailable, match="no server answers") as plain:
             connect(served.flight, key=key)
         assert "grpc+tls://" in str(plain.value.hint)
+        with pytest.raises(Refused, match="is for another name"):
+            connect(address.replace("127.0.0.1", "localhost"), key=key)
         with pytest.raises(BadInput, match="cannot read the certificate"):
             connect(address, key=key, certificate=tmp_path / "none.pem")
+        with pytest.raises(BadInput, match="holds no certificate"):
+            connect(address, key=key, certificate=__file__)
 
 
 def actions(client: Client) -> set[str]:

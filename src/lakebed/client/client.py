@@ -4,6 +4,7 @@ errors.
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
@@ -166,10 +167,14 @@ def _read_authorities(file: str | Path | None, address: Address) -> bytes | None
     if file is None or not address.secure:
         return None
     try:
-        return Path(file).expanduser().read_bytes()
+        data = Path(file).expanduser().read_bytes()
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=data.decode("ascii"))
+    except (ssl.SSLError, ValueError) as error:
+        raise BadInput(f"{file} holds no certificate", hint="it must be in PEM") from error
     except OSError as error:
         reason = (error.strerror or "").lower()
         raise BadInput(f"cannot read the certificate {file}: {reason}") from error
+    return data
 
 
 def _ticket(sql: str) -> bytes:

@@ -43,7 +43,7 @@ class RemoteFunction:
         try:
             given = msgspec.msgpack.decode(body, type=dict[str, Any])
             inspect.signature(self.function).bind(lake, **given)
-        except (msgspec.DecodeError, TypeError) as error:
+        except (msgspec.DecodeError, TypeError, RecursionError) as error:
             raise BadInput(f"the call is not understood: {error}") from error
         result = self.function(lake, **given)
         data = _encode_table(result) if self.gives is TABLE else msgspec.msgpack.encode(result)

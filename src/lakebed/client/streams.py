@@ -22,11 +22,13 @@ class RemoteStream:
         self._reader: flight.FlightStreamReader | None = reader
         self.schema: pa.Schema = reader.schema
         self._cancelled = False
+        self._kept: flight.FlightStreamChunk | None = None
 
     def read_explanation(self) -> Explanation:
         """What the server tells before the first row: where the rows come from."""
         note = self._read()
-        if note is None or note.app_metadata is None:
+        if note is None or note.app_metadata is None:  # it is older than this client
+            self._kept = note
             return Explanation("remote", 0)
         return msgspec.json.decode(note.app_metadata.to_pybytes(), type=Explanation)
 
@@ -42,6 +44,9 @@ class RemoteStream:
         if self._cancelled:
             raise Cancelled("the statement was cancelled")
         reader = self._reader
+        if self._kept is not None:
+            kept, self._kept = self._kept, None
+            return kept
         if reader is None:
             return None
 

@@ -69,11 +69,12 @@ class Call:
         finally:
             _starting.call = None
 
-    def hold(self, reader: flight.FlightStreamReader) -> None:
-        """What to stop when the call is cancelled."""
+    def hold(self, reader: flight.FlightStreamReader) -> flight.FlightStreamReader:
+        """The rows of the call, which are stopped when it is cancelled."""
         self._reader = reader
         if self._cancelled:
             reader.cancel()
+        return reader
 
     def cancel(self) -> None:
         """End the call, from any thread."""
@@ -90,7 +91,8 @@ class Call:
         except Exception as error:
             if self._cancelled:
                 raise Cancelled("the statement was cancelled") from error
-            raise explain(error, self.trailers, self._address) from error
+            has_begun = self._reader is not None
+            raise explain(error, self.trailers, self._address, has_begun=has_begun) from error
 
 
 class Transport:
@@ -112,9 +114,11 @@ class Transport:
         call = Call(self.address)
         deadline = None if timeout is None else timeout + _PATIENCE_SECONDS
         options = self._options(headers, deadline)
-        reader = call.run(lambda: self._client.do_get(flight.Ticket(ticket), options))
-        call.hold(reader)
-        return call, reader
+
+        def begin() -> flight.FlightStreamReader:
+            return call.hold(self._client.do_get(flight.Ticket(ticket), options))
+
+        return call, call.run(begin)
 
     def act(self, action: str, body: bytes) -> bytes:
         """Let the server do something; everything that it answers."""
@@ -157,7 +161,9 @@ class _Listener(flight.ClientMiddleware):  # type: ignore[misc]
                 self._call.trailers[name] = bytes(values[0])
 
 
-def explain(error: Exception, trailers: Mapping[str, bytes], address: Address) -> LakebedError:
+def explain(
+    error: Exception, trailers: Mapping[str, bytes], address: Address, *, has_begun: bool = False
+) -> LakebedError:
     """Our error for one of pyarrow's: what the server told, or else what became of the call."""
     told = decode_error(trailers[TRAILER]) if TRAILER in trailers else None
     if told is not None:
@@ -166,6 +172,11 @@ def explain(error: Exception, trailers: Mapping[str, bytes], address: Address) -
     found = _SAID.search(text)
     said = " ".join((found[1] if found else text).split()) or type(error).__name__
     if isinstance(error, flight.FlightUnavailableError):
+        if has_begun:
+            return Unavailable(
+                f"the server at {address} went away before all rows were there",
+                hint="run the statement again",
+            )
         return _explain_absence(text, address)
     for kind, ours in _PLAIN_ERRORS:
         if isinstance(error, kind):
