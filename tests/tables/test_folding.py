@@ -22,7 +22,7 @@ from lakebed.model.table import Bucket, parse_schema
 from lakebed.model.time import TimeRange
 from lakebed.model.user_table import DELETED, VERSION, UserTable
 from lakebed.partitions import folding
-from lakebed.partitions.folding import find_marks_from, fold, plan_folds, plan_small_fold
+from lakebed.partitions.folding import find_marks_from, fold, is_due, plan_folds, plan_small_fold
 from lakebed.query import conditions, user_tables
 from lakebed.query.embedded.user_tables import UserTables
 from lakebed.tables import deleting
@@ -86,14 +86,16 @@ def a_table(schema: Any) -> UserTable:
     return UserTable("t" * 16, "d", "t", Bucket.DAY, (parse_schema(schema),))
 
 
-def a_partition(begin: int, end: int, instance: str = "x", size: int = 1000) -> Partition:
+def a_partition(
+    begin: int, end: int, instance: str = "x", size: int = 1000, rows: int = 1
+) -> Partition:
     return Partition(
         f"{instance} {begin} {end}",
         Identity("table_t", instance, TimeRange(begin, end), b"h"),
         EventRange(0, 1),
         f"{instance}-{begin}.parquet",
         size,
-        1,
+        rows,
         NO_SOURCE,
         (),
         2,
@@ -185,16 +187,18 @@ def test_inserts_fold_little_at_once_and_each_row_a_few_times(size: int) -> None
     bucket: list[Partition] = []
     inserts, written = 2000, 0
     for place in range(inserts):
-        bucket.append(a_partition(place, place + 1, size=size))
-        if place % 4 == 3 and (run := plan_small_fold(bucket, [])) is not None:
+        bucket.append(a_partition(place, place + 1, size=size, rows=size // 20))
+        due = is_due("2026-03-02", len(bucket), size // 20)
+        if due and (run := plan_small_fold(bucket, [])) is not None:
             begin, total = run.partitions[0].insert_range.begin, run.bytes
-            assert total <= folding.SMALL_BYTES
+            assert total <= max(folding.SMALL_BYTES, 16 * size)
             written += total
             kept = bucket[: -len(run.partitions)]
             assert [*kept, *run.partitions] == bucket, "the newest ones"
-            bucket = [*kept, a_partition(begin, place + 1, size=total)]
+            rows = sum(each.num_rows for each in run.partitions)
+            bucket = [*kept, a_partition(begin, place + 1, size=total, rows=rows)]
         small = [each for each in bucket if each.file_size < folding.SMALL_BYTES // 4]
-        assert len(small) <= 2 * folding.MANY_PARTITIONS
+        assert len(small) <= 4 * folding.MANY_PARTITIONS
     cheap = inserts / folding.MANY_PARTITIONS * folding.SMALL_BYTES / 8
     assert written <= max(cheap, 6 * size * inserts)
 
@@ -242,8 +246,12 @@ def test_a_bucket_of_many_inserts_has_few_partitions(lake: Lake) -> None:
 # ---- negative controls --------------------------------------------------------------------------
 
 
-def _fold_backwards(rows: pa.Table) -> pa.Table:
-    return rows.take(pa.array(range(rows.num_rows - 1, -1, -1), pa.int64()))
+def _keep_first(original: Callable[..., pa.Table]) -> Callable[..., pa.Table]:
+    def keep_first(rows: pa.Table, key: Any) -> pa.Table:
+        backwards = pa.array(range(rows.num_rows - 1, -1, -1), pa.int64())
+        return original(rows.take(backwards), key)
+
+    return keep_first
 
 
 def _prune_by_any_column(
@@ -291,8 +299,16 @@ Break = Callable[[pytest.MonkeyPatch], None]
 Notice = Callable[[Lake], None]
 BROKEN: dict[str, tuple[Break, Notice]] = {
     "the first version wins": (
-        lambda patch: patch.setattr(folding, "_in_order", _fold_backwards),
+        lambda patch: patch.setattr(folding, "keep_last", _keep_first(folding.keep_last)),
         test_upserts.test_the_last_insert_wins,
+    ),
+    "marks are taken in the order of their partitions": (
+        lambda patch: patch.setattr(folding, "_in_order", lambda rows: rows),
+        lambda lake: test_deleting.check_what_is_inserted_meanwhile_stays(lake, BY_ID),
+    ),
+    "partitions of all buckets are taken to follow each other": (
+        lambda patch: patch.setattr(folding, "follow_each_other", lambda *_anything: True),
+        lambda lake: test_upserts.check_a_key_that_moves_stays_one_row(lake, "hour"),
     ),
     "marks are dropped at once": (
         lambda patch: patch.setattr(folding, "find_marks_from", lambda *_anything: None),

@@ -6,8 +6,10 @@ the same on both.
 from __future__ import annotations
 
 import json
+import random
 import re
 import sqlite3
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
@@ -35,6 +37,8 @@ OVERLAP_TOKEN = "lakebed:overlap"  # noqa: S105
 
 _SAFE_WAL = (3, 51, 3)
 _BUSY_SECONDS = 60
+_LOOK_AGAIN = (0.000_3, 0.001)
+"""How long who waits to write sleeps before looking again, in seconds."""
 _NETWORK_FILE_SYSTEMS = re.compile(r"nfs\d?|cifs|smb\w*|afs|ceph|glusterfs|lustre|9p|fuse\.\w+")
 
 
@@ -220,8 +224,38 @@ def _first_line(error: object) -> str:
 
 
 def _begin_sqlite(connection: sa.Connection) -> None:
-    write = connection.get_execution_options().get(WRITE)
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
+    if not connection.get_execution_options().get(WRITE):
+        connection.exec_driver_sql("BEGIN")
+        return
+    driver: Any = connection.connection.driver_connection
+    driver.execute("PRAGMA busy_timeout = 0")
+    try:
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+    except sa.exc.DBAPIError as error:
+        if not _is_busy(error.orig):
+            raise
+        if not _begin_when_free(driver, time.monotonic() + _BUSY_SECONDS):
+            connection.exec_driver_sql("BEGIN IMMEDIATE")  # so that SQLAlchemy sees the error
+    finally:
+        driver.execute(f"PRAGMA busy_timeout = {1000 * _BUSY_SECONDS}")
+
+
+def _begin_when_free(driver: Any, deadline: float) -> bool:
+    """Begin as soon as nobody else writes; whether that was in time. SQLite's own way of waiting
+    sleeps for up to 100 ms at a time, in which others write many times."""
+    while True:
+        time.sleep(random.uniform(*_LOOK_AGAIN))  # noqa: S311
+        try:
+            driver.execute("BEGIN IMMEDIATE")
+        except _newest_sqlite().OperationalError as error:
+            if not _is_busy(error) or time.monotonic() > deadline:
+                return False
+        else:
+            return True
+
+
+def _is_busy(error: BaseException | None) -> bool:
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
 
 
 def _newest_sqlite() -> ModuleType:

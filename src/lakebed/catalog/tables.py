@@ -214,12 +214,13 @@ def touch(connection: sa.Connection, table_id: str, tick: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """What an insert must know of its table: how new it is, when it changed, and the numbers of
-    the series that it writes to."""
+    """What an insert must know of its table: how new it is, when it changed, and of the buckets
+    that it writes to the numbers of their series and how many live partitions they have."""
 
     version: int
     changed_at: int
     series: dict[str, int]
+    live: dict[str, int]
 
 
 _GROUND = sa.select(
@@ -228,7 +229,17 @@ _GROUND = sa.select(
     .scalar_subquery(),
     tables.c.changed_at,
 ).where(tables.c.table_id == sa.bindparam("table_id"), tables.c.deleted_at.is_(None))
-_SERIES = sa.select(series.c.view_instance_id, series.c.series_id).where(
+_SERIES = sa.select(
+    series.c.view_instance_id,
+    series.c.series_id,
+    sa.select(sa.func.count())
+    .where(
+        partition_rows.c.view_set_name == series.c.view_set_name,
+        partition_rows.c.view_instance_id == series.c.view_instance_id,
+        partition_rows.c.retired_at.is_(None),
+    )
+    .scalar_subquery(),
+).where(
     series.c.view_set_name == sa.bindparam("view_set"),
     series.c.file_schema_hash == sa.bindparam("schema_hash"),
     series.c.view_instance_id.in_(sa.bindparam("instances", expanding=True)),
@@ -247,8 +258,9 @@ def find_ground(
         "schema_hash": table.view_set.schema_hash,
         "instances": list(instances),
     }
-    known = {name: number for name, number in connection.execute(_SERIES, wanted)}  # noqa: C416
-    return Ground(row[0], row[1], known)
+    known = connection.execute(_SERIES, wanted).all()
+    numbers = {instance: number for instance, number, _ in known}
+    return Ground(row[0], row[1], numbers, {instance: live for instance, _, live in known})
 
 
 _INSERTED = sa.select(

@@ -4,6 +4,7 @@ newer than itself. Which partitions are folded together is decided here too, and
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -17,13 +18,19 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 MANY_PARTITIONS = 16
-"""How many partitions a bucket may have before inserts fold the small ones."""
-SMALL_BYTES = 16 << 20
-"""How much inserts fold at once; more is left to builds."""
+"""After so many more partitions of a bucket, an insert folds the small ones."""
+SMALL_BYTES = 4 << 20
+"""How much a small insert folds of a bucket at most; more is left to larger ones, and to builds."""
+LARGE_ROWS = 50_000
+"""An insert of so many rows into a bucket takes so long anyway that it always folds."""
+TINY_ROWS = 1000
+"""So few are always folded with what is newer."""
 CHEAP_BYTES = 1 << 20
-"""So little is folded whenever it can be."""
+"""So little is folded by every build."""
 MOST_BYTES, MOST_ROWS = 256 << 20, 10_000_000
 """What becomes one partition at most: folding holds all of it in memory."""
+_MANY_ROWS = 50_000
+"""Threads take longer to begin than fewer rows to group."""
 _ORDER = "_order"
 
 
@@ -32,32 +39,53 @@ def fold_partitions(
 ) -> pa.Table:
     """The rows of partitions that are to become one."""
     rows = [reader.read(table, each) for each in partitions]
-    return fold(rows, table.key, marks_from)
+    return fold(rows, table.key, marks_from, in_order=follow_each_other(table, partitions))
 
 
-def fold(tables: Sequence[pa.Table], key: Sequence[str], marks_from: int | None = None) -> pa.Table:
+def fold(
+    tables: Sequence[pa.Table],
+    key: Sequence[str],
+    marks_from: int | None = None,
+    *,
+    in_order: bool = False,
+) -> pa.Table:
     """The rows that count, of tables with versions; without a key all of them. Delete marks are
-    kept if they are not older than ``marks_from``, or not at all."""
+    kept if they are not older than ``marks_from``, or not at all. ``in_order`` says that of each
+    key every row is newer than those before it; marks may be older."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     rows = pa.concat_tables(tables)
     if not key:
         return rows
-    last = keep_last(_in_order(rows), key)
-    is_mark = pc.fill_null(last[DELETED], False)
+    rows = rows.set_column(
+        rows.schema.get_field_index(DELETED), DELETED, pc.fill_null(rows[DELETED], False)
+    )
+    if not in_order or pc.any(rows[DELETED]).as_py():
+        rows = _in_order(rows)
+    last = keep_last(rows, key)
+    is_mark = last[DELETED]
     if marks_from is not None:
         is_mark = pc.and_(is_mark, pc.less(last[VERSION], marks_from))
     return last.filter(pc.invert(is_mark))
+
+
+def follow_each_other(table: UserTable, partitions: Sequence[Partition]) -> bool:
+    """Whether of each key every row, unless it is a mark, is newer than those in partitions before
+    its own."""
+    ends: dict[str, int] = {}
+    for each in partitions:
+        bucket = each.instance if table.key_has_time else ""
+        if each.insert_range.begin < ends.get(bucket, each.insert_range.begin):
+            return False
+        ends[bucket] = each.insert_range.end
+    return True
 
 
 def _in_order(rows: pa.Table) -> pa.Table:
     """By version; a mark comes after the row that was deleted at that very instant."""
     import pyarrow.compute as pc
 
-    rows = rows.set_column(
-        rows.schema.get_field_index(DELETED), DELETED, pc.fill_null(rows[DELETED], False)
-    )
     order = pc.sort_indices(rows, sort_keys=[(VERSION, "ascending"), (DELETED, "ascending")])
     return rows.take(order)
 
@@ -72,7 +100,10 @@ def keep_last(rows: pa.Table, key: Sequence[str]) -> pa.Table:
         return rows
     places = pa.array(np.arange(rows.num_rows))
     numbered = rows.select(list(key)).append_column(_ORDER, places)
-    last = numbered.group_by(list(key)).aggregate([(_ORDER, "max")])[f"{_ORDER}_max"]
+    in_threads = rows.num_rows > _MANY_ROWS
+    last = numbered.group_by(list(key), use_threads=in_threads).aggregate([(_ORDER, "max")])[
+        f"{_ORDER}_max"
+    ]
     if len(last) == rows.num_rows:
         return rows
     return rows.take(last.take(pc.sort_indices(last)))
@@ -95,22 +126,37 @@ class Run:
         return sum(each.file_size for each in self.partitions)
 
 
+def is_due(instance: str, live: int, rows: int) -> bool:
+    """Whether the insert of some rows, after which a bucket has so many partitions, is the one to
+    fold it. Inserts happen one after the other, so it is one of them, whichever processes they come
+    from; and not all the buckets of a table are due at once."""
+    if rows >= LARGE_ROWS:
+        return live > 1
+    if live <= MANY_PARTITIONS // 2:
+        return False
+    return (live + zlib.crc32(instance.encode())) % MANY_PARTITIONS == 0
+
+
 def plan_small_fold(bucket: Sequence[Partition], barriers: Sequence[Partition]) -> Run | None:
     """What an insert should fold of a bucket that has become many partitions: the newest ones, and
-    older ones as long as they are not much larger than all that are newer. So each row is folded a
-    few times only, however many inserts there are."""
+    older ones as long as they are not larger than all that are newer: in rows, because many small
+    files are larger than the one that they become. So each row is folded a few times only, however
+    many inserts there are."""
     runs = _runs(bucket, barriers)
-    if not runs or len(bucket) <= MANY_PARTITIONS:
+    if not runs:
         return None
     chosen: list[Partition] = []
-    size = 0
+    size = rows = 0
+    reach = 4 if runs[-1][-1].num_rows >= LARGE_ROWS else 1
+    most = max(SMALL_BYTES, min(MANY_PARTITIONS * runs[-1][-1].file_size, 4 * SMALL_BYTES))
     for partition in reversed(runs[-1]):
-        if len(chosen) > 1 and partition.file_size > max(2 * size, CHEAP_BYTES):
+        if chosen and partition.num_rows > max(reach * rows, TINY_ROWS):
             break
-        if size + partition.file_size > SMALL_BYTES:
+        if size + partition.file_size > most:
             break
         chosen.insert(0, partition)
         size += partition.file_size
+        rows += partition.num_rows
     if len(chosen) < 2:
         return None
     return Run(bucket[0].instance, tuple(chosen))

@@ -22,6 +22,10 @@ _LARGE_BYTES = 4 << 20
 """Files above this size are not kept."""
 
 
+_SINGLE_BYTES = 256 << 10
+"""Files below this size are read sooner without threads."""
+
+
 class RowReader:
     """Reads partitions of tables. Safe to use from several threads."""
 
@@ -97,7 +101,8 @@ class RowReader:
                     num_rows=partition.num_rows,
                     expected_hash=partition.schema_hash,
                 )
-                return file.read(None if names is None else list(names))
+                small = partition.file_size < _SINGLE_BYTES
+                return file.read(None if names is None else list(names), use_threads=not small)
             finally:
                 source.close()
         except UnknownObject as error:

@@ -26,6 +26,7 @@ from lakebed.errors import (
 from lakebed.model.partition import NO_SOURCE, Partition
 from lakebed.model.time import TimeRange
 from lakebed.model.user_table import UserTable
+from lakebed.partitions import folding
 from lakebed.partitions.buckets import Part, TableRows, split_rows
 from lakebed.partitions.names import NamePool
 from lakebed.partitions.publish import WrittenPartition, retire_rows, stored_footers
@@ -88,6 +89,8 @@ class Inserted:
     rejected: int = 0
     repeated: bool = False
     buckets: tuple[str, ...] = ()
+    crowded: tuple[str, ...] = ()
+    """Those of the buckets whose small partitions this insert should fold."""
 
 
 class _Repeated(LakebedError):
@@ -211,7 +214,7 @@ class TablePublisher:
         def work(transaction: Transaction) -> list[Partition]:
             connection, tick = transaction.connection, transaction.tick
             instances = [old[0].instance for old, _ in replacements]
-            known = _require_ground(connection, table, instances, premise)
+            ground = _require_ground(connection, table, instances, premise)
             retire_rows(
                 transaction,
                 [each for old, _ in replacements for each in old],
@@ -229,7 +232,7 @@ class TablePublisher:
                 for (old, file), partition_id in zip(replacements, ids, strict=True)
             ]
             footers.insert_many(connection, stored_footers(written), tick)
-            partitions.insert_many(connection, new, known)
+            partitions.insert_many(connection, new, _numbers(table, ground))
             if operation != journal.FOLDED:
                 tables.touch(connection, table.table_id, tick)
             told = [*condemned, *new]
@@ -323,10 +326,21 @@ def _insert(
             require_same(first, remembered, known)
             raise _Repeated(known)
     series: dict[partitions.SeriesKey, int] = {}
+    crowded: tuple[str, ...] = ()
     for each in insertion.rows:
         instances = [part.instance for part in written if part.table is each.table]
         premise = insertion.premise if each.table is first else None
-        series |= _require_ground(connection, each.table, instances, premise)
+        ground = _require_ground(connection, each.table, instances, premise)
+        series |= _numbers(each.table, ground)
+        if each.table is first:
+            crowded = tuple(
+                part.instance
+                for part in written
+                if part.table is first
+                and folding.is_due(
+                    part.instance, ground.live.get(part.instance, 0) + 1, part.file.num_rows
+                )
+            )
         tables.touch(connection, each.table.table_id, tick)
     new = [part.at(partition_id, tick) for part, partition_id in zip(written, ids, strict=True)]
     footers.insert_many(connection, stored_footers(part.file for part in written), tick)
@@ -334,7 +348,7 @@ def _insert(
     buckets = tuple(part.instance for part in written if part.table is first)
     counts = [part.file.num_rows for part in written if part.table is first]
     rejected = [part.file.num_rows for part in written if part.table is not first]
-    done = Inserted(tick, sum(counts), sum(rejected), buckets=buckets)
+    done = Inserted(tick, sum(counts), sum(rejected), buckets=buckets, crowded=crowded)
     if remembered is not None:
         known = KnownInsert(remembered.digest, tick, done.rows, done.rejected)
         tables.record_insert(connection, first.table_id, remembered.key, known)
@@ -365,9 +379,9 @@ def _require_ground(
     table: UserTable,
     instances: Sequence[str],
     premise: Premise | None = None,
-) -> dict[partitions.SeriesKey, int]:
-    """Raise unless the table is there, in this version, and as it was read; the numbers of the
-    series of its buckets, as far as they have one."""
+) -> tables.Ground:
+    """What there is to know of a table; raises unless it is there, in this version, and as it was
+    read."""
     ground = tables.find_ground(connection, table, instances)
     if ground is None:
         raise UnknownTable(f"table {table.full_name} was deleted meanwhile")
@@ -379,6 +393,11 @@ def _require_ground(
         and _fails(connection, table, premise)
     ):
         raise StalePlan(f"table {table.full_name} changed meanwhile", hint="look again")
+    return ground
+
+
+def _numbers(table: UserTable, ground: tables.Ground) -> dict[partitions.SeriesKey, int]:
+    """The numbers of the series of a table's buckets, as far as they have one."""
     schema_hash = table.view_set.schema_hash
     return {
         (table.stored_as, instance, schema_hash): number

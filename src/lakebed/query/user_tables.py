@@ -185,6 +185,7 @@ class UserReader:
 
     def read(self, view: UserView) -> UserContent:
         """The table's content as an engine takes it."""
+        import numpy as np
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -194,11 +195,13 @@ class UserReader:
             compares = bool(view.key_files)
             return UserContent(table, view.files, None, None, view.key_files, compares)
         names = [*table.key, VERSION, DELETED]
+        view.small = sorted(view.small, key=lambda each: each.insert_range.begin)
         rows = [self._reader.read(table, each) for each in view.small]
         keys = [self._reader.read(table, each, names) for each in view.small_keys]
+        in_order = folding.follow_each_other(table, [*view.small, *view.small_keys])
         every = pa.concat_tables([each.select(names) for each in (*rows, *keys)])
-        numbered = every.append_column(_PLACE, pa.array(range(every.num_rows), pa.int64()))
-        last = folding.fold([numbered], table.key, EVER.begin)
+        numbered = every.append_column(_PLACE, pa.array(np.arange(every.num_rows)))
+        last = folding.fold([numbered], table.key, EVER.begin, in_order=in_order)
         # A mark hides what was inserted at its very instant, too.
         version = pc.add(last[VERSION], pc.cast(last[DELETED], pa.int64()))
         hiding = last.select(list(table.key)).append_column(VERSION, version)

@@ -78,7 +78,7 @@ def insert(
                 if attempts == _ATTEMPTS:
                     raise
             else:
-                lake.tables.folder.note_insert(work.table, done.buckets)
+                lake.tables.folder.fold_small(work.table, done.crowded)
                 return done
     finally:
         names.close()

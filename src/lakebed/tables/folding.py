@@ -5,7 +5,6 @@ do it for small ones as they go; builds do it for all.
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -18,7 +17,6 @@ from lakebed.partitions.table_snapshots import TableSnapshot, TableSnapshots
 from lakebed.partitions.tables import TablePublisher
 
 _ATTEMPTS = 20
-_LOOK_AFTER = folding.MANY_PARTITIONS // 4
 _log = logging.getLogger(__name__)
 
 
@@ -42,22 +40,15 @@ class Folder:
         self._reader = reader
         self._snapshots = snapshots
         self._publisher = publisher
-        self._since_look: Counter[tuple[str, str]] = Counter()
 
-    def note_insert(self, table: UserTable, instances: Sequence[str]) -> None:
-        """Fold what has become many small partitions; looks only after some inserts. That another
+    def fold_small(self, table: UserTable, instances: Sequence[str]) -> None:
+        """Fold the small partitions of buckets that an insert has found crowded. That another
         process is at it, or that one of the files is damaged, is no failure of the insert."""
-        due = []
-        for instance in instances:
-            self._since_look[table.table_id, instance] += 1
-            if self._since_look[table.table_id, instance] >= _LOOK_AFTER:
-                self._since_look[table.table_id, instance] = 0
-                due.append(instance)
-        if not due:
+        if not instances:
             return
         try:
             with self._snapshots.take(table.table_id) as snapshot:
-                self._fold(snapshot, _plan_small(snapshot, due))
+                self._fold(snapshot, _plan_small(snapshot, instances))
         except (Conflict, Damage, Unavailable) as error:
             _log.info("did not fold %s: %s", table.full_name, error)
 

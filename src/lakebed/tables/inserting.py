@@ -161,7 +161,7 @@ class Inserter:
                 return Inserted(clock.now(connection), 0)
         done = self._publisher.insert(insertion)
         if not done.repeated:
-            self._folder.note_insert(table, done.buckets)
+            self._folder.fold_small(table, done.crowded)
         return done
 
     def find(self, database: str, name: str) -> UserTable:
