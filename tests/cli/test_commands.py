@@ -1078,6 +1078,8 @@ def test_every_command_is_here() -> None:
         "keys list",
         "keys revoke",
         "serve",
+        "config",
+        "doctor",
         "sweep",
         "check",
         "journal",

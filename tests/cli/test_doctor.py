@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -193,12 +196,28 @@ def test_wrong_settings_are_told_and_the_right_ones_hold(
     assert found["store"]["status"] == "ok"
 
 
+def test_a_lake_on_a_read_only_mount_is_told_and_can_be_read(shop: Path) -> None:
+    """A file system of its own is needed: root writes what it may not."""
+    apart = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-ec"]
+    mount = f"mount --bind {shop} {shop}; mount -o remount,ro,bind {shop}"
+    if shutil.which("unshare") is None or subprocess.run([*apart, mount]).returncode:
+        pytest.skip("file systems cannot be mounted here")
+    program = f"{sys.executable} -m lakebed"
+    commands = f"{program} leases --lake {shop}; {program} doctor --json --lake {shop} || exit 7"
+    done = subprocess.run([*apart, f"{mount}; {commands}"], capture_output=True, text=True)
+    assert done.returncode == 7, done.stderr
+    assert "note: the catalog cannot be written" in done.stderr
+    assert "Traceback" not in done.stderr
+    found = {each["check"]: each for each in json.loads(done.stdout)["checks"]}
+    assert "it can be read" in found["catalog"]["found"]
+    assert "read-only file system" in found["store"]["found"]
+    assert {name for name, each in found.items() if each["status"] == "bad"} >= {"catalog", "store"}
+    assert found["sqlite"]["status"] == found["clock"]["status"] == "ok"
+
+
 def test_signs_are_words_where_there_are_no_signs(
     examine: Examine, shop: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import io
-    import sys
-
     plain = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     monkeypatch.setattr(sys, "stdout", plain)
     assert run(["doctor", "--lake", str(shop / "nowhere")]) == 1

@@ -41,7 +41,7 @@ class Health:
     ticks_ahead_us: int | None
     """How far the last tick is ahead of the catalog's clock; negative is normal."""
     journal_mode: str | None
-    """SQLite only."""
+    """SQLite only, and not of one that is only read."""
 
 
 def find_software(url: str) -> Software | None:
@@ -59,7 +59,8 @@ def examine(catalog: Catalog, now_us: Callable[[], int]) -> Health:
         version = connection.scalar(
             sa.text("SELECT sqlite_version()" if embedded else "SHOW server_version")
         )
-        mode = connection.scalar(sa.text("PRAGMA journal_mode")) if embedded else None
+        in_use = embedded and not catalog.read_only
+        mode = connection.scalar(sa.text("PRAGMA journal_mode")) if in_use else None
         revision = current_revision(connection)
         before = now_us()
         moment = int(connection.scalar(sa.select(catalog_clock())) or 0)

@@ -18,7 +18,7 @@ def config(lake: LakeOption = HERE, as_json: JsonOption = False) -> None:
 
     Example: lakebed config
 
-    Example: LAKEBED_TAIL_MIB=512 lakebed config --json
+    Example: lakebed config --json
     """
     from pydantic import SecretStr
 

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lakebed.client.address import is_server
-from lakebed.errors import BadInput, ReadOnly
+from lakebed.errors import BadInput, ReadOnly, Unavailable
 
 if TYPE_CHECKING:
     from lakebed.lake import Lake
     from lakebed.query.queryable import Queryable
+    from lakebed.settings import Settings
 
 LakeOption = Annotated[
     str,
@@ -94,20 +95,32 @@ def opened(place: str, *, write: bool = True) -> Iterator[Lake]:
             f"this command needs the lake itself, and {settings.lake} is a server of one",
             hint="name its folder or catalog; lakebed query works over a connection too",
         )
-    lake = open_lake(settings.lake, settings=settings)
-    if not write:
+    with open_lake(settings.lake, settings=settings) if write else _open_to_look(settings) as lake:
+        yield lake
+
+
+def _open_to_look(settings: Settings) -> Lake:
+    from lakebed.lake import open_lake
+
+    try:
+        lake = open_lake(settings.lake, settings=settings)
+    except Unavailable:
+        if "://" in settings.lake:  # a server that is away will not come back for a second look
+            raise
+        lake = open_lake(settings.lake, read_only=True, settings=settings)
+    else:
         try:
             lake.leases.unpin(lake.leases.pin())
         except ReadOnly:
             lake.catalog.close()
             lake = open_lake(settings.lake, read_only=True, settings=settings)
-            typer.echo(
-                "note: the catalog cannot be written, so nothing but the grace period keeps files "
-                "from being swept while they are read",
-                err=True,
-            )
-    with lake:
-        yield lake
+    if lake.catalog.read_only:
+        typer.echo(
+            "note: the catalog cannot be written, so nothing but the grace period keeps files "
+            "from being swept while they are read",
+            err=True,
+        )
+    return lake
 
 
 @contextmanager

@@ -26,7 +26,7 @@ class Attempt(Generic[T]):
         try:
             self._seen.append(self._look())
         except BaseException as error:  # noqa: BLE001  (what is broken must not break the report)
-            self._seen.append(explain(error))
+            self._seen.append(explain(error, self._what))
 
     def wait(self, seconds: float) -> T | Trouble:
         """What was seen, or why nothing was; a thread that hangs is left behind."""
@@ -39,13 +39,13 @@ class Attempt(Generic[T]):
         )
 
 
-def explain(error: BaseException) -> Trouble:
-    """An error as one line."""
+def explain(error: BaseException, what: str = "") -> Trouble:
+    """An error as one line; ``what`` was looked at, for errors that do not say it."""
     if isinstance(error, LakebedError):
         hint = None if error.hint is None else " ".join(error.hint.split())
         return Trouble(" ".join(str(error).split()), hint)
     if isinstance(error, OSError) and error.strerror:
-        named = f"{error.filename}: " if error.filename is not None else ""
-        return Trouble(f"{named}{error.strerror.lower()}")
+        named = what if error.filename is None else error.filename
+        return Trouble(f"{named}: {error.strerror.lower()}" if named else error.strerror.lower())
     first = next(iter(str(error).strip().splitlines()), "")
     return Trouble(f"unexpected {type(error).__name__}" + (f": {first}" if first else ""))

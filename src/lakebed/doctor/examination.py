@@ -7,6 +7,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -16,6 +17,7 @@ from lakebed.doctor import findings, machine
 from lakebed.doctor.attempts import Attempt, explain
 from lakebed.doctor.facts import CatalogSeen, DiskSeen, SettingsSeen, StoreSeen, Trouble
 from lakebed.doctor.findings import Finding
+from lakebed.errors import Unavailable
 from lakebed.lake import catalog_url, connect, open_lake
 from lakebed.settings import Reading, Settings, look_up, mask, unknown_variables
 from lakebed.storage import marks
@@ -119,13 +121,30 @@ class _Lake:
 
 
 def _look_at_lake(settings: Settings) -> _Lake:
-    catalog = connect(settings.lake, settings)
+    """Look at the lake, for reading only if it cannot be opened otherwise."""
+    try:
+        return _look_into(settings, read_only=False)
+    except Unavailable as error:
+        if "://" in settings.lake:
+            raise
+        with suppress(Exception):
+            lake = _look_into(settings, read_only=True)
+            trouble = Trouble(
+                f"it can be read, and not be opened to write: {explain(error).reason}",
+                "check its permissions, its mount and the space that is left",
+            )
+            return replace(lake, seen=replace(lake.seen, trouble=trouble))
+        raise
+
+
+def _look_into(settings: Settings, *, read_only: bool) -> _Lake:
+    catalog = connect(settings.lake, settings, read_only=read_only)
     try:
         seen = CatalogSeen(health.examine(catalog, _now_us), mask(catalog.url))
         if seen.health.revision != seen.health.needed_revision:
             return _Lake(seen)
         try:
-            with open_lake(settings.lake, settings=settings) as lake:
+            with open_lake(settings.lake, read_only=read_only, settings=settings) as lake:
                 store, lake_id, has_keys = lake.store, lake.lake_id, lake.keys.has_any()
         except Exception as error:  # noqa: BLE001  (a fact, like every other)
             return _Lake(replace(seen, trouble=explain(error)))

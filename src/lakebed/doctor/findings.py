@@ -194,7 +194,7 @@ def judge_disks(disks: Sequence[DiskSeen | Trouble]) -> Iterator[Finding]:
     for together in by_device.values():
         one = together[0]
         check = f"disk of {', '.join(each.what for each in together)}"
-        free = f"{_gib(one.free_bytes)} of {_gib(one.total_bytes)} free at {one.path}"
+        free = f"{_size(one.free_bytes)} of {_size(one.total_bytes)} free at {one.path}"
         if not one.has_free_files:
             yield _bad(
                 check, f"no file can be added at {one.path}", "delete files: it has no inodes left"
@@ -207,14 +207,19 @@ def judge_disks(disks: Sequence[DiskSeen | Trouble]) -> Iterator[Finding]:
             yield _ok(check, free)
 
 
-def _gib(count: int) -> str:
-    return f"{count / (1 << 30):,.1f} GiB"
+def _size(count: int) -> str:
+    gib = count / (1 << 30)
+    return f"{gib:,.1f} GiB" if gib >= 1 else f"{count / (1 << 20):,.0f} MiB"
 
 
 def judge_catalog(seen: CatalogSeen | Trouble) -> Finding:
     """The catalog must answer, have this program's shape, and take writes."""
     if isinstance(seen, Trouble):
-        return troubled("catalog", seen, "see that it is whole, or restore a backup of the lake")
+        return troubled(
+            "catalog",
+            seen,
+            "see that it is whole, that you may read it, and that its disk has space",
+        )
     health = seen.health
     what = f"{seen.place} ({health.software})"
     if health.revision is None:
