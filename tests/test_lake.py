@@ -12,6 +12,7 @@ from lakebed.lake import init_lake, open_lake
 from lakebed.lifecycle.check import Level
 from lakebed.storage import marks
 from lakebed.storage.local import LocalStore
+from tests.conftest import NewLake
 
 
 def test_a_lake_is_made_once(tmp_path: Path) -> None:
@@ -99,3 +100,17 @@ def test_a_lake_whose_store_is_gone_says_so(tmp_path: Path) -> None:
         lake.store.root.rmdir()
         report = lake.checker.run(Level.FILES)
         assert [finding.kind for finding in report.findings] == ["store mark"]
+
+
+def test_a_closed_lake_has_no_connections(new_lake: NewLake) -> None:
+    """Not even one that a thread gives back later, or that somebody opens who is late."""
+    lake = new_lake()
+    with lake.catalog.read() as connection:
+        in_use = connection.connection.dbapi_connection
+        lake.close()
+    with pytest.raises(Exception, match="closed"):
+        in_use.execute("SELECT 1")
+    with lake.catalog.read() as connection:
+        late = connection.connection.dbapi_connection
+    with pytest.raises(Exception, match="closed"):
+        late.execute("SELECT 1")

@@ -139,7 +139,8 @@ class Catalog:
         )
 
     def close(self) -> None:
-        """Close every connection."""
+        """Close every connection; those that are still in use, when they are given back."""
+        sa.event.listen(self.engine, "checkin", _close)
         self.engine.dispose()
 
     @contextmanager
@@ -153,3 +154,8 @@ class Catalog:
             raise known from error
         except sa.exc.TimeoutError as error:
             raise Unavailable("too many catalog connections are in use") from error
+
+
+def _close(_connection: object, record: sa.pool.ConnectionPoolEntry) -> None:
+    """Instead of keeping a connection for the next who needs one."""
+    record.invalidate()
