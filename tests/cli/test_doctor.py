@@ -110,7 +110,10 @@ def test_a_store_in_a_bucket_is_tried(
 
 
 def test_a_server_that_runs_is_recognised(
-    examine: Examine, shop: Path, monkeypatch: pytest.MonkeyPatch
+    examine: Examine,
+    shop: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     with open_lake(shop) as lake, serving(lake) as served:
         ports = {"PORT": served.port, "OTLP_PORT": served.server.ports["OTLP"]}
@@ -124,6 +127,11 @@ def test_a_server_that_runs_is_recognised(
         )
         for name in ("OTLP", "FlightSQL"):
             assert found[f"port of {name}"]["found"].startswith("a healthy gRPC server answers")
+        capsys.readouterr()
+        assert run(["doctor", "--lake", served.flight]) == 0
+        assert f"✓ server: {served.flight} answers" in capsys.readouterr().out
+    assert run(["doctor", "--lake", served.flight]) == 1
+    assert "✗ server: no server answers" in capsys.readouterr().out
 
 
 def _garble(shop: Path) -> None:

@@ -85,6 +85,8 @@ def catalog(**changes: object) -> CatalogSeen:
         (findings.judge_clock(catalog(ahead_us=6 * SECOND, give_or_take_us=2 * SECOND)), OK, "8s"),
         (findings.judge_clock(catalog(ticks_ahead_us=DAY)), BAD, "last tick is 1d ahead"),
         (findings.judge_clock(catalog(ticks_ahead_us=None)), OK, "within"),
+        (findings.judge_server("grpc://lake", None), OK, "grpc://lake answers"),
+        (findings.judge_server("grpc://lake", LOST), BAD, "gone"),
         (findings.judge_store(None), SKIPPED, "not known"),
         (findings.judge_store(LOST), BAD, "gone"),
         (findings.judge_store(StoreSeen("s3://b/lake")), OK, "refuses to overwrite"),

@@ -13,6 +13,8 @@ from functools import partial
 from pathlib import Path
 
 from lakebed.catalog import health
+from lakebed.client.address import is_server
+from lakebed.client.client import connect as connect_to
 from lakebed.doctor import findings, machine
 from lakebed.doctor.attempts import Attempt, explain
 from lakebed.doctor.facts import CatalogSeen, DiskSeen, SettingsSeen, StoreSeen, Trouble
@@ -36,6 +38,12 @@ def examine(lake: str | None = None, *, spark: bool = False) -> Iterator[Finding
     behind and changes nothing."""
     reading = _read_settings(lake)
     settings = Settings(lake=lake or ".") if isinstance(reading, Trouble) else reading.settings
+    if is_server(settings.lake):
+        yield from findings.judge_settings(_seen_settings(reading))
+        server = Attempt(f"the server {settings.lake}", lambda: connect_to(settings.lake).close())
+        yield findings.judge_server(settings.lake, server.wait(SECONDS))
+        yield from findings.judge_disks(_look_at_disks(settings, None))
+        return
     pyspark = machine.find_pyspark()
     looks = _Looks(settings, pyspark, spark=spark)
     yield from findings.judge_settings(_seen_settings(reading))

@@ -294,6 +294,13 @@ def _about(micros: int) -> str:
     return format_duration(max(unit, micros // unit * unit))
 
 
+def judge_server(address: str, trouble: Trouble | None) -> Finding:
+    """A server that stands for the lake must answer and take the key."""
+    if trouble is not None:
+        return troubled("server", trouble, "check that it runs and that the network reaches it")
+    return _ok("server", f"{address} answers; what the lake needs is where that server runs")
+
+
 def judge_store(seen: StoreSeen | Trouble | None) -> Finding:
     """The store must be the lake's and must create without overwriting; None if not known."""
     if seen is None:
