@@ -29,12 +29,15 @@ from lakebed.errors import (
     Denied,
     LakebedError,
     Refused,
+    TimedOut,
     Unauthenticated,
     Unavailable,
     Unsupported,
 )
 from lakebed.lake import Lake, init_lake
+from lakebed.serve.http import ServerSettings
 from tests.parts.data import T0, publish_hour, readings
+from tests.query.test_result import ENDLESS
 from tests.serve.parts import Served, serving
 
 
@@ -210,6 +213,18 @@ def test_tls_needs_a_certificate_that_is_trusted(
             connect(address, key=key, certificate=tmp_path / "none.pem")
         with pytest.raises(BadInput, match="holds no certificate"):
             connect(address, key=key, certificate=__file__)
+
+
+def test_callers_may_ask_for_less_time_than_the_server_gives_not_for_more(
+    lake: Lake, keys: dict[Role, str]
+) -> None:
+    sql = f"SELECT count(*) FROM ({ENDLESS})"
+    with (
+        serving(lake, settings=ServerSettings(query_seconds=0.05)) as served,
+        connect(served.flight, key=keys[Role.READ]) as client,
+        pytest.raises(TimedOut, match=r"longer than 0\.05 s"),
+    ):
+        client.query(sql, timeout=60).to_arrow()
 
 
 def actions(client: Client) -> set[str]:

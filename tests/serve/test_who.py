@@ -13,13 +13,15 @@ import pyarrow.flight as flight
 import pytest
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2_grpc import LogsServiceStub
 
+import lakebed
+from lakebed import admin
 from lakebed.access.keys import Role
 from lakebed.catalog import journal
 from lakebed.catalog.acting import find_askers, on_behalf_of
 from lakebed.client import protocol
 from lakebed.lake import Lake, init_lake
 from lakebed.samples.generator import Generator
-from tests.parts.data import publish_hour, readings
+from tests.parts.data import HOUR, T0, publish_hour, readings
 from tests.serve.parts import JSON, PROTOBUF, Served, serving
 from tests.serve.test_flight import connect, get
 
@@ -97,6 +99,12 @@ def test_the_journal_names_the_key(
         built = "materialize_partitions('spans', '2026-01-01', '2026-01-02', 60)"
         get(client, f"SELECT * FROM {built}", boss)  # registers what a lake is born with
     assert last(lake, "view set created") == f"key:admin via {own}"
+    publish_hour(lake, 3)
+    with lakebed.connect(served.flight, key=boss["authorization"].split()[1]) as client:
+        admin.retire_partitions(client, "readings", None, T0 + 3 * HOUR, T0 + 4 * HOUR)
+    assert last(lake, "retire") == f"key:admin via {own}"
+    publish_hour(lake, 3)
+    assert last(lake, "publish") == own
     served.post("/v1/query", RETIRE.format(1, 2).encode(), boss)
     assert last(lake, "retire") == f"key:admin via {own}"
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from lakebed.errors import LakebedError
+from lakebed.query.result import Stream
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -71,3 +72,25 @@ class KeptRows:
 
     def close(self) -> None:
         """There is nothing to let go of."""
+
+
+def act(acting: Acting, stream: Stream, limit: int | None) -> Stream:
+    """Run a statement to its end, then do what its functions planned, then let its rows be seen:
+    nobody reads of a success that did not come about."""
+    try:
+        batches = list(stream)
+    except LakebedError as error:
+        raise acting.error or error from error
+    acting.changes.carry_out()
+    return KeptRows(stream.schema, _take(batches, limit))
+
+
+def _take(batches: Sequence[pa.RecordBatch], limit: int | None) -> list[pa.RecordBatch]:
+    """The first rows of a result; a limit does not stop a statement that changes the lake."""
+    if limit is None:
+        return list(batches)
+    taken = []
+    for batch in batches:
+        taken.append(batch.slice(0, limit))
+        limit -= taken[-1].num_rows
+    return [each for each in taken if each.num_rows]

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from lakebed.catalog.acting import keep_askers
 from lakebed.catalog.catalog import Catalog
-from lakebed.errors import BadInput, BadSql, Damage, LakebedError
+from lakebed.errors import BadInput, BadSql, Damage
 from lakebed.model.time import Instant, TimeRange, format_instant, parse_moment, to_instant
 from lakebed.model.view_set import ViewSet
 from lakebed.partitions.leases import LeaseKeeper
 from lakebed.partitions.rows import RowReader
-from lakebed.query.changing import Acting, Administration, KeptRows
+from lakebed.query.changing import Acting, Administration, act
 from lakebed.query.conditions import EVER
 from lakebed.query.content import Content, TableContent
 from lakebed.query.explanation import Explanation, TableExplanation
@@ -196,7 +196,7 @@ class Queries:
                 )
             stream = watch.follow(HeldStream(stream, snapshot, self._store), snapshot)
             if acting is not None:
-                stream = _act(acting, stream, limit)
+                stream = act(acting, stream, limit)
         except BaseException as error:
             snapshot.close()
             if isinstance(error, Damage | BadSql):
@@ -329,28 +329,6 @@ class Queries:
             name: TailRows() if each.tail is None else self._tails.read(each.tail)
             for name, each in snapshot.tables.items()
         }
-
-
-def _act(acting: Acting, stream: Stream, limit: int | None) -> Stream:
-    """Run a statement to its end, then do what its functions planned, then let its rows be seen:
-    nobody reads of a success that did not come about."""
-    try:
-        batches = list(stream)
-    except LakebedError as error:
-        raise acting.error or error from error
-    acting.changes.carry_out()
-    return KeptRows(stream.schema, _take(batches, limit))
-
-
-def _take(batches: Sequence[pa.RecordBatch], limit: int | None) -> list[pa.RecordBatch]:
-    """The first rows of a result; a limit does not stop a statement that changes the lake."""
-    if limit is None:
-        return list(batches)
-    taken = []
-    for batch in batches:
-        taken.append(batch.slice(0, limit))
-        limit -= taken[-1].num_rows
-    return [each for each in taken if each.num_rows]
 
 
 def _explain(
