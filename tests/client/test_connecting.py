@@ -136,6 +136,7 @@ def test_a_revoked_key_ends_at_once_and_a_lost_server_is_named(
         ("grpc://localhost/lake", "no address of a server"),
         ("grpc://me:secret@localhost", "key does not belong into the address"),
         ("shop", "no address of a server"),
+        ("grpc://a b", "no address of a server"),
     ],
 )
 def test_addresses_that_are_none_are_refused(uri: str, words: str) -> None:

@@ -15,7 +15,13 @@ from lakebed.client.address import Address, parse_address
 from lakebed.client.streams import RemoteStream
 from lakebed.client.transport import Transport
 from lakebed.errors import BadInput, BadSql, Unsupported
-from lakebed.model.time import Instant, parse_moment, to_instant
+from lakebed.model.time import (
+    Instant,
+    format_duration,
+    is_duration,
+    parse_duration,
+    to_instant,
+)
 from lakebed.query.parameters import Bound, prepare
 from lakebed.query.result import Result
 
@@ -189,5 +195,6 @@ def _spell(moment: Instant | None) -> str | None:
     """A time as the server reads it; how long ago something was is counted from its clock."""
     if moment is None:
         return None
-    at = parse_moment(moment, 0)
-    return moment.strip() if isinstance(moment, str) else str(at)
+    if isinstance(moment, str) and is_duration(moment):
+        return format_duration(parse_duration(moment))
+    return str(to_instant(moment))

@@ -11,6 +11,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+import pyarrow as pa
 import pyarrow.flight as flight
 
 from lakebed.client.address import Address
@@ -105,7 +106,10 @@ class Transport:
         options: dict[str, Any] = {"middleware": [_Listeners()], "generic_options": _OPTIONS}
         if authorities is not None:
             options["tls_root_certs"] = authorities
-        self._client = flight.FlightClient(address.uri, **options)
+        try:
+            self._client = flight.FlightClient(address.uri, **options)
+        except pa.ArrowInvalid as error:
+            raise BadInput(f"{address} is no address of a server") from error
 
     def get(
         self, ticket: bytes, headers: Mapping[str, str], timeout: float | None

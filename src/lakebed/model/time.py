@@ -85,9 +85,14 @@ def parse_duration(text: str) -> int:
     return duration
 
 
+def is_duration(text: str) -> bool:
+    """Whether `parse_duration` reads it."""
+    return _DURATION.fullmatch(text.strip()) is not None
+
+
 def parse_moment(value: Instant, now: int) -> int:
     """An instant in any accepted spelling, or as a duration before now: ``1h``, ``7d``."""
-    if isinstance(value, str) and _DURATION.fullmatch(value.strip()):
+    if isinstance(value, str) and is_duration(value):
         return now - parse_duration(value)
     return to_instant(value)
 
