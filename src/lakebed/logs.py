@@ -14,6 +14,11 @@ LOGGER = "lakebed"
 _NOT_EXTRA = {*logging.makeLogRecord({}).__dict__, "message", "asctime", "taskName"}
 
 
+def read_extra(record: logging.LogRecord) -> dict[str, Any]:
+    """The figures that were logged with a message."""
+    return {name: value for name, value in record.__dict__.items() if name not in _NOT_EXTRA}
+
+
 class JsonLines(logging.Formatter):
     """One object for each record: what every record has, and then its extra fields."""
 
@@ -28,9 +33,8 @@ class JsonLines(logging.Formatter):
             "process": record.process,
             "thread": record.threadName,
         }
-        for name, value in record.__dict__.items():
-            if name not in _NOT_EXTRA:
-                said.setdefault(name, value)
+        for name, value in read_extra(record).items():
+            said.setdefault(name, value)
         if record.exc_info:
             said["exception"] = self.formatException(record.exc_info)
         return json.dumps(said, ensure_ascii=False, default=str)

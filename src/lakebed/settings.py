@@ -141,6 +141,11 @@ class Settings(BaseSettings):
     serve_private_key: Path | None = Field(
         default=None, description="The certificate's private key (a PEM file)."
     )
+    serve_telemetry_seconds: float = Field(
+        default=60.0,
+        ge=0,
+        description="How often a server writes its own telemetry into its lake; 0 for never.",
+    )
 
     @classmethod
     def settings_customise_sources(

@@ -66,6 +66,15 @@ def serve(
     private_key: Annotated[
         Path | None, _file("LAKEBED_SERVE_PRIVATE_KEY", "The certificate's private key (PEM).")
     ] = None,
+    telemetry_seconds: Annotated[
+        float | None,
+        _option(
+            "LAKEBED_SERVE_TELEMETRY_SECONDS",
+            "60.0",
+            "How often it writes its own telemetry into the lake; 0 for never.",
+            metavar="SECONDS",
+        ),
+    ] = None,
 ) -> None:
     """Take in OTLP and records over HTTP, answer SQL, and look after the lake.
 
@@ -99,6 +108,7 @@ def serve(
         serve_without_keys=without_keys,
         serve_certificate=certificate,
         serve_private_key=private_key,
+        serve_telemetry_seconds=telemetry_seconds,
     )
     for each in (settings.serve_certificate, settings.serve_private_key):
         if each is not None and not each.is_file():
@@ -116,6 +126,7 @@ def serve(
         certificate=settings.serve_certificate,
         private_key=settings.serve_private_key,
         settings=limits,
+        own_telemetry_seconds=settings.serve_telemetry_seconds or None,
     )
     with opened(settings.lake) as open_lake:
         server = Server(open_lake, listening)

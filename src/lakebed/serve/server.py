@@ -23,11 +23,13 @@ from lakebed.serve.flight.service import FlightService
 from lakebed.serve.http import HttpSide, ServerSettings
 from lakebed.serve.meters import Meters
 from lakebed.serve.otlp_grpc import make_services
+from lakebed.serve.own_telemetry import OwnTelemetry
 from lakebed.upkeep.upkeep import Upkeep
 
 INGEST, QUERY, PIPELINE = "ingest", "query", "pipeline"
 ROLES = (INGEST, QUERY, PIPELINE)
 _DRAIN_SECONDS = 25
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,8 @@ class Listening:
     certificate: Path | None = None
     private_key: Path | None = None
     settings: ServerSettings = field(default_factory=ServerSettings)
+    own_telemetry_seconds: float | None = None
+    """How often the server writes its own telemetry into the lake; None for never."""
 
 
 def require_guarded(listening: Listening, *, has_keys: bool) -> None:
@@ -88,6 +92,9 @@ class Server:
         self._lake = lake
         self._listening = listening
         meters = Meters(lake)
+        self._own_telemetry: OwnTelemetry | None = None
+        if listening.own_telemetry_seconds is not None:
+            self._own_telemetry = OwnTelemetry(lake, meters, listening.own_telemetry_seconds)
         self.http = HttpSide(lake, settings, meters, listening.roles)
         gate = Gatekeeper(lake, meters, with_keys=settings.with_keys)
         self._grpc: list[tuple[str, grpc.Server, int]] = []
@@ -151,6 +158,9 @@ class Server:
                 target=Upkeep(self._lake).loop, args=(self._stop,), name="lakebed-upkeep"
             )
             upkeep.start()
+        if self._own_telemetry is not None:
+            self._own_telemetry.start()
+        _log.info("server started", extra={"roles": ",".join(self._listening.roles)})
         try:
             for _, each, _ in self._grpc:
                 each.start()
@@ -162,6 +172,9 @@ class Server:
             self.http.close()
             if upkeep is not None:
                 upkeep.join()
+            _log.info("server stopped")
+            if self._own_telemetry is not None:
+                self._own_telemetry.close()
 
 
 class _Uvicorn(uvicorn.Server):

@@ -1,0 +1,200 @@
+"""What a server says and counts, in the lake that it serves: its warnings as logs, its meters as
+metrics, of the service ``lakebed``.
+
+Nothing that is said while this is written is written, so that writing it never makes more of it;
+and of what is said in between only so much is kept.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsServiceRequest,
+)
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, SeverityNumber
+from opentelemetry.proto.metrics.v1 import metrics_pb2 as otlp
+
+from lakebed.errors import LakebedError
+from lakebed.logs import LOGGER, read_extra
+from lakebed.model.signal import Signal
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+    from prometheus_client.samples import Sample
+
+    from lakebed.lake import Lake
+    from lakebed.serve.meters import Meters
+
+_MOST_RECORDS = 1000
+_OWN = "lakebed.serve"
+_CUMULATIVE = otlp.AGGREGATION_TEMPORALITY_CUMULATIVE
+_log = logging.getLogger(__name__)
+
+
+class OwnTelemetry(logging.Handler):
+    """Writes a server's telemetry into its lake every so often, until it is closed."""
+
+    def __init__(self, lake: Lake, meters: Meters, every_seconds: float) -> None:
+        super().__init__()
+        self._lake = lake
+        self._meters = meters
+        self._every_seconds = every_seconds
+        self._begun = time.time_ns()
+        self._records: deque[LogRecord] = deque(maxlen=_MOST_RECORDS)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="lakebed-own-telemetry")
+
+    def start(self) -> None:
+        """Listen to what the server says from now on."""
+        own = logging.getLogger(_OWN)
+        if not own.isEnabledFor(logging.INFO):
+            own.setLevel(logging.INFO)
+        logging.getLogger(LOGGER).addHandler(self)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Write the rest, and stop to listen."""
+        logging.getLogger(LOGGER).removeHandler(self)
+        self._stop.set()
+        self._thread.join()
+        super().close()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep what is worth it: warnings, and what the server itself tells of its life."""
+        wanted = logging.INFO if record.name.startswith(_OWN) else logging.WARNING
+        about_this = record.name == __name__ or record.thread == self._thread.ident
+        if record.levelno >= wanted and not about_this:
+            self._records.append(_as_otlp(record))
+
+    def _run(self) -> None:
+        while not self._stop.wait(self._every_seconds):
+            self._write()
+        self._write()
+
+    def _write(self) -> None:
+        """What fails is said on stderr only, and the logs are tried again with the next ones."""
+        records = [self._records.popleft() for _ in range(len(self._records))]
+        try:
+            if records:
+                self._lake.telemetry.land(Signal.LOGS, _logs(records))
+            self._lake.telemetry.land(Signal.METRICS, self._metrics())
+        except LakebedError as error:
+            _log.warning("the server cannot write its own telemetry: %s", error)
+            self._records.extendleft(reversed(records[: _MOST_RECORDS - len(self._records)]))
+
+    def _metrics(self) -> bytes:
+        request = ExportMetricsServiceRequest()
+        resource = request.resource_metrics.add()
+        resource.resource.attributes.extend(_who())
+        scope = resource.scope_metrics.add()
+        scope.scope.name = _OWN
+        now = time.time_ns()
+        for metric in self._meters.registry.collect():
+            made = as_otlp_metric(metric, self._begun, now)
+            if made is not None:
+                scope.metrics.append(made)
+        return bytes(request.SerializeToString())
+
+
+def _who() -> list[KeyValue]:
+    return _attributes(
+        {
+            "service.name": "lakebed",
+            "service.version": version("lakebed"),
+            "host.name": socket.gethostname(),
+        }.items()
+    )
+
+
+def _attributes(pairs: Iterable[tuple[str, object]]) -> list[KeyValue]:
+    return [
+        KeyValue(key=name, value=AnyValue(string_value=str(value)[:4096])) for name, value in pairs
+    ]
+
+
+def _logs(records: list[LogRecord]) -> bytes:
+    request = ExportLogsServiceRequest()
+    resource = request.resource_logs.add()
+    resource.resource.attributes.extend(_who())
+    scope = resource.scope_logs.add()
+    scope.scope.name = LOGGER
+    scope.log_records.extend(records)
+    return bytes(request.SerializeToString())
+
+
+def _as_otlp(record: logging.LogRecord) -> LogRecord:
+    severity = {
+        logging.INFO: SeverityNumber.SEVERITY_NUMBER_INFO,
+        logging.WARNING: SeverityNumber.SEVERITY_NUMBER_WARN,
+    }.get(record.levelno, SeverityNumber.SEVERITY_NUMBER_ERROR)
+    said = {"logger": record.name, "thread": record.threadName, **read_extra(record)}
+    return LogRecord(
+        time_unix_nano=int(record.created * 1e9),
+        observed_time_unix_nano=int(record.created * 1e9),
+        severity_number=severity,
+        severity_text=record.levelname,
+        body=AnyValue(string_value=record.getMessage()[:4096]),
+        attributes=_attributes(said.items()),
+    )
+
+
+def as_otlp_metric(metric: Metric, begun: int, now: int) -> otlp.Metric | None:
+    """A metric of OpenMetrics in OTLP's terms; None if it has no points."""
+    made = otlp.Metric(name=metric.name, description=metric.documentation)
+    points = [each for each in metric.samples if not each.name.endswith("_created")]
+    if not points:
+        return None
+    if metric.type == "counter":
+        made.sum.aggregation_temporality = _CUMULATIVE
+        made.sum.is_monotonic = True
+        made.sum.data_points.extend(_point(each, now, begun) for each in points)
+    elif metric.type == "histogram":
+        made.histogram.aggregation_temporality = _CUMULATIVE
+        made.histogram.data_points.extend(_histograms(metric.name, points, begun, now))
+    else:
+        made.gauge.data_points.extend(_point(each, now) for each in points)
+    return made
+
+
+def _point(sample: Sample, now: int, begun: int = 0) -> otlp.NumberDataPoint:
+    return otlp.NumberDataPoint(
+        attributes=_attributes(sample.labels.items()),
+        start_time_unix_nano=begun,
+        time_unix_nano=now,
+        as_double=sample.value,
+    )
+
+
+def _histograms(
+    name: str, samples: list[Sample], begun: int, now: int
+) -> Iterable[otlp.HistogramDataPoint]:
+    """One point for each set of labels: OpenMetrics counts up to each bound, OTLP between them."""
+    points: dict[tuple[tuple[str, str], ...], otlp.HistogramDataPoint] = {}
+    for each in samples:
+        labels = tuple((key, value) for key, value in each.labels.items() if key != "le")
+        point = points.setdefault(
+            labels,
+            otlp.HistogramDataPoint(
+                attributes=_attributes(labels), start_time_unix_nano=begun, time_unix_nano=now
+            ),
+        )
+        if each.name == f"{name}_sum":
+            point.sum = each.value
+        elif each.name == f"{name}_count":
+            point.count = int(each.value)
+        elif each.labels["le"] == "+Inf":
+            point.bucket_counts.append(int(each.value) - sum(point.bucket_counts))
+        else:
+            point.explicit_bounds.append(float(each.labels["le"]))
+            point.bucket_counts.append(int(each.value) - sum(point.bucket_counts))
+    return points.values()
