@@ -149,6 +149,7 @@ def test_results_say_where_their_rows_come_from(source: Queryable) -> None:
         ("SELECT 1", {"limit": -1}, BadInput, "makes no sense"),
         ("SELECT \ud800", {}, BadInput, "no text"),
         ("SELECT * FROM explain_empty('nope', '2026', '2027')", {}, LakebedError, "nope"),
+        (f'SELECT "{"é" * 900}" FROM readings', {}, BadSql, "é"),
         ("SELECT restore_partition('x')", {"admin": False}, Denied, "needs the admin role"),
     ],
 )
@@ -165,7 +166,8 @@ def test_errors_are_the_same(
     with pytest.raises(error, match=words) as raised:
         source.query(sql, **options)
     assert type(raised.value) is type(expected.value)
-    assert str(raised.value) == str(expected.value)
+    whole, told = str(expected.value), str(raised.value)
+    assert told == whole or (told.endswith("…") and whole.startswith(told[:-1]))
     assert raised.value.hint == expected.value.hint
     if isinstance(expected.value, BadSql):
         assert raised.value.line == expected.value.line  # type: ignore[attr-defined]

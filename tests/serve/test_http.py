@@ -183,6 +183,8 @@ def test_queries_take_options_and_refuse_nonsense(lake: Lake) -> None:
             return served.post("/v1/query", json.dumps(asked).encode(), JSON).status
 
         assert ask(sql="SELECT 1", limit=0, timeout=5, begin="1h") == 200
+        assert ask(sql="SELECT ? AS a", parameters=["it's"]) == 200
+        assert ask(sql="SELECT ? AS a", parameters=[]) == 400
         assert ask(sql="SELEC 1") == 400
         assert ask(sql="SELECT * FROM nothing") == 400
         assert ask(sql="SELECT 1", what=2) == 400

@@ -14,13 +14,17 @@ from lakebed.errors import BadDefinition, BadSchema, BadSql, LakebedError
 TRAILER = "grpc-status-details-bin"
 _DOMAIN = "lakebed"
 _INFO = "type.googleapis.com/google.rpc.ErrorInfo"
-_MOST_CHARACTERS = 1000
-"""Trailers have little room: 8 KiB in most clients, for all of them together."""
+_MOST_BYTES = 1000
+"""Trailers have little room: 8 KiB in most clients, for all of them together, and some of them are
+spelled with three characters for a byte."""
 
 
 def shorten(text: str) -> str:
     """A text that fits among the trailers of a call."""
-    return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}…"
+    data = text.encode(errors="replace")
+    if len(data) <= _MOST_BYTES:
+        return text
+    return data[:_MOST_BYTES].decode(errors="ignore") + "…"
 
 
 def encode_error(error: LakebedError, code: int) -> bytes:
