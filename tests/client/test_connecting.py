@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime
 import ipaddress
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,6 +30,7 @@ from lakebed.errors import (
     BadSchema,
     Denied,
     LakebedError,
+    OutcomeUnknown,
     Refused,
     TimedOut,
     Unauthenticated,
@@ -190,6 +193,36 @@ def test_the_server_of_somebody_else_is_no_lake() -> None:
             assert next(rows).to_pydict() == {"n": [1, 2]}
             with pytest.raises(Unavailable, match="went away before all rows were there"):
                 next(rows)
+
+
+DYING = """
+import os
+import pyarrow as pa
+import pyarrow.flight as flight
+
+class Dying(flight.FlightServerBase):
+    def do_get(self, context, ticket):
+        return flight.RecordBatchStream(pa.table({"value": ["Lakebed"]}))
+
+    def do_action(self, context, action):
+        os._exit(1)
+
+with Dying("grpc://127.0.0.1:0") as server:
+    print(server.port, flush=True)
+    server.serve()
+"""
+
+
+def test_a_server_that_dies_may_have_done_what_it_was_asked_for() -> None:
+    with subprocess.Popen([sys.executable, "-c", DYING], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        with connect(f"grpc://127.0.0.1:{int(process.stdout.readline())}") as client:
+            with pytest.raises(OutcomeUnknown, match="broke before it had answered"):
+                admin.restore_partition(client, "x")
+            process.wait(60)
+            with pytest.raises(Unavailable) as absent:
+                admin.restore_partition(client, "x")
+    assert type(absent.value) is Unavailable
 
 
 def test_tls_needs_a_certificate_that_is_trusted(

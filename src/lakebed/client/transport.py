@@ -21,6 +21,7 @@ from lakebed.errors import (
     Cancelled,
     Denied,
     LakebedError,
+    OutcomeUnknown,
     Refused,
     TimedOut,
     Unauthenticated,
@@ -36,6 +37,7 @@ _OPTIONS = [
     ("grpc.keepalive_timeout_ms", 20_000),
     ("grpc.keepalive_permit_without_calls", 0),
 ]
+_NEVER_ASKED = re.compile("failed to connect|errors resolving|DNS resolution", re.IGNORECASE)
 _SAID = re.compile(r"with message: (.*?)\. gRPC client debug context", re.DOTALL)
 _PLAIN_ERRORS: tuple[tuple[type[Exception], type[LakebedError]], ...] = (
     (flight.FlightCancelledError, Cancelled),
@@ -200,6 +202,11 @@ def _explain_absence(text: str, address: Address) -> LakebedError:
         )
     if address.secure and ("WRONG_VERSION_NUMBER" in text or "SSL_ERROR" in text):
         return Unavailable(f"{address} does not speak TLS", hint="connect to grpc://…")
+    if not _NEVER_ASKED.search(text):
+        return OutcomeUnknown(
+            f"the connection to {address} broke before it had answered",
+            hint="if it was to change the lake, see with `lakebed journal` whether it did",
+        )
     return Unavailable(
         f"no server answers at {address}",
         hint="is lakebed serve running there, with its FlightSQL port open? With TLS it is "
