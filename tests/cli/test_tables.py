@@ -484,9 +484,19 @@ def test_columns_are_added_widened_and_relaxed(cli: Cli) -> None:
 
 
 def test_how_long_rows_are_kept_can_be_changed(cli: Cli) -> None:
-    kept = cli("alter", "home.pulse", "--keep", "90d")
-    assert kept.out == "home.pulse: kept 90d\n"
-    assert "lakebed tables expire home.pulse" in kept.err
+    kept = cli("alter", "home.pulse", "--keep", "36500d")
+    assert (kept.out, kept.err) == ("home.pulse: kept 36500d\n", "nothing is older than that\n")
+    old = {**RING, "device": "a", "time": "2001-01-01T00:00:00Z"}
+    cli("insert", "home.pulse", _write("r.json", [old]))
+    kept = cli("alter", "home.pulse", "--keep", "3650d")
+    assert kept.out == "home.pulse: kept 3650d\n"
+    assert kept.err == (
+        "older than that: 1 partition with 1 row, which upkeep retires; "
+        "see what goes with: lakebed tables expire home.pulse\n"
+    )
+    (condemned,) = cli("alter", "home.pulse", "--keep", "3650d", "--json").json["condemned"]
+    assert condemned["rows"] == 1
+    cli("alter", "home.pulse", "--keep", "90d")
     assert cli("show", "home.pulse", "--json").json["keep"] == "90d"
     assert cli("alter", "home.pulse", "--keep", "forever").out == "home.pulse: kept forever\n"
 

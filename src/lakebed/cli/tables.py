@@ -19,8 +19,16 @@ from lakebed.cli.table_names import (
     split_name,
     split_table_name,
 )
-from lakebed.cli.table_show import FOREVER, BucketName, describe_change, describe_table, show_keep
+from lakebed.cli.table_show import (
+    FOREVER,
+    BucketName,
+    by_bucket,
+    describe_change,
+    describe_table,
+    show_keep,
+)
 from lakebed.errors import BadInput
+from lakebed.model.partition import Partition
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -163,14 +171,20 @@ def alter(
             after = definitions.alter_table(
                 database, table, add=added, widen=widen or [], relax=relax or []
             )
+        condemned: list[Partition] = []
         if keep is not None:
-            after = definitions.set_retention(database, table, kept)
+            definitions.set_retention(database, table, kept)
+            after = definitions.get(database, table)
+        if kept is not None:
+            plan = open_lake.retirement.plan_by_table_retention(database, table)
+            condemned = list(plan.partitions)
     if as_json:
         output.show_json(
             {
                 "table": name,
                 "version": after.version,
                 "keep": show_keep(after),
+                "condemned": by_bucket(condemned),
                 "schema": after.schema.to_json(),
             }
         )
@@ -180,8 +194,14 @@ def alter(
         output.tell(f"{name}: version {after.version}, {change}")
     if keep is not None:
         output.tell(f"{name}: kept {show_keep(after)}")
-        if kept is not None:
-            output.say(f"what is older goes with: lakebed tables expire {name}")
+        if condemned:
+            output.say(
+                f"older than that: {output.plural(len(condemned), 'partition')} with "
+                f"{output.plural(sum(each.num_rows for each in condemned), 'row')}, which upkeep "
+                f"retires; see what goes with: lakebed tables expire {name}"
+            )
+        elif kept is not None:
+            output.say("nothing is older than that")
 
 
 def _split_column(text: str) -> tuple[str, Any]:

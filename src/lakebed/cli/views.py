@@ -90,6 +90,11 @@ def define_views(
         views = _read_declarations(files)
         with opened(lake) as open_lake:
             definitions = open_lake.define_views(*views, master=master, remote=remote)
+            condemned = {
+                name: open_lake.retirement.plan_by_retention(name).partitions
+                for name, active in ((each.view_set.name, each.view_set) for each in definitions)
+                if active.retention_us is not None
+            }
     except BadDefinition as error:
         for problem in error.problems:
             output.say(f"error: {' '.join(problem.split())}")
@@ -97,6 +102,12 @@ def define_views(
     for each in definitions:
         reason = f", because it reads {each.because_of}" if each.because_of else ""
         output.tell(f"{each.view_set.name} version {each.view_set.version}: {each.change}{reason}")
+        if old := condemned.get(each.view_set.name):
+            output.say(
+                f"older than it is kept: {output.plural(len(old), 'partition')} with "
+                f"{output.plural(sum(one.num_rows for one in old), 'row')}, which upkeep retires; "
+                f"see what goes with: lakebed partitions retire {each.view_set.name} --expired"
+            )
     if any(each.change is Change.EVOLVED for each in definitions):
         output.say(
             "partitions of older versions are incompatible now: build the new ones with "
