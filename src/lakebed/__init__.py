@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from lakebed.client.client import Client, connect
     from lakebed.errors import LakebedError
     from lakebed.lake import Lake
-    from lakebed.lake import init_lake as init
-    from lakebed.lake import open_lake as open  # noqa: A004
     from lakebed.model.time import TimeRange
     from lakebed.model.view_set import ViewSet
     from lakebed.partitions.publish import NewPartition
+    from lakebed.upkeep.embedded import init_embedded as init
+    from lakebed.upkeep.embedded import open_embedded as open  # noqa: A004
     from lakebed.views.declaration import SqlView
 
 __version__ = "0.1.0"
@@ -49,8 +49,8 @@ _HOMES = {
     "TimeRange": ("lakebed.model.time", "TimeRange"),
     "ViewSet": ("lakebed.model.view_set", "ViewSet"),
     "connect": ("lakebed.client.client", "connect"),
-    "init": ("lakebed.lake", "init_lake"),
-    "open": ("lakebed.lake", "open_lake"),
+    "init": ("lakebed.upkeep.embedded", "init_embedded"),
+    "open": ("lakebed.upkeep.embedded", "open_embedded"),
 }
 
 logging.getLogger(__name__).addHandler(logging.NullHandler())  # silent unless somebody listens

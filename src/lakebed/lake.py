@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import logging
 import os
 import socket
 import uuid
@@ -18,7 +19,7 @@ from lakebed.access.keys import Keys
 from lakebed.catalog import lakes
 from lakebed.catalog.catalog import Catalog
 from lakebed.catalog.lakes import LakeRow
-from lakebed.errors import BadInput, Conflict, LakeNotFound, ReadOnly, Refused
+from lakebed.errors import BadInput, Conflict, LakebedError, LakeNotFound, ReadOnly, Refused
 from lakebed.ingest.landing import Lander
 from lakebed.ingest.telemetry import Telemetry
 from lakebed.lifecycle import backup
@@ -71,6 +72,7 @@ RELATIVE_STORE = f"./{layout.STORE_FOLDER}"
 
 SHORTEST_READ_US = 60 * SECOND
 _DAY = 24 * 3600 * SECOND
+_log = logging.getLogger(__name__)
 
 
 def _new_id() -> str:
@@ -104,6 +106,8 @@ class Lake:
         self.catalog = catalog
         self.store = store
         self.lake_id = row.lake_id
+        self.before_close: Callable[[Lake], None] | None = None
+        """What is done when the lake is closed, while it can still be used."""
         self.row = row
         self.leases = LeaseKeeper(
             catalog,
@@ -248,8 +252,19 @@ class Lake:
             )
         return plan
 
+    @property
+    def is_embedded(self) -> bool:
+        """Whether this lake is a folder of its own, and not a catalog that others share."""
+        return self.catalog.dialect.name == "sqlite"
+
     def close(self) -> None:
         """Give back reservations and leases, and close the connections."""
+        tend, self.before_close = self.before_close, None
+        if tend is not None:
+            try:
+                tend(self)
+            except LakebedError as error:  # it is no reason to stay open
+                _log.warning("closed without upkeep: %s", error)
         try:
             self.queries.close()
             self._lander.close()

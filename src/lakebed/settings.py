@@ -105,6 +105,10 @@ class Settings(BaseSettings):
         ge=1,
         description="How much that has landed and is not built one query decodes by itself.",
     )
+    tend_on_close: bool = Field(
+        default=True,
+        description="Whether a program that closes an embedded lake does some of its upkeep.",
+    )
     tail_cache_mib: int = Field(
         default=256, ge=0, description="How much of what queries decoded is kept for the next one."
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import count
 
 from lakebed.catalog import (
     blocks,
@@ -165,11 +166,16 @@ class Sweeper:
                 oldest_overdue=min(expirations, default=None),
             )
 
-    def run(self, progress: Callable[[SweepResult], None] = lambda _result: None) -> SweepResult:
-        """Sweep until nothing is left to delete now."""
+    def run(
+        self,
+        progress: Callable[[SweepResult], None] = lambda _result: None,
+        *,
+        most_batches: int | None = None,
+    ) -> SweepResult:
+        """Sweep until nothing is left to delete now, or for so many batches."""
         self._require_own_store()
         result = SweepResult()
-        while True:
+        for _ in count() if most_batches is None else range(most_batches):
             before = time.perf_counter()
             empty = result.empty_partitions
             forget, keep = self._claim(result)

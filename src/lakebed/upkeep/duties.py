@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lakebed.errors import LakebedError, Refused
 from lakebed.lake import Lake
@@ -60,8 +60,8 @@ def _retain(lake: Lake) -> str:
     return "; ".join(said) or _NOTHING
 
 
-def _sweep(lake: Lake) -> str:
-    done = lake.sweeper.run()
+def _sweep(lake: Lake, most_batches: int | None = None) -> str:
+    done = lake.sweeper.run(most_batches=most_batches)
     if not done.files and not done.empty_partitions and not done.leases_ended:
         return _NOTHING
     return (
@@ -93,3 +93,10 @@ DUTIES = (
     Duty("retain", 3600, "retires what is older than it should be kept", _retain),
     Duty("check", 24 * 3600, "looks whether every file is there, and heals", _check),
 )
+
+_EVERY = {each.name: each for each in DUTIES}
+SHARE = (
+    replace(_EVERY["sweep"], work=lambda lake: _sweep(lake, most_batches=1)),
+    _EVERY["retain"],
+)
+"""What takes little, and can be done whenever a program is about to end."""

@@ -45,14 +45,15 @@ class Upkeep:
             known = duties.list_states(connection)
         return [(each, known.get(each.name, DutyState(each.name))) for each in self._duties]
 
-    def run_due(self, *names: str, everything: bool = False) -> list[DutyRun]:
-        """Do what is due now, or everything, or only what is named; one after the other."""
+    def run_due(self, *names: str, everything: bool = False, patient: bool = True) -> list[DutyRun]:
+        """Do what is due now, or everything, or only what is named; one after the other. Who is
+        ``patient`` waits until it is certain that the doer of a duty is dead."""
         chosen = self._choose(names)
         with self._lake.catalog.read() as connection:
             now = clock.upcoming(connection)
             known = duties.list_states(connection)
         return [
-            self._run(duty)
+            self._run(duty, patient=patient)
             for duty in chosen
             if everything or names or known.get(duty.name, DutyState(duty.name)).next_run <= now
         ]
@@ -64,10 +65,11 @@ class Upkeep:
                 raise BadInput(f"there is no duty {name!r}", hint=f"one of {', '.join(known)}")
         return [each for each in self._duties if not names or each.name in names]
 
-    def _run(self, duty: Duty) -> DutyRun:
+    def _run(self, duty: Duty, *, patient: bool) -> DutyRun:
         """A duty whose doer died is taken over once that is certain."""
         right = f"duty {duty.name}"
-        self._lake.leases.end_dead_builder(right)
+        if patient:
+            self._lake.leases.end_dead_builder(right)
         try:
             with self._lake.leases.building(right):
                 return self._do(duty)
