@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -89,3 +92,28 @@ def test_commands_find_their_lake_in_the_file(
     capsys.readouterr()
     assert run(["leases", "--lake", "shop"]) == 2
     assert "lakebed.toml has 'lakes', which is no setting" in capsys.readouterr().err
+
+
+def test_a_server_is_configured_by_the_file_alone(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    init_lake(folder / "shop").close()
+    file = Path("lakebed.toml")
+    file.write_text('lake = "shop"\nserve_host = "0.0.0.0"\nserve_port = 0')
+    assert run(["serve"]) == 4
+    assert "no keys, and 0.0.0.0 can be reached" in capsys.readouterr().err
+    assert run(["serve", "--host", "::"]) == 4
+    assert "no keys, and :: can be reached" in capsys.readouterr().err
+    file.write_text(
+        'lake = "shop"\nserve_port = 0\nserve_otlp_port = 0\nserve_flight_port = 0\n'
+        'serve_roles = "query"'
+    )
+    command = [sys.executable, "-m", "lakebed", "serve"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        said = process.stderr.readline() + process.stderr.readline()
+        process.terminate()
+        rest = process.stderr.read()
+    assert process.returncode == 0
+    assert re.fullmatch(r"serving http://127.0.0.1:\d+; .*\nFlightSQL on 127.0.0.1:\d+\n", said)
+    assert "OTLP" not in rest

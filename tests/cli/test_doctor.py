@@ -176,6 +176,13 @@ def test_whatever_is_broken_is_told_and_hides_nothing(
     assert [name for name, each in found.items() if each["status"] == "bad"] == [check]
 
 
+def test_a_catalog_without_a_lake_still_tells_the_time(examine: Examine, shop: Path) -> None:
+    _sql("DELETE FROM lake")(shop)
+    found = examine("--lake", shop, code=1)
+    assert found["clock"]["status"] == found["sqlite"]["status"] == "ok"
+    assert found["store"]["status"] == found["keys"]["status"] == "skipped"
+
+
 @pytest.mark.parametrize(
     "place",
     ["mysql://db/lake", "postgresql://me:hush@127.0.0.1:1/lake", "postgresql://[", "a\nb", "\0"],
