@@ -34,7 +34,7 @@ FILE_VARIABLE = "LAKEBED_CONFIG"
 FILE_NAME = "lakebed.toml"
 """The settings file of the current folder, which is read if no other is named."""
 
-ROLES = ("ingest", "query", "pipeline")
+ROLES = ("ingest", "query", "pipeline", "web")
 """What a process that serves may do."""
 
 _HINT = "the settings are listed in docs/cli.md, and shown by: lakebed config"
@@ -133,7 +133,7 @@ class Settings(BaseSettings):
     )
     serve_roles: Annotated[str, AfterValidator(_known_roles)] = Field(
         default=",".join(ROLES),
-        description="What a server does: some of `ingest,query,pipeline`.",
+        description="What a server does: some of `ingest,query,pipeline,web`.",
     )
     serve_without_keys: bool = Field(
         default=False,

@@ -46,7 +46,7 @@ def serve(
         str | None,
         _option(
             "LAKEBED_SERVE_ROLES",
-            "ingest,query,pipeline",
+            "ingest,query,pipeline,web",
             "What this process does.",
             metavar="NAMES",
         ),
@@ -80,7 +80,7 @@ def serve(
 
     OpenTelemetry SDKs find it by themselves: OTEL_EXPORTER_OTLP_ENDPOINT=http://localhost:4318 and
     OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf. Records: POST /v1/tables/DATABASE/TABLE. SQL: POST
-    /v1/query. Also /livez, /readyz, /metrics, /version. Ends in order on Ctrl-C and SIGTERM.
+    /v1/query. Pages for browsers: /. Also /livez, /readyz, /metrics, /version. Ends in order on Ctrl-C and SIGTERM.
 
     Options can be set in the environment and in lakebed.toml instead; see docs/operating.md.
 

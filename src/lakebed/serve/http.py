@@ -1,4 +1,4 @@
-"""The HTTP side of a server: OTLP and records in, SQL out, and how it is doing.
+"""The HTTP side of a server: OTLP and records in, SQL and web pages out, and how it is doing.
 
 Handlers read and check a request on the event loop and do the lake's work on threads, because it
 waits for disks. A body is acknowledged when it is durable.
@@ -30,17 +30,17 @@ from lakebed.errors import (
     Denied,
     LakebedError,
     Unauthenticated,
-    Unavailable,
     UnsupportedContent,
 )
 from lakebed.lake import Lake
 from lakebed.model.signal import Signal
 from lakebed.query.formats import CsvWriter, JsonWriter, NdjsonWriter
 from lakebed.query.result import Result
-from lakebed.serve.answers import JSON, PROTOBUF, note_denial, refuse, refuse_otlp
+from lakebed.serve.answers import JSON, PROTOBUF, Busy, note_denial, refuse, refuse_otlp
 from lakebed.serve.bodies import MOST_BYTES, read_body
 from lakebed.serve.flight.wishes import shorter
 from lakebed.serve.meters import CONTENT_TYPE, Meters
+from lakebed.web.app import Hooks, Web
 
 _THREADS = 64
 _MOST_IN_FLIGHT_BYTES = 512 << 20
@@ -98,6 +98,16 @@ class HttpSide:
             routes.append(Route("/v1/tables/{database}/{table}", insert, methods=["POST"]))
         if "query" in self._roles:
             routes.append(Route("/v1/query", self._plain("query", self._query), methods=["POST"]))
+        if "web" in self._roles:
+            hooks = Hooks(self._work, self._measured, refuse)
+            settings = self._settings
+            web = Web(
+                self._lake,
+                hooks,
+                with_keys=settings.with_keys,
+                query_seconds=settings.query_seconds,
+            )
+            routes += web.make_routes()
         return Starlette(routes=routes)
 
     def close(self) -> None:
@@ -160,7 +170,7 @@ class HttpSide:
         """The body; `Unavailable` if there is too much of others' in memory already."""
         most = self._settings.most_body_bytes
         if self.draining or self._in_flight > self._settings.most_in_flight_bytes:
-            raise Unavailable("the server has too much to do", hint="send it again a little later")
+            raise Busy("the server has too much to do", hint="send it again a little later")
         encoding = request.headers.get("content-encoding")
         length = request.headers.get("content-length")
         return await read_body(request.stream(), encoding, length, most)
@@ -246,7 +256,7 @@ class HttpSide:
     async def _readyz(self, _request: Request) -> Response:
         """Catalog and store are asked, and a server that is stopping is not ready."""
         if self.draining:
-            raise Unavailable("the server is stopping")
+            raise Busy("the server is stopping")
         await self._work(self._probe)
         return PlainTextResponse("ready\n")
 
@@ -285,7 +295,7 @@ def _read_query(body: bytes, request: Request) -> dict[str, Any]:
             raise BadPayload("the statement is no UTF-8 text") from None
     try:
         asked = msgspec.json.decode(body, type=_Asked)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadPayload(f"the query is not understood: {error}") from None
     given = msgspec.to_builtins(asked)
     return {name: value for name, value in given.items() if value is not None} | {"format": wanted}

@@ -20,14 +20,15 @@ from lakebed.errors import BadInput, Refused, Unavailable
 from lakebed.lake import Lake
 from lakebed.serve.calls import Gatekeeper, make_health, make_server
 from lakebed.serve.flight.service import FlightService
+from lakebed.serve.heads import BoundedHeads
 from lakebed.serve.http import HttpSide, ServerSettings
 from lakebed.serve.meters import Meters
 from lakebed.serve.otlp_grpc import make_services
 from lakebed.serve.own_telemetry import OwnTelemetry
 from lakebed.upkeep.upkeep import Upkeep
 
-INGEST, QUERY, PIPELINE = "ingest", "query", "pipeline"
-ROLES = (INGEST, QUERY, PIPELINE)
+INGEST, QUERY, PIPELINE, WEB = "ingest", "query", "pipeline", "web"
+ROLES = (INGEST, QUERY, PIPELINE, WEB)
 _DRAIN_SECONDS = 25
 _log = logging.getLogger(__name__)
 
@@ -138,7 +139,7 @@ class Server:
             self.http.make_app(),
             host=self._listening.host,
             port=self._listening.port,
-            http="httptools",
+            http=BoundedHeads,
             ws="none",
             lifespan="off",
             log_config=None,

@@ -1,0 +1,305 @@
+"""The routes of the pages. Each is a page's data with a template; ``.json`` after the path gives
+the data itself. Who asks is told by a key in the header, or by a session that began with one.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import parse_qsl
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from lakebed import __version__
+from lakebed.access.keys import ANYBODY, Caller, Role
+from lakebed.errors import Denied, NotFound, PayloadTooLarge, Unauthenticated
+from lakebed.lake import Lake
+from lakebed.web import shown
+from lakebed.web.pages import lake as lake_page
+from lakebed.web.pages import partition as partition_page
+from lakebed.web.sessions import COOKIE, Sessions
+
+Handler = Callable[[Request], Awaitable[Response]]
+Read = Callable[[Lake, "Asked"], Any]
+"""Makes a page's data from the lake and what was asked."""
+
+POLICY = (
+    "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+_HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+_FOR_EVER = "public, max-age=31536000, immutable"
+_MOST_FORM_BYTES = 64 << 10
+_JSON = "application/json"
+
+
+@dataclass(frozen=True, slots=True)
+class Hooks:
+    """What the server lends to the pages."""
+
+    work: Callable[..., Awaitable[Any]]
+    """Do something that waits for disks; on behalf of whom, if it changes the lake."""
+    measured: Callable[
+        [str, Handler, Callable[[Exception], Response], Request], Awaitable[Response]
+    ]
+    """Answer a request, and count it."""
+    refuse: Callable[[Exception], Response]
+    """An error as JSON with its status; what is worth it is logged."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a browser wants to see."""
+
+    parameters: Mapping[str, str]
+    path: Mapping[str, str]
+    now: int
+    """Microseconds since 1970."""
+    caller: Caller
+    seconds: float | None
+    """How long a statement may take."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Page:
+    name: str
+    """Which template shows it, and how it is counted."""
+    path: str
+    read: Read
+
+
+PAGES = (
+    _Page(
+        "lake", "/lake", lambda lake, asked: lake_page.read_lake(lake, asked.parameters, asked.now)
+    ),
+    _Page(
+        "partition",
+        "/lake/partitions/{partition_id}",
+        lambda lake, asked: partition_page.read_partition(lake, asked.path["partition_id"]),
+    ),
+)
+SHOWN = (("/lake", "Lake"),)
+"""The pages that every page leads to."""
+
+
+class Web:
+    """The pages over one lake."""
+
+    def __init__(
+        self, lake: Lake, hooks: Hooks, *, with_keys: bool, query_seconds: float | None = None
+    ) -> None:
+        self._lake = lake
+        self._hooks = hooks
+        self._with_keys = with_keys
+        self._seconds = query_seconds
+        self._sessions = Sessions()
+
+    def make_routes(self) -> list[Route]:
+        """Everything that a browser can ask for."""
+        routes = [
+            Route("/", self._home),
+            Route("/static/{name}", self._asset),
+            Route("/sign-in", self._counted("sign-in", self._sign_in), methods=["GET", "POST"]),
+            Route("/sign-out", self._counted("sign-out", self._sign_out), methods=["POST"]),
+        ]
+        for page in PAGES:
+            routes.append(Route(f"{page.path}.json", self._data(page)))
+            routes.append(Route(page.path, self._shown(page)))
+        return routes
+
+    # -- pages --------------------------------------------------------------------------------
+
+    def _shown(self, page: _Page) -> Handler:
+        async def show(request: Request) -> Response:
+            if self._with_keys and not _has_key(request) and self._find_key(request) is None:
+                back = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+                return RedirectResponse(shown.address("/sign-in", next=back), 303, headers=_HEADERS)
+            data, caller = await self._read(page, request)
+            response: Response = await self._hooks.work(
+                lambda: self._render(request, page.name, 200, page=data, caller=caller)
+            )
+            return response
+
+        return self._counted(page.name, show)
+
+    def _data(self, page: _Page) -> Handler:
+        async def give(request: Request) -> Response:
+            data, _ = await self._read(page, request)
+            return Response(msgspec.json.encode(data), media_type=_JSON, headers=_HEADERS)
+
+        async def answer(request: Request) -> Response:
+            return await self._hooks.measured(page.name, give, self._refuse_data, request)
+
+        return answer
+
+    async def _read(self, page: _Page, request: Request) -> tuple[Any, Caller]:
+        caller = await self._let_in(request)
+        asked = Asked(
+            dict(request.query_params),
+            dict(request.path_params),
+            time.time_ns() // 1000,
+            caller,
+            self._seconds,
+        )
+        return await self._hooks.work(lambda: page.read(self._lake, asked)), caller
+
+    def _counted(self, name: str, handle: Handler) -> Handler:
+        async def answer(request: Request) -> Response:
+            def refuse(error: Exception) -> Response:
+                return self._refuse_page(request, error)
+
+            return await self._hooks.measured(f"web/{name}", handle, refuse, request)
+
+        return answer
+
+    def _refuse_data(self, error: Exception) -> Response:
+        response = self._hooks.refuse(error)
+        response.headers.update(_HEADERS)
+        return response
+
+    def _refuse_page(self, request: Request, error: Exception) -> Response:
+        refused = self._hooks.refuse(error)
+        told = json.loads(bytes(refused.body))["error"]
+        status = refused.status_code
+        return self._render(request, "error", status, page=told | {"status": status}, caller=None)
+
+    def _render(
+        self, request: Request, name: str, status: int, *, page: Any, caller: Caller | None
+    ) -> Response:
+        word = request.cookies.get(COOKIE, "")
+        text = (
+            shown.make_environment()
+            .get_template(f"{name}.html")
+            .render(
+                page=page,
+                path=request.url.path,
+                data_address=shown.address(f"{request.url.path}.json", dict(request.query_params)),
+                pages=SHOWN,
+                version=__version__,
+                caller=caller if self._with_keys else None,
+                token=self._sessions.make_token(word) if word else "",
+            )
+        )
+        return Response(text, status, media_type="text/html", headers=_HEADERS)
+
+    async def _home(self, _request: Request) -> Response:
+        return RedirectResponse("/lake", 307)
+
+    async def _asset(self, request: Request) -> Response:
+        found = shown.read_assets().get(request.path_params["name"])
+        if found is None:
+            return self._refuse_page(request, NotFound("there is no such file"))
+        kind, body = found
+        headers = _HEADERS | {"Cache-Control": _FOR_EVER}
+        return Response(body, media_type=kind, headers=headers)
+
+    # -- who asks -----------------------------------------------------------------------------
+
+    def _find_key(self, request: Request) -> str | None:
+        return self._sessions.find_key(request.cookies.get(COOKIE, ""))
+
+    async def _let_in(self, request: Request) -> Caller:
+        if not self._with_keys:
+            return ANYBODY
+        key = _read_key(request) if _has_key(request) else self._find_key(request)
+        if key is None:
+            raise Unauthenticated("a key is needed", hint="sign in with one that may read")
+        caller: Caller = await self._hooks.work(lambda: self._lake.keys.check(key))
+        request.state.caller = caller
+        caller.require(Role.READ)
+        return caller
+
+    async def _sign_in(self, request: Request) -> Response:
+        """The form, and what comes of it. A key that may not read is refused like no key."""
+        if request.method == "GET" or not self._with_keys:
+            return self._ask_for_key(request, request.query_params.get("next", ""), 200, None)
+        form = await self._read_form(request)
+        next_path = form.get("next", "")
+        key = form.get("key", "").strip()
+        try:
+            caller = await self._hooks.work(lambda: self._lake.keys.check(key))
+            request.state.caller = caller
+            caller.require(Role.READ)
+        except (Unauthenticated, Denied) as error:
+            return self._ask_for_key(request, next_path, 403, error)
+        self._sessions.end(request.cookies.get(COOKIE, ""))
+        response = RedirectResponse(_local(next_path), 303, headers=_HEADERS)
+        self._set_cookie(request, response, self._sessions.begin(key))
+        return response
+
+    def _ask_for_key(
+        self, request: Request, next_path: str, status: int, error: Exception | None
+    ) -> Response:
+        word = request.cookies.get(COOKIE) or self._sessions.new_word()
+        page = {
+            "next": _local(next_path),
+            "problem": None if error is None else str(error),
+            "needed": self._with_keys,
+        }
+        text = (
+            shown.make_environment()
+            .get_template("sign-in.html")
+            .render(
+                page=page,
+                path="/sign-in",
+                data_address=None,
+                pages=(),
+                version=__version__,
+                caller=None,
+                token=self._sessions.make_token(word),
+            )
+        )
+        response = Response(text, status, media_type="text/html", headers=_HEADERS)
+        if COOKIE not in request.cookies:
+            self._set_cookie(request, response, word)
+        return response
+
+    async def _sign_out(self, request: Request) -> Response:
+        await self._read_form(request)
+        self._sessions.end(request.cookies.get(COOKIE, ""))
+        response = RedirectResponse("/sign-in", 303, headers=_HEADERS)
+        response.delete_cookie(COOKIE)
+        return response
+
+    async def _read_form(self, request: Request) -> dict[str, str]:
+        """A form's fields, if this browser got the form from us."""
+        body = bytearray()
+        async for piece in request.stream():
+            body += piece
+            if len(body) > _MOST_FORM_BYTES:
+                raise PayloadTooLarge("a form of this size is not taken")
+        form = dict(parse_qsl(body.decode(errors="replace"), keep_blank_values=True))
+        if not self._sessions.is_token(request.cookies.get(COOKIE, ""), form.get("token", "")):
+            raise Denied("this form is too old, or not from here", hint="load the page again")
+        return form
+
+    def _set_cookie(self, request: Request, response: Response, word: str) -> None:
+        secure = request.url.scheme == "https"
+        response.set_cookie(COOKIE, word, httponly=True, samesite="strict", secure=secure)
+
+
+def _has_key(request: Request) -> bool:
+    return request.headers.get("authorization", "").lower().startswith("bearer ")
+
+
+def _read_key(request: Request) -> str:
+    return request.headers["authorization"].partition(" ")[2].strip()
+
+
+def _local(path: str) -> str:
+    """Where to go after signing in: a page of ours, whatever the address says."""
+    is_ours = path.startswith("/") and not path.startswith(("//", "/\\")) and "\n" not in path
+    return path if is_ours else "/lake"

@@ -1,0 +1,274 @@
+"""The lake's own page: for each view set and table a map of insert time that says what became of
+every range, and how much there is.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from lakebed.catalog import clock, failures, overview, tables, view_sets
+from lakebed.catalog.overview import Piece
+from lakebed.catalog.view_sets import ActiveViewSet
+from lakebed.lake import Lake
+from lakebed.model.source import describe_source
+from lakebed.model.time import SECOND, TimeRange, find_gaps, format_instant, parse_moment
+from lakebed.model.user_table import is_table
+from lakebed.views.builtin import built_in
+from lakebed.views.dependencies import find_sources
+
+CELLS = 160
+
+
+class State(StrEnum):
+    """What became of a stretch of insert time; of several the first is shown."""
+
+    FAILED = "failed"
+    INCOMPATIBLE = "incompatible"
+    RETIRED = "retired"
+    WAITING = "not yet built"
+    MERGED = "merged"
+    BUILT = "built"
+    EMPTY = "empty"
+
+
+_RANK = {state: rank for rank, state in enumerate(State)}
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """Neighbouring cells of a map that show the same."""
+
+    place: int
+    width: int
+    state: State
+    begin: str
+    end: str
+    partitions: int
+    rows: int
+    partition_id: str | None = None
+    """If there is just one, which."""
+
+
+@dataclass(slots=True)
+class Layer:
+    """One view set or table."""
+
+    name: str
+    kind: str
+    made_of: str
+    partitions: int = 0
+    rows: int = 0
+    bytes: int = 0
+    states: dict[str, int] = field(default_factory=dict)
+    """How many partitions, and of what is not built or failed how many blocks, there are."""
+    lag_seconds: float | None = None
+    """How long the oldest block that is not built has been waiting."""
+    cells: list[Cell] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class LakePage:
+    """What the page shows."""
+
+    lake_id: str
+    tick: str
+    begin: str | None
+    end: str | None
+    asked: Mapping[str, str]
+    blocks: int
+    layers: Sequence[Layer]
+    is_new: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Fact:
+    begin: int
+    end: int
+    state: State
+    rows: int = 0
+    partition_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What is known of one view set or table in a range."""
+
+    pieces: Sequence[Piece]
+    schemas: Collection[bytes]
+    merges: Collection[tuple[str, int]]
+    failed: Sequence[int] = ()
+    landed: Sequence[int] | None = None
+    """Insert times of the blocks that it is made of; None if it is not made of blocks."""
+
+
+def read_lake(lake: Lake, asked: Mapping[str, str], now: int) -> LakePage:
+    """The map of a range of insert time, or of everything there is, from one look."""
+    wanted = {name: asked[name] for name in ("begin", "end") if asked.get(name)}
+    with lake.catalog.read() as connection:
+        tick = clock.now(connection)
+        extent = overview.find_extent(connection)
+        active = {each.name: ActiveViewSet(each, each.schema_hash, 0, 0) for each in built_in()}
+        active |= {each.view_set.name: each for each in view_sets.list_active(connection)}
+        users = tables.list_tables(connection)
+        within = _read_range(wanted, extent, tick, now)
+        if within is None or extent is None:
+            return LakePage(lake.lake_id, format_instant(tick), None, None, wanted, 0, [], True)
+        pieces = overview.list_pieces(connection, within)
+        merges = overview.list_merges(connection)
+        failed = failures.list_failures(connection)
+        landed = overview.list_landed(connection, within)
+    by_name: dict[str, list[Piece]] = {}
+    for piece in pieces:
+        by_name.setdefault(piece.view_set, []).append(piece)
+    definitions = {name: each.view_set for name, each in active.items()}
+    layers = []
+    for name, each in active.items():
+        sources = find_sources(each.view_set, definitions)
+        made_of = None
+        if each.view_set.source is not None:
+            made_of = [
+                insert_time
+                for insert_time, encoding in landed
+                if (sources.every or encoding in sources.encodings)
+                and insert_time >= each.retained_from
+            ]
+        known = _Known(
+            by_name.pop(name, []),
+            {each.schema_hash},
+            merges,
+            [
+                one.insert_time
+                for one in failed
+                if one.view_set == name and one.schema_hash == each.schema_hash
+            ],
+            made_of,
+        )
+        layer = Layer(name, "view set", describe_source(each.view_set.source) or "")
+        layers.append(_fill(layer, known, within, tick))
+    for table in users:
+        known = _Known(by_name.pop(table.stored_as, []), set(table.stored), merges)
+        layer = Layer(table.full_name, "table", "records")
+        layers.append(_fill(layer, known, within, tick))
+    for name, left in by_name.items():
+        if not is_table(name):  # of tables that were deleted, their own page tells
+            layer = Layer(name, "view set", "not defined any more")
+            layers.append(_fill(layer, _Known(left, (), merges), within, tick))
+    return LakePage(
+        lake.lake_id,
+        format_instant(tick),
+        format_instant(within.begin),
+        format_instant(within.end),
+        wanted,
+        len(landed),
+        layers,
+        is_new=False,
+    )
+
+
+def _read_range(
+    asked: Mapping[str, str], extent: TimeRange | None, tick: int, now: int
+) -> TimeRange | None:
+    low = parse_moment(asked["begin"], now) if "begin" in asked else None
+    high = parse_moment(asked["end"], now) if "end" in asked else None
+    if extent is None:
+        return None
+    if low is None:
+        low = extent.begin if high is None else min(extent.begin, high - 1)
+    return TimeRange(low, max(extent.end, tick + 1, low + 1) if high is None else high)
+
+
+def _fill(layer: Layer, known: _Known, within: TimeRange, tick: int) -> Layer:
+    facts = _find_facts(known, within)
+    for piece in known.pieces:
+        if piece.retired_at is None and piece.schema_hash in known.schemas:
+            layer.partitions += 1
+            layer.rows += piece.num_rows
+            layer.bytes += piece.file_size
+    for fact in facts:
+        layer.states[fact.state] = layer.states.get(fact.state, 0) + 1
+    waiting = [fact.begin for fact in facts if fact.state is State.WAITING]
+    layer.lag_seconds = (tick - min(waiting)) / SECOND if waiting else None
+    layer.cells = list(_join(_place(facts, within), within))
+    return layer
+
+
+def _find_facts(known: _Known, within: TimeRange) -> list[_Fact]:
+    """What is to be shown: partitions that queries see, those that they do not see and whose range
+    nothing else covers, and blocks that are in none."""
+    seen: list[Piece] = []
+    unseen: list[Piece] = []
+    for piece in known.pieces:
+        is_seen = piece.retired_at is None and piece.schema_hash in known.schemas
+        (seen if is_seen else unseen).append(piece)
+    facts = [
+        _Fact(each.begin, each.end, _name(each, known), each.num_rows, each.partition_id)
+        for each in seen
+    ]
+    gaps = find_gaps(within, [TimeRange(each.begin, each.end) for each in seen])
+    for each in unseen:
+        if each.replaced or not _touches(gaps, each.begin, each.end):
+            continue
+        state = State.INCOMPATIBLE if each.retired_at is None else State.RETIRED
+        facts.append(_Fact(each.begin, each.end, state, each.num_rows, each.partition_id))
+    failed = [at for at in known.failed if within.begin <= at < within.end]
+    facts += [_Fact(at, at + 1, State.FAILED) for at in failed]
+    missed = set(failed)
+    for gap in gaps if known.landed is not None else ():
+        times = known.landed or ()
+        for at in times[bisect_left(times, gap.begin) : bisect_left(times, gap.end)]:
+            if at not in missed:
+                facts.append(_Fact(at, at + 1, State.WAITING))
+    return facts
+
+
+def _name(piece: Piece, known: _Known) -> State:
+    if piece.num_rows == 0:
+        return State.EMPTY
+    merged = (piece.view_set, piece.published_at) in known.merges
+    return State.MERGED if merged else State.BUILT
+
+
+def _touches(gaps: Sequence[TimeRange], begin: int, end: int) -> bool:
+    """Whether a range shares an instant with one of the gaps, which are in order."""
+    at = bisect_right(gaps, begin, key=lambda gap: gap.begin) - 1
+    return (at >= 0 and gaps[at].end > begin) or (at + 1 < len(gaps) and gaps[at + 1].begin < end)
+
+
+def _place(facts: Iterable[_Fact], within: TimeRange) -> dict[int, list[_Fact]]:
+    """Which facts each cell of the map shows."""
+    length = within.end - within.begin
+    cells: dict[int, list[_Fact]] = {}
+    for fact in facts:
+        first = max(0, (fact.begin - within.begin) * CELLS // length)
+        last = min(CELLS - 1, (fact.end - 1 - within.begin) * CELLS // length)
+        for place in range(first, last + 1):
+            cells.setdefault(place, []).append(fact)
+    return cells
+
+
+def _join(cells: Mapping[int, list[_Fact]], within: TimeRange) -> Iterable[Cell]:
+    """Cells in order; neighbours that show the same partitions are one."""
+    length = within.end - within.begin
+    places = sorted(cells)
+    at = 0
+    while at < len(places):
+        first, found = places[at], cells[places[at]]
+        width = 1
+        while cells.get(first + width) == found:
+            width += 1
+        at += width
+        ids = [each.partition_id for each in found if each.partition_id is not None]
+        begin = within.begin + length * first // CELLS
+        yield Cell(
+            first,
+            width,
+            min((each.state for each in found), key=_RANK.__getitem__),
+            format_instant(begin),
+            format_instant(max(begin + 1, within.begin + length * (first + width) // CELLS)),
+            len(ids),
+            sum(each.rows for each in found),
+            ids[0] if len(ids) == len(found) == 1 else None,
+        )

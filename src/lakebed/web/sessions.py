@@ -1,0 +1,70 @@
+"""Who is signed in, and whether a form is one of ours. A browser keeps a random word; the key that
+it stands for stays in this process. The words end with the process, with their time, or with the
+key, which is checked again for every page.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+
+COOKIE = "lakebed_session"
+SECONDS = 12 * 3600.0
+_MOST = 10_000
+
+
+class Sessions:
+    """Words of browsers and the keys behind them. Safe to use from several threads."""
+
+    def __init__(
+        self,
+        now: Callable[[], float] = time.monotonic,
+        new_word: Callable[[], str] = lambda: secrets.token_urlsafe(32),
+    ) -> None:
+        self._now = now
+        self._new_word = new_word
+        self._secret = secrets.token_bytes(32)
+        self._keys: OrderedDict[str, tuple[float, str]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def new_word(self) -> str:
+        """A word for a browser that has none; it stands for nobody yet."""
+        return self._new_word()
+
+    def begin(self, key: str) -> str:
+        """A new word that stands for a key, so that one which somebody else planted stands for
+        nothing."""
+        word = self._new_word()
+        with self._lock:
+            while len(self._keys) >= _MOST:
+                self._keys.popitem(last=False)
+            self._keys[word] = (self._now() + SECONDS, key)
+        return word
+
+    def find_key(self, word: str) -> str | None:
+        """The key that a word stands for, unless its time is over."""
+        with self._lock:
+            until, key = self._keys.get(word, (0.0, ""))
+            if not key or until <= self._now():
+                self._keys.pop(word, None)
+                return None
+            return key
+
+    def end(self, word: str) -> None:
+        """Let a word stand for nobody."""
+        with self._lock:
+            self._keys.pop(word, None)
+
+    def make_token(self, word: str) -> str:
+        """What forms that are sent to this browser carry."""
+        return hmac.digest(self._secret, word.encode(), "sha256").hex()
+
+    def is_token(self, word: str, token: str) -> bool:
+        """Whether a form was sent to this browser by this process."""
+        return bool(word) and hmac.compare_digest(
+            self.make_token(word).encode(), token.encode(errors="replace")
+        )

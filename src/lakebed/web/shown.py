@@ -1,0 +1,114 @@
+"""Values as people read them, and addresses; what templates call."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import jinja2
+
+_FOLDER = Path(__file__).parent
+_BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+def number(value: int | float | None) -> str:
+    """With commas between thousands; a dash for nothing."""
+    if value is None:
+        return "–"
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.6g}"
+
+
+def size(count: int) -> str:
+    """Bytes in the unit that suits them."""
+    value = float(count)
+    for unit in _BYTE_UNITS:
+        if value < 1024 or unit == _BYTE_UNITS[-1]:
+            break
+        value /= 1024
+    return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+
+
+def seconds(value: float | None) -> str:
+    """A time span in its two largest units."""
+    if value is None:
+        return "–"
+    if value < 1:
+        return "under 1 s"
+    whole = int(value)
+    parts = []
+    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1)):
+        count, whole = divmod(whole, length)
+        if count:
+            parts.append(f"{count} {unit}")
+    return " ".join(parts[:2])
+
+
+def nanoseconds(value: int | None) -> str:
+    """How long something took."""
+    if value is None:
+        return "–"
+    for unit, length in (("s", 10**9), ("ms", 10**6), ("µs", 10**3)):
+        if abs(value) >= length:
+            return f"{value / length:,.4g} {unit}"
+    return f"{value} ns"
+
+
+def moment(text: str | None, digits: int = 3) -> str:
+    """An instant in UTC without the letters: ``2026-11-15 12:00:00.123``."""
+    if text is None:
+        return "–"
+    date, _, clock = text.rstrip("Z").partition("T")
+    whole, _, fraction = clock.partition(".")
+    return f"{date} {whole}" + (f".{fraction[:digits]}" if digits and fraction else "")
+
+
+def address(path: str, given: Mapping[str, Any] | None = None, **changes: Any) -> str:
+    """A path with what is asked for; a change to nothing takes it out."""
+    asked = {**(given or {}), **changes}
+    known = {name: value for name, value in asked.items() if value not in (None, "", False)}
+    query = urlencode(known, quote_via=quote)
+    return f"{path}?{query}" if query else path
+
+
+@cache
+def read_assets() -> dict[str, tuple[str, bytes]]:
+    """The files that browsers load, by name, with their types. They are few and small."""
+    types = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8"}
+    types[".svg"] = "image/svg+xml"
+    return {
+        each.name: (types[each.suffix], each.read_bytes())
+        for each in sorted((_FOLDER / "static").iterdir())
+        if each.suffix in types
+    }
+
+
+def asset(name: str) -> str:
+    """The address of a file, which changes with it."""
+    digest = hashlib.sha256(read_assets()[name][1]).hexdigest()[:12]
+    return f"/static/{name}?v={digest}"
+
+
+@cache
+def make_environment() -> jinja2.Environment:
+    """The templates. Everything that they show is escaped."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_FOLDER / "templates"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    environment.filters |= {
+        "number": number,
+        "size": size,
+        "seconds": seconds,
+        "nanoseconds": nanoseconds,
+        "moment": moment,
+    }
+    environment.globals |= {"address": address, "asset": asset}
+    return environment

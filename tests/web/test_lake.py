@@ -1,0 +1,164 @@
+"""The page of the lake itself: every number on it is what was sent, built, retired and failed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lakebed.catalog import failures
+from lakebed.catalog.failures import BuildFailure
+from lakebed.lake import Lake, init_lake
+from lakebed.model.time import to_instant
+from tests.parts.building import build, land, tick
+from tests.serve.parts import Served
+from tests.web.parts import see, showing
+
+MARKUP = "<script>alert('x')</script>"
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
+    """Logs: one built, one merged from two, one retired, one waiting. Traces: one waiting."""
+    with init_lake(tmp_path_factory.mktemp("web") / "lake") as lake:
+        ends = [tick(lake)]
+        for seed, size in ((1, 30), (2, 40), (3, 50), (4, 60)):
+            land(lake, "logs", seed=seed, size=size)
+            ends.append(tick(lake) + 1)
+        land(lake, "traces", size=25)
+        build(lake, "log_entries", ends[0], ends[1])
+        second = build(lake, "log_entries", ends[1], ends[2])
+        third = build(lake, "log_entries", ends[2], ends[3])
+        with lake.partitions.snapshot("log_entries", inserted=(ends[1], ends[3])) as snapshot:
+            rows = snapshot.read_all("log_entries")
+        lake.partitions.publish(
+            "log_entries", ends[1], ends[3], rows, replaces=[second, third], reason=MARKUP
+        )
+        gone = build(lake, "log_entries", ends[3], ends[4])
+        lake.retirement.retire_partition_by_metadata(
+            "log_entries", "global", ends[3], ends[4], gone.schema_hash
+        )
+        build(lake, "measures", ends[0], ends[4])
+        yield lake
+
+
+@pytest.fixture(scope="module")
+def served(lake: Lake) -> Iterator[Served]:
+    with showing(lake) as served:
+        yield served
+
+
+def layers_of(served: Served, address: str = "/lake.json") -> dict[str, dict]:
+    return {each["name"]: each for each in served.ask("GET", address).json()["layers"]}
+
+
+def test_every_number_is_what_is_there(served: Served, lake: Lake) -> None:
+    layers = layers_of(served)
+    logs = layers["log_entries"]
+    assert logs["rows"] == 30 + 40 + 50
+    assert logs["partitions"] == 2
+    live = lake.partitions.list_partitions("log_entries")
+    assert logs["bytes"] == sum(each.file_size for each in live)
+    # The retired one's blocks are waiting to be built again: queries decode them meanwhile.
+    waiting = lake.query("SELECT count(*) AS n FROM blocks WHERE \"streams.format\" = 'otlp/logs'")
+    assert waiting.to_arrow()["n"].to_pylist()[0] > logs["states"]["not yet built"] > 0
+    assert {each: logs["states"][each] for each in ("built", "merged", "retired")} == {
+        "built": 1,
+        "merged": 1,
+        "retired": 1,
+    }
+    assert logs["lag_seconds"] > 0
+    assert layers["measures"]["states"] == {"empty": 1}
+    assert layers["measures"]["lag_seconds"] is None
+    assert layers["spans"]["rows"] == 0
+    assert layers["spans"]["states"].keys() == {"not yet built"}
+    assert {each["state"] for each in logs["cells"]} >= {"built", "merged", "retired"}
+
+    page = see(served.ask("GET", "/lake"))
+    for layer in layers.values():
+        assert layer["name"] in page.text
+    assert "120 rows" in page.text or "rows 120" in page.text
+    shown = page.all("rect", class_="s-merged")
+    assert len(shown) == 1 + sum(each["state"] == "merged" for each in logs["cells"])
+
+
+def test_the_address_says_which_time(served: Served, lake: Lake) -> None:
+    first = min(
+        lake.partitions.list_partitions("log_entries"), key=lambda each: each.insert_range.begin
+    ).insert_range
+    address = f"?begin={first.begin}&end={first.end}".replace(
+        f"{first.begin}", served_time(first.begin)
+    ).replace(f"{first.end}", served_time(first.end))
+    logs = layers_of(served, f"/lake.json{address}")["log_entries"]
+    assert (logs["rows"], logs["partitions"]) == (30, 1)
+    page = see(served.ask("GET", f"/lake{address}"))
+    assert f"/lake/partitions/{logs['cells'][0]['partition_id']}" in page.links
+    assert page.all("input", name="begin", value=served_time(first.begin))
+    bad = see(served.ask("GET", "/lake?begin=yesterday"), 400)
+    assert "yesterday" in bad.text
+    assert served.ask("GET", "/lake.json?begin=2h&end=3h").status == 400
+
+
+def served_time(instant: int) -> str:
+    from lakebed.model.time import format_instant
+
+    return format_instant(instant)
+
+
+def test_a_partition_shows_footer_sources_and_journal(served: Served, lake: Lake) -> None:
+    merged = next(
+        each for each in lake.partitions.list_partitions("log_entries") if each.num_rows == 90
+    )
+    path = f"/lake/partitions/{merged.partition_id}"
+    data = served.ask("GET", f"{path}.json").json()
+    assert (data["rows"], data["bytes"]) == (90, merged.file_size)
+    assert sum(group["rows"] for group in data["row_groups"]) == 90
+    assert data["footer_bytes"] == len(lake.partitions.get_footer(merged.file_path or ""))
+    levels = next(each for each in data["row_groups"][0]["columns"] if each["name"] == "level")
+    truth = lake.query(
+        "SELECT min(level) AS low, max(level) AS high FROM log_entries",
+        as_of=merged.published_at,
+        stale=True,
+    ).to_arrow()
+    assert int(levels["least"]) >= truth["low"][0].as_py()
+    assert int(levels["greatest"]) <= truth["high"][0].as_py()
+    assert data["source_block_count"] == len(data["source_blocks"]) > 1
+    assert sum(each["records"] for each in data["source_blocks"]) == 90
+    assert [each["operation"] for each in data["journal"]] == ["publish"]
+    page = see(served.ask("GET", path))
+    assert MARKUP in page.text  # as text, not as a tag
+    assert MARKUP not in page.html
+    assert merged.partition_id in page.text
+    empty = lake.partitions.list_partitions("measures")[0]
+    assert "gave no rows" in see(served.ask("GET", f"/lake/partitions/{empty.partition_id}")).text
+    lost = see(served.ask("GET", "/lake/partitions/%3Cb%3E"), 404)
+    assert "<b>" in lost.text
+    assert "<b>" not in lost.html
+
+
+def test_what_failed_is_shown(tmp_path: Path) -> None:
+    with init_lake(tmp_path / "lake") as lake:
+        land(lake, "logs", size=10)
+        build(lake, "log_entries")
+        land(lake, "logs", seed=9, size=3)
+        active = lake.views.get("log_entries")
+        at = tick(lake)
+        with lake.catalog.write() as transaction:
+            failure = BuildFailure("log_entries", active.schema_hash, "b", at, "unreadable")
+            failures.insert_many(transaction.connection, [failure], transaction.tick)
+        with showing(lake) as served:
+            logs = layers_of(served)["log_entries"]
+            assert logs["states"]["failed"] == 1
+            assert "failed" in {each["state"] for each in logs["cells"]}
+            first = to_instant(served.ask("GET", "/lake.json").json()["begin"])
+            assert first <= at
+
+
+def test_a_new_lake_says_what_to_do(tmp_path: Path) -> None:
+    with init_lake(tmp_path / "lake") as lake, showing(lake) as served:
+        page = see(served.ask("GET", "/lake"))
+        assert "OTEL_EXPORTER_OTLP_ENDPOINT" in page.text
+        assert served.ask("GET", "/lake.json").json()["is_new"] is True
+        home = served.ask("GET", "/")
+        assert (home.status, home.headers["location"]) == (307, "/lake")
