@@ -80,7 +80,8 @@ def serve(
 
     OpenTelemetry SDKs find it by themselves: OTEL_EXPORTER_OTLP_ENDPOINT=http://localhost:4318 and
     OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf. Records: POST /v1/tables/DATABASE/TABLE. SQL: POST
-    /v1/query. Pages for browsers: /. Also /livez, /readyz, /metrics, /version. Ends in order on Ctrl-C and SIGTERM.
+    /v1/query. Pages for browsers: /. Also /livez, /readyz, /metrics, /version. Ends in order on
+    Ctrl-C and SIGTERM.
 
     Options can be set in the environment and in lakebed.toml instead; see docs/operating.md.
 
