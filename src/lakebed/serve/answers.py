@@ -19,8 +19,10 @@ from lakebed.errors import (
     Denied,
     LakebedError,
     NotFound,
+    OutcomeUnknown,
     PayloadTooLarge,
     QueryLimit,
+    ReadOnly,
     Refused,
     TimedOut,
     Unauthenticated,
@@ -51,6 +53,23 @@ _STATUS: tuple[tuple[type[LakebedError], int, int], ...] = (
 )
 
 
+class Busy(Unavailable):
+    """The server itself cannot take more now."""
+
+
+def conceal(error: Exception) -> Exception:
+    """An error as callers are told of it: where catalog and store are, and why they do not answer,
+    is for the log."""
+    if isinstance(error, Busy) or not isinstance(error, Unavailable):
+        return error
+    hint = "try again a little later; the server's log says why"
+    if isinstance(error, OutcomeUnknown):
+        return OutcomeUnknown("the catalog went away, and it may have happened", hint=hint)
+    if isinstance(error, ReadOnly):
+        return ReadOnly("the lake cannot be written", hint=hint)
+    return Unavailable("the catalog or the store does not answer", hint=hint)
+
+
 def find_status(error: Exception) -> tuple[int, int]:
     """The HTTP status and the google.rpc code of an error; 500 and INTERNAL for surprises."""
     for kind, status, code in _STATUS:
@@ -70,6 +89,7 @@ def refuse(error: Exception) -> Response:
     """An error as JSON, for records and queries."""
     status, _ = find_status(error)
     _note(error, status)
+    error = conceal(error)
     body: dict[str, Any] = {
         "message": str(error) if isinstance(error, LakebedError) else describe(error)
     }
@@ -95,6 +115,7 @@ def refuse_otlp(error: Exception, content: str) -> Response:
 
     status, code = find_status(error)
     _note(error, status)
+    error = conceal(error)
     if content == JSON:
         return JSONResponse(
             {"code": code, "message": describe(error)}, status, headers=_headers(status)

@@ -12,7 +12,7 @@ import grpc
 from lakebed.access.keys import ANYBODY, Caller
 from lakebed.client import failing
 from lakebed.errors import Denied, LakebedError, Unauthenticated, Unavailable
-from lakebed.serve.answers import RETRY_SECONDS, describe, find_status, note_denial
+from lakebed.serve.answers import RETRY_SECONDS, conceal, describe, find_status, note_denial
 from lakebed.serve.bodies import MOST_BYTES
 
 if TYPE_CHECKING:
@@ -62,6 +62,9 @@ class Gatekeeper:
             _log.error("call failed: %s", error, exc_info=True)
         elif isinstance(error, Unauthenticated | Denied):
             note_denial(error, route, caller)
+        elif isinstance(error, Unavailable):
+            _log.error("call failed: %s", error)
+        error = conceal(error)
         trailers: list[tuple[str, str | bytes]] = []
         if isinstance(error, Unavailable):
             trailers.append(("retry-after", str(RETRY_SECONDS)))

@@ -10,6 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from lakebed.errors import BadPayload
+
 _MOST_BATCH_BYTES = 4 << 20
 _HEADER_TAG, _METADATA_TAG, _BODY_TAG = b"\x12", b"\x1a", b"\xc2\x3e"
 
@@ -120,11 +122,21 @@ def _varint(number: int) -> bytes:
 
 
 def decode_stream(messages: Iterable[tuple[bytes, bytes]]) -> pa.Table:
-    """The rows of FlightData headers and bodies that a client put."""
+    """The rows of FlightData headers and bodies that a client put, looked through to the last
+    offset; `BadPayload` if they are no Arrow."""
     parts = []
     for header, body in messages:
         if header:
             parts.append(b"\xff\xff\xff\xff" + len(header).to_bytes(4, "little") + header + body)
     parts.append(b"\xff\xff\xff\xff\x00\x00\x00\x00")
-    with pa.ipc.open_stream(pa.py_buffer(b"".join(parts))) as reader:
-        return reader.read_all()
+    try:
+        with pa.ipc.open_stream(pa.py_buffer(b"".join(parts))) as reader:
+            table = reader.read_all()
+        table.validate(full=True)
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise BadPayload("the rows are not understood as Arrow", hint=_first_line(error)) from None
+    return table
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]

@@ -4,7 +4,6 @@ server can do, as tables of the shapes that FlightSQL prescribes.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -156,6 +155,20 @@ def _split(full_name: str) -> tuple[str, str]:
 
 
 def _matches(name: str, pattern: str) -> bool:
-    """Whether a name is like an SQL pattern: % for anything, _ for one character."""
-    parts = [{"%": ".*", "_": "."}.get(each, re.escape(each)) for each in pattern]
-    return re.fullmatch("".join(parts), name, re.DOTALL) is not None
+    """Whether a name is like an SQL pattern: % for anything, _ for one character. In time that
+    grows with both and no faster, which regular expressions do not promise."""
+    reached = {0}  # places in the pattern that the name so far can have come to
+    for character in [*name, None]:
+        places = sorted(reached)
+        for place in places:
+            if pattern[place : place + 1] == "%" and place + 1 not in reached:
+                reached.add(place + 1)
+                places.append(place + 1)
+        if character is None:
+            break
+        reached = {
+            place + (pattern[place] != "%")
+            for place in reached
+            if place < len(pattern) and pattern[place] in (character, "_", "%")
+        }
+    return len(pattern) in reached
