@@ -22,6 +22,7 @@ from lakebed.errors import Denied, NotFound, PayloadTooLarge, Unauthenticated
 from lakebed.lake import Lake
 from lakebed.web import shown
 from lakebed.web.pages import lake as lake_page
+from lakebed.web.pages import logs as logs_page
 from lakebed.web.pages import partition as partition_page
 from lakebed.web.sessions import COOKIE, Sessions
 
@@ -90,8 +91,13 @@ PAGES = (
         "/lake/partitions/{partition_id}",
         lambda lake, asked: partition_page.read_partition(lake, asked.path["partition_id"]),
     ),
+    _Page(
+        "logs",
+        "/logs",
+        lambda lake, asked: logs_page.read_logs(lake, asked.parameters, asked.now, asked.seconds),
+    ),
 )
-SHOWN = (("/lake", "Lake"),)
+SHOWN = (("/lake", "Lake"), ("/logs", "Logs"))
 """The pages that every page leads to."""
 
 

@@ -11,6 +11,9 @@ from urllib.parse import quote, urlencode
 
 import jinja2
 
+from lakebed.model.time import SECOND, format_instant, to_instant
+from lakebed.web import charts, times
+
 _FOLDER = Path(__file__).parent
 _BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
@@ -74,6 +77,10 @@ def address(path: str, given: Mapping[str, Any] | None = None, **changes: Any) -
     return f"{path}?{query}" if query else path
 
 
+def _shift(text: str, micros: int) -> str:
+    return format_instant(to_instant(text) + micros)
+
+
 @cache
 def read_assets() -> dict[str, tuple[str, bytes]]:
     """The files that browsers load, by name, with their types. They are few and small."""
@@ -110,5 +117,12 @@ def make_environment() -> jinja2.Environment:
         "nanoseconds": nanoseconds,
         "moment": moment,
     }
-    environment.globals |= {"address": address, "asset": asset}
+    environment.globals |= {
+        "address": address,
+        "asset": asset,
+        "stack": charts.stack,
+        "quick": times.QUICK,
+        "hour_before": lambda text: _shift(text, -3600 * SECOND),
+        "just_after": lambda text: _shift(text, 1),
+    }
     return environment

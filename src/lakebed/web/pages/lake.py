@@ -109,6 +109,7 @@ def read_lake(lake: Lake, asked: Mapping[str, str], now: int) -> LakePage:
     wanted = {name: asked[name] for name in ("begin", "end") if asked.get(name)}
     with lake.catalog.read() as connection:
         tick = clock.now(connection)
+        upcoming = clock.upcoming(connection)
         extent = overview.find_extent(connection)
         active = {each.name: ActiveViewSet(each, each.schema_hash, 0, 0) for each in built_in()}
         active |= {each.view_set.name: each for each in view_sets.list_active(connection)}
@@ -147,15 +148,15 @@ def read_lake(lake: Lake, asked: Mapping[str, str], now: int) -> LakePage:
             made_of,
         )
         layer = Layer(name, "view set", describe_source(each.view_set.source) or "")
-        layers.append(_fill(layer, known, within, tick))
+        layers.append(_fill(layer, known, within, upcoming))
     for table in users:
         known = _Known(by_name.pop(table.stored_as, []), set(table.stored), merges)
         layer = Layer(table.full_name, "table", "records")
-        layers.append(_fill(layer, known, within, tick))
+        layers.append(_fill(layer, known, within, upcoming))
     for name, left in by_name.items():
         if not is_table(name):  # of tables that were deleted, their own page tells
             layer = Layer(name, "view set", "not defined any more")
-            layers.append(_fill(layer, _Known(left, (), merges), within, tick))
+            layers.append(_fill(layer, _Known(left, (), merges), within, upcoming))
     return LakePage(
         lake.lake_id,
         format_instant(tick),
@@ -180,7 +181,7 @@ def _read_range(
     return TimeRange(low, max(extent.end, tick + 1, low + 1) if high is None else high)
 
 
-def _fill(layer: Layer, known: _Known, within: TimeRange, tick: int) -> Layer:
+def _fill(layer: Layer, known: _Known, within: TimeRange, now: int) -> Layer:
     facts = _find_facts(known, within)
     for piece in known.pieces:
         if piece.retired_at is None and piece.schema_hash in known.schemas:
@@ -190,7 +191,7 @@ def _fill(layer: Layer, known: _Known, within: TimeRange, tick: int) -> Layer:
     for fact in facts:
         layer.states[fact.state] = layer.states.get(fact.state, 0) + 1
     waiting = [fact.begin for fact in facts if fact.state is State.WAITING]
-    layer.lag_seconds = (tick - min(waiting)) / SECOND if waiting else None
+    layer.lag_seconds = (now - min(waiting)) / SECOND if waiting else None
     layer.cells = list(_join(_place(facts, within), within))
     return layer
 
