@@ -13,6 +13,7 @@ import pytest
 import sqlalchemy as sa
 
 from lakebed.catalog import leases
+from lakebed.catalog.leases import LeaseKind
 from lakebed.errors import DamagedFile, LakebedError, SnapshotExpired
 from lakebed.lake import Lake, open_lake
 from tests.conftest import NewLake
@@ -201,6 +202,29 @@ def test_what_is_built_is_looked_up_again_after_a_change_elsewhere(lake: Lake) -
         assert lake.query(sql).to_arrow()["n"].to_pylist() == [20]
         land(other, seed=9)
         assert lake.query(sql).to_arrow()["n"].to_pylist() == [40]
+
+
+def test_no_statement_builds_on_a_lease_that_was_ended(lake: Lake) -> None:
+    """What was read before is lost; the next one takes a new lease before it looks."""
+    lake.views.register(readings())
+    publish_hour(lake, 0)
+    slow = lake.query("SELECT * FROM readings")
+    with lake.catalog.write() as transaction:
+        (ended,) = [
+            each
+            for each in leases.list_leases(transaction.connection)
+            if each.kind is LeaseKind.READER
+        ]
+        leases.remove(transaction.connection, ended.lease_id)
+    with lake.query("SELECT count(*) AS n FROM readings") as result:
+        with lake.catalog.read() as connection:
+            held = leases.list_leases(connection)
+        readers = [each.lease_id for each in held if each.kind is LeaseKind.READER]
+        assert len(readers) == 1
+        assert readers != [ended.lease_id]
+        assert result.to_arrow().num_rows == 1
+    assert all(not each.lost for each in lake.leases._pins)
+    slow.close()
 
 
 def test_a_snapshot_whose_lease_was_lost_is_expired_and_not_damaged(lake: Lake) -> None:

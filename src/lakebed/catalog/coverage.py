@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from lakebed.catalog.journal import QUIET
-from lakebed.catalog.schema import journal, series
+from lakebed.catalog.schema import journal, lake_clock, leases, series
 from lakebed.catalog.schema import partitions as table
 from lakebed.model.time import TimeRange
 from lakebed.model.view_set import GLOBAL
@@ -27,7 +27,24 @@ class Run:
     held: bool = False
 
 
-_CHANGED = sa.select(
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How a lake stands, in one statement."""
+
+    since: int
+    tick: int
+    last: int
+    """The last entry of its journal."""
+    changed: bool
+    """Whether view sets changed after the entry ``since``: what was built at that entry is built no
+    longer, or more is."""
+    leased: bool
+    """Whether a lease stands."""
+
+
+_LOOK = sa.select(
+    sa.select(lake_clock.c.now).scalar_subquery(),
+    sa.exists(sa.select(leases.c.lease_id).where(leases.c.lease_id == sa.bindparam("lease_id"))),
     sa.select(sa.func.min(journal.c.entry_id)).scalar_subquery(),
     sa.select(sa.func.max(journal.c.entry_id)).scalar_subquery(),
     sa.exists(
@@ -39,13 +56,13 @@ _CHANGED = sa.select(
 )
 
 
-def has_changed(connection: sa.Connection, since: int) -> tuple[bool, int]:
-    """Whether view sets changed after an entry of the journal, and the last entry there is: what
-    was built at that entry is built no longer, or more is."""
-    first, last, changed = connection.execute(_CHANGED, {"since": since}).one()
+def look(connection: sa.Connection, since: int, lease_id: str | None = None) -> Look:
+    """How the lake stands, compared with an entry of the journal."""
+    wanted = {"since": since, "lease_id": lease_id or ""}
+    tick, leased, first, last, changed = connection.execute(_LOOK, wanted).one()
     if since == 0 or first is None or first > since:
-        return True, last or 0
-    return bool(changed), last
+        changed = True
+    return Look(since, tick or 0, last or 0, bool(changed), bool(leased))
 
 
 def list_runs(

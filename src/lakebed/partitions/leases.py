@@ -25,11 +25,16 @@ _log = logging.getLogger(__name__)
 class Pin:
     """A promise that files retired after ``tick`` stay, for as long as it is held and not lost."""
 
-    def __init__(self, tick: int, since: int, *, leased: bool) -> None:
+    def __init__(self, tick: int, since: int, lease_id: str | None = None) -> None:
         self.tick = tick
         self.since = since  # when it was taken: reads that last too long are ended
-        self.leased = leased
+        self.lease_id = lease_id
         self.lost = False
+
+    @property
+    def leased(self) -> bool:
+        """False on read-only media, where only the grace period protects a reader."""
+        return self.lease_id is not None
 
 
 @dataclass(slots=True)
@@ -101,21 +106,24 @@ class LeaseKeeper:
         leases.insert(connection, lease)
         return lease.lease_id
 
-    def pin(self, as_of: int | None = None) -> Pin:
-        """Protect what is live now, or what was live at a past tick, before it is looked up."""
+    def pin(self, as_of: int | None = None, *, trusting: bool = False) -> Pin:
+        """Protect what is live now, or what was live at a past tick, before it is looked up. Who is
+        ``trusting`` asks while looking whether the lease stands, and calls `lose` if not."""
         if self._catalog.read_only:
             return self._pin_without_lease(as_of)
         if as_of is not None:
             return self._pin_past(as_of)
         with self._lock:
             self._require_open()
-            self._notice_loss()
+            if not trusting:
+                self._notice_loss()
             if self._reader is None:
                 with self._catalog.write() as transaction:
                     reader = self._hold(transaction, transaction.tick)
                 self._reader = reader
                 self._start()
-            return self._add(Pin(self._reader.oldest_tick, self._reader.pinned_at, leased=True))
+            reader = self._reader
+            return self._add(Pin(reader.oldest_tick, reader.pinned_at, reader.lease_id))
 
     def pin_all(self) -> Pin:
         """Protect everything that has not been swept yet; the pin's tick says from when on."""
@@ -140,7 +148,7 @@ class LeaseKeeper:
                 reader = self._hold(transaction, tick)
             self._reader = reader
             self._start()
-            return self._add(Pin(tick, transaction.tick, leased=True))
+            return self._add(Pin(tick, transaction.tick, reader.lease_id))
 
     def _add(self, pin: Pin) -> Pin:
         self._pins.add(pin)
@@ -163,7 +171,7 @@ class LeaseKeeper:
             now = clock.now(connection)
             if as_of is not None:
                 clock.require_readable(connection, as_of)
-        return Pin(now if as_of is None else as_of, now, leased=False)
+        return Pin(now if as_of is None else as_of, now)
 
     def raise_pin(self, pin: Pin, tick: int) -> None:
         """The snapshot behind this pin turned out to be at a later tick."""
@@ -189,6 +197,12 @@ class LeaseKeeper:
             with self._catalog.glance() as connection:
                 if leases.find(connection, self._reader.lease_id) is None:
                     self._lose_reader()
+
+    def lose(self, pin: Pin) -> None:
+        """The lease behind a pin turned out to be gone."""
+        with self._lock:
+            if self._reader is not None and self._reader.lease_id == pin.lease_id:
+                self._lose_reader()
 
     def _lose_reader(self) -> None:
         self._reader = None

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 
 from lakebed.catalog import blocks, clock, coverage, failures, search, tables, view_sets
 from lakebed.catalog.catalog import Catalog, Connection
-from lakebed.catalog.coverage import Run
+from lakebed.catalog.coverage import Look, Run
 from lakebed.catalog.search import Spans, Wanted
 from lakebed.catalog.view_sets import ActiveViewSet
-from lakebed.errors import SnapshotExpired
+from lakebed.errors import LeaseLost, SnapshotExpired
 from lakebed.model.block import Block
 from lakebed.model.partition import Partition
 from lakebed.model.source import BlockSource, SqlSource
@@ -122,10 +122,29 @@ class SnapshotTaker:
     ) -> StatementSnapshot:
         """What the tables that these scans name hold, as far as the scans may need it, and what
         is asked of the catalog itself. Tables of ``database`` may be named without it."""
-        pin = self._keeper.pin(as_of)
+        wishes = (with_tail, explained, asked or Asked(), database)
+        try:
+            return self._take(self._keeper.pin(as_of, trusting=True), scans, as_of, *wishes)
+        except LeaseLost:  # somebody took us for dead: a new lease protects what is there now
+            return self._take(self._keeper.pin(as_of), scans, as_of, *wishes)
+
+    def _take(
+        self,
+        pin: Pin,
+        scans: Sequence[Scan],
+        as_of: int | None,
+        with_tail: bool,
+        explained: bool,
+        asked: Asked,
+        database: str | None,
+    ) -> StatementSnapshot:
         try:
             with self._catalog.read() as connection:
-                tick = clock.now(connection) if as_of is None else as_of
+                stands = coverage.look(connection, self._known.entry, pin.lease_id)
+                if pin.leased and not stands.leased:
+                    self._keeper.lose(pin)
+                    raise LeaseLost("the lease of this process was ended", hint="do it again")
+                tick = stands.tick if as_of is None else as_of
                 if as_of is not None:  # a sweep may have come between the pin and this look
                     clock.require_readable(connection, as_of)
                 active = _list_active(connection)
@@ -145,7 +164,7 @@ class SnapshotTaker:
                 }
                 chosen = {name: active[name] for name in by_table if name not in users}
                 wanted = _want(chosen, by_table)
-                known = self._look(connection, wanted, as_of)
+                known = self._look(connection, wanted, stands, as_of)
                 found = _find(
                     connection, chosen, by_table, wanted, known.spans, as_of, explained=explained
                 )
@@ -154,7 +173,7 @@ class SnapshotTaker:
                     landed = self._look_at_blocks(connection, known, gaps)
                     _add_tails(connection, found, gaps, landed, by_table)
                 listed = listings.look_up(
-                    connection, asked or Asked(), active, tick, as_of, with_tail=with_tail
+                    connection, asked, active, tick, as_of, with_tail=with_tail
                 )
         except BaseException:
             self._keeper.unpin(pin)
@@ -163,17 +182,20 @@ class SnapshotTaker:
             self._keeper.raise_pin(pin, tick)
         return StatementSnapshot(tick, found, user_tables, listed, pin, self._keeper)
 
-    def _look(self, connection: Connection, wanted: Sequence[Wanted], as_of: int | None) -> _Known:
+    def _look(
+        self, connection: Connection, wanted: Sequence[Wanted], stands: Look, as_of: int | None
+    ) -> _Known:
         """What is built; read again only after something was published, retired or restored."""
         if as_of is not None:
             return _Known().complete(connection, wanted, as_of)
         with self._lock:
-            changed, last = coverage.has_changed(connection, self._known.entry)
-            if last < self._known.entry:  # an older snapshot than somebody else's: leave theirs
+            if stands.since != self._known.entry:  # somebody else has looked meanwhile
+                stands = coverage.look(connection, self._known.entry)
+            if stands.last < self._known.entry:  # this snapshot is older than theirs: leave it
                 return _Known().complete(connection, wanted)
-            if changed:
+            if stands.changed:
                 self._known = _Known()
-            self._known.entry = last
+            self._known.entry = stands.last
             return self._known.complete(connection, wanted)
 
     def _look_at_blocks(
