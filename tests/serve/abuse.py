@@ -73,7 +73,7 @@ class Judge:
     def _place(self) -> str:
         return self.lake.catalog.url.partition("///")[2].rpartition("/")[0]
 
-    def state(self) -> tuple[object, ...]:
+    def state(self, *, files: bool = True) -> tuple[object, ...]:
         """What the lake has: a change of anything would be seen here."""
         with self.lake.catalog.read() as connection:
             return (
@@ -81,7 +81,7 @@ class Judge:
                 blocks.last_insert_time(connection),
                 connection.execute(sa.text("SELECT count(*) FROM journal")).scalar(),
                 connection.execute(sa.text("SELECT count(*) FROM blocks")).scalar(),
-                frozenset(stored_files(self.lake)),
+                frozenset(stored_files(self.lake) if files else ()),
             )
 
     @contextlib.contextmanager
