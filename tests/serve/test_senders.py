@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from lakebed.access.keys import Role
 from lakebed.lake import Lake, init_lake
@@ -126,6 +127,20 @@ def test_python(
     service = f"python-{name}"
     send([sys.executable, "-c", PYTHON], environment(served, key, protocol, service) | more)
     check(lake, service)
+
+
+def test_the_collectors_configuration_is_whole() -> None:
+    """What docs/serving.md gives to copy: every pipeline's parts are there, and none is idle."""
+    page = (Path(__file__).parents[2] / "docs" / "serving.md").read_text()
+    given = yaml.safe_load(page.partition("```yaml\n")[2].partition("```")[0])
+    pipelines = given["service"]["pipelines"]
+    assert set(pipelines) == {"logs", "metrics", "traces"}
+    for part in ("receivers", "processors", "exporters"):
+        used = {each for pipeline in pipelines.values() for each in pipeline[part]}
+        assert used == set(given[part])
+    (exporter,) = given["exporters"].values()
+    assert {exporter["sending_queue"]["storage"]} == set(given["extensions"])
+    assert exporter["headers"]["authorization"].startswith("Bearer ")
 
 
 @pytest.fixture(scope="module")
