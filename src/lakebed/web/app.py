@@ -24,6 +24,8 @@ from lakebed.web import shown
 from lakebed.web.pages import lake as lake_page
 from lakebed.web.pages import logs as logs_page
 from lakebed.web.pages import partition as partition_page
+from lakebed.web.pages import trace as trace_page
+from lakebed.web.pages import traces as traces_page
 from lakebed.web.sessions import COOKIE, Sessions
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -82,6 +84,10 @@ class _Page:
     read: Read
 
 
+def _read_trace(lake: Lake, asked: Asked) -> trace_page.TracePage:
+    return trace_page.read_trace(lake, asked.path["trace_id"], asked.parameters, asked.seconds)
+
+
 PAGES = (
     _Page(
         "lake", "/lake", lambda lake, asked: lake_page.read_lake(lake, asked.parameters, asked.now)
@@ -96,8 +102,16 @@ PAGES = (
         "/logs",
         lambda lake, asked: logs_page.read_logs(lake, asked.parameters, asked.now, asked.seconds),
     ),
+    _Page(
+        "traces",
+        "/traces",
+        lambda lake, asked: traces_page.read_traces(
+            lake, asked.parameters, asked.now, asked.seconds
+        ),
+    ),
+    _Page("trace", "/traces/{trace_id}", _read_trace),
 )
-SHOWN = (("/lake", "Lake"), ("/logs", "Logs"))
+SHOWN = (("/lake", "Lake"), ("/logs", "Logs"), ("/traces", "Traces"))
 """The pages that every page leads to."""
 
 
@@ -121,6 +135,12 @@ class Web:
             Route("/sign-in", self._counted("sign-in", self._sign_in), methods=["GET", "POST"]),
             Route("/sign-out", self._counted("sign-out", self._sign_out), methods=["POST"]),
         ]
+        perfetto = _Page(
+            "perfetto",
+            "/traces/{trace_id}/perfetto",
+            lambda lake, asked: trace_page.export(_read_trace(lake, asked)),
+        )
+        routes.append(Route(f"{perfetto.path}.json", self._data(perfetto)))
         for page in PAGES:
             routes.append(Route(f"{page.path}.json", self._data(page)))
             routes.append(Route(page.path, self._shown(page)))
@@ -147,7 +167,7 @@ class Web:
             return Response(msgspec.json.encode(data), media_type=_JSON, headers=_HEADERS)
 
         async def answer(request: Request) -> Response:
-            return await self._hooks.measured(page.name, give, self._refuse_data, request)
+            return await self._hooks.measured(f"web/{page.name}", give, self._refuse_data, request)
 
         return answer
 

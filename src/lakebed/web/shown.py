@@ -123,6 +123,7 @@ def make_environment() -> jinja2.Environment:
         "stack": charts.stack,
         "quick": times.QUICK,
         "hour_before": lambda text: _shift(text, -3600 * SECOND),
+        "hour_after": lambda text: _shift(text, 3600 * SECOND),
         "just_after": lambda text: _shift(text, 1),
     }
     return environment

@@ -142,7 +142,7 @@ def read_logs(lake: Lake, asked: Mapping[str, str], now: int, seconds: float | N
             within,
         ).to_arrow()
         lines = [
-            _read_line(row)
+            read_line(row)
             for batch in found.to_batches()
             for row in to_objects(batch, found.column_names)
         ]
@@ -188,7 +188,7 @@ def _cut(lines: Sequence[Line], limit: int) -> tuple[list[Line], str | None]:
     return kept, format_instant(to_instant(left) + 1)
 
 
-def _read_line(row: Mapping[str, Any]) -> Line:
+def read_line(row: Mapping[str, Any]) -> Line:
     message = row["msg"] or ""
     return Line(
         row["time"],

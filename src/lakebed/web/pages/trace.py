@@ -1,0 +1,269 @@
+"""One trace: its spans as a waterfall, each with events, links and its logs; and the same for
+Perfetto, as Chrome's trace events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from lakebed.errors import NotFound
+from lakebed.lake import Lake
+from lakebed.model.time import SECOND, format_instant
+from lakebed.query.plain import to_objects
+from lakebed.web.pages.logs import Line, read_line
+
+_MOST_SPANS = 5_000
+_MOST_LINES = 1_000
+_AROUND = 3600 * SECOND
+"""How far from its spans the lines of a trace are looked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened during a span."""
+
+    offset_ns: int
+    name: str
+    properties: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """Another span that a span names."""
+
+    trace_id: str
+    span_id: str
+    properties: Mapping[str, str]
+
+
+@dataclass(slots=True)
+class Span:
+    """One bar of the waterfall."""
+
+    span_id: str
+    parent_span_id: str | None
+    name: str
+    service: str | None
+    kind: str
+    status: str
+    status_message: str | None
+    time: str
+    offset_ns: int
+    """From the begin of the trace."""
+    duration_ns: int
+    properties: Mapping[str, str]
+    events: Sequence[Event]
+    links: Sequence[Link]
+    depth: int = 0
+    is_orphan: bool = False
+    """Names a parent that is not there."""
+    lines: list[Line] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class TracePage:
+    """What the page shows."""
+
+    trace_id: str
+    time: str
+    begin_ns: int
+    duration_ns: int
+    spans: Sequence[Span]
+    """In the order of the waterfall: each below its parent."""
+    services: Sequence[str]
+    errors: int
+    is_cut: bool
+    lines: Sequence[Line]
+    """Of the trace, but of none of its spans."""
+    chosen: str | None
+    """The span that is open."""
+
+
+def read_trace(
+    lake: Lake, trace_id: str, asked: Mapping[str, str], seconds: float | None
+) -> TracePage:
+    """A whole trace; `NotFound` if the lake has no span of it."""
+    table = lake.query(
+        f"""SELECT span_id, parent_span_id, name, service_name AS service, kind,
+            status_code AS status, status_message, time, properties, events, links,
+            coalesce(start_time_unix_nano, CAST(time AS BIGINT) * 1000) AS begin_ns, duration_ns
+            FROM spans WHERE trace_id = ? ORDER BY begin_ns, span_id LIMIT {_MOST_SPANS + 1}""",
+        parameters=[trace_id],
+        timeout=seconds,
+        admin=False,
+    ).to_arrow()
+    rows = [row for batch in table.to_batches() for row in to_objects(batch, table.column_names)]
+    if not rows:
+        raise NotFound(
+            f"no span of trace {trace_id!r} is in the lake",
+            hint="its lines may be there, and its spans may come later",
+        )
+    is_cut = len(rows) > _MOST_SPANS
+    rows = rows[:_MOST_SPANS]
+    begin_ns = min(row["begin_ns"] for row in rows)
+    end_ns = max(row["begin_ns"] + max(0, row["duration_ns"] or 0) for row in rows)
+    spans = arrange([_read_span(row, begin_ns) for row in rows])
+    by_id = {each.span_id: each for each in spans}
+    rest: list[Line] = []
+    begin, end = begin_ns // 1000 - _AROUND, end_ns // 1000 + _AROUND
+    for span_id, line in _read_lines(lake, trace_id, begin, end, seconds):
+        (by_id[span_id].lines if span_id in by_id else rest).append(line)
+    return TracePage(
+        trace_id,
+        format_instant(begin_ns // 1000),
+        begin_ns,
+        end_ns - begin_ns,
+        spans,
+        sorted({each.service for each in spans if each.service}),
+        sum(each.status == "error" for each in spans),
+        is_cut,
+        rest,
+        asked.get("span") if asked.get("span") in by_id else None,
+    )
+
+
+def _read_lines(
+    lake: Lake, trace_id: str, begin: int, end: int, seconds: float | None
+) -> Iterable[tuple[str | None, Line]]:
+    table = lake.query(
+        f"""SELECT time, level, service_name AS service, target, msg, properties, trace_id, span_id
+            FROM log_entries WHERE trace_id = ? ORDER BY time, msg LIMIT {_MOST_LINES}""",
+        begin,
+        end,
+        parameters=[trace_id],
+        timeout=seconds,
+        admin=False,
+    ).to_arrow()
+    for batch in table.to_batches():
+        for row in to_objects(batch, table.column_names):
+            yield row["span_id"], read_line(row)
+
+
+def _read_span(row: Mapping[str, Any], begin_ns: int) -> Span:
+    return Span(
+        row["span_id"] or "",
+        row["parent_span_id"],
+        row["name"] or "",
+        row["service"],
+        row["kind"],
+        row["status"],
+        row["status_message"],
+        row["time"],
+        row["begin_ns"] - begin_ns,
+        row["duration_ns"] or 0,
+        row["properties"] or {},
+        [
+            Event(
+                (each["time_unix_nano"] or row["begin_ns"]) - begin_ns,
+                each["name"] or "",
+                each["properties"] or {},
+            )
+            for each in row["events"] or ()
+        ],
+        [
+            Link(each["trace_id"] or "", each["span_id"] or "", each["properties"] or {})
+            for each in row["links"] or ()
+        ],
+    )
+
+
+def arrange(spans: Sequence[Span]) -> list[Span]:
+    """Each span below its parent, siblings by their begin. Spans whose parents are missing, or are
+    each other's, stand at the top."""
+    known = {each.span_id for each in spans}
+    children: dict[str | None, list[Span]] = {}
+    for each in spans:
+        parent = each.parent_span_id
+        if parent is not None and (parent not in known or parent == each.span_id):
+            each.is_orphan = True
+            parent = None
+        children.setdefault(parent, []).append(each)
+    arranged: list[Span] = []
+    placed: set[int] = set()
+
+    def place(roots: Iterable[Span]) -> None:
+        waiting = [(each, 0) for each in reversed(list(roots))]
+        while waiting:
+            span, depth = waiting.pop()
+            if id(span) in placed:
+                continue
+            placed.add(id(span))
+            span.depth = depth
+            arranged.append(span)
+            below = children.get(span.span_id, [])
+            waiting += [(each, depth + 1) for each in reversed(below)]
+
+    place(children.get(None, []))
+    for each in spans:
+        if id(each) not in placed:
+            each.is_orphan = True
+            place([each])
+    return arranged
+
+
+def export(page: TracePage) -> dict[str, Any]:
+    """The trace as Chrome's trace events: a process for each service, and as many threads as it
+    takes for spans to lie inside each other or side by side."""
+    events: list[dict[str, Any]] = []
+    services = (
+        [*page.services, None] if any(s.service is None for s in page.spans) else page.services
+    )
+    for number, service in enumerate(services, start=1):
+        name = service or "unknown service"
+        events.append({"ph": "M", "name": "process_name", "pid": number, "args": {"name": name}})
+        own = [each for each in page.spans if each.service == service]
+        for lane, span in assign_lanes(own):
+            place = {"pid": number, "tid": lane}
+            begin = (page.begin_ns + span.offset_ns) / 1000
+            events.append(
+                {
+                    **place,
+                    "ph": "X",
+                    "name": span.name,
+                    "cat": span.kind,
+                    "ts": begin,
+                    "dur": max(0, span.duration_ns) / 1000,
+                    "args": {
+                        "span_id": span.span_id,
+                        "parent_span_id": span.parent_span_id,
+                        "status": span.status,
+                        **span.properties,
+                    },
+                }
+            )
+            events += [
+                {
+                    **place,
+                    "ph": "i",
+                    "s": "t",
+                    "name": each.name,
+                    "ts": (page.begin_ns + each.offset_ns) / 1000,
+                    "args": dict(each.properties),
+                }
+                for each in span.events
+            ]
+    return {"traceEvents": events, "displayTimeUnit": "ns"}
+
+
+def assign_lanes(spans: Sequence[Span]) -> list[tuple[int, Span]]:
+    """A lane from 1 for each span, so that two spans of one lane never overlap without one of them
+    lying inside the other."""
+    lanes: list[list[int]] = []
+    chosen = []
+    for span in sorted(spans, key=lambda each: (each.offset_ns, -each.duration_ns)):
+        begin, end = span.offset_ns, span.offset_ns + max(0, span.duration_ns)
+        number = next((at for at, ends in enumerate(lanes) if _fits(ends, begin, end)), len(lanes))
+        if number == len(lanes):
+            lanes.append([])
+        lanes[number].append(end)
+        chosen.append((number + 1, span))
+    return chosen
+
+
+def _fits(ends: list[int], begin: int, end: int) -> bool:
+    """Whether a span fits into the innermost one of a lane that is still open when it begins."""
+    while ends and ends[-1] <= begin:
+        ends.pop()
+    return not ends or end <= ends[-1]

@@ -1,0 +1,130 @@
+"""Traces: a search over whole traces, newest first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lakebed.errors import BadInput
+from lakebed.lake import Lake
+from lakebed.model.time import format_instant, parse_duration, to_instant
+from lakebed.query.plain import to_objects
+from lakebed.web.times import read_number, read_range
+
+DEFAULT = "1h"
+_TRACES = 100
+_MOST_TRACES = 1_000
+_LASTS = """max(coalesce(end_time_unix_nano, CAST(time AS BIGINT) * 1000))
+    - min(coalesce(start_time_unix_nano, CAST(time AS BIGINT) * 1000))"""
+
+
+@dataclass(frozen=True, slots=True)
+class TraceRow:
+    """One trace, as far as its spans began in the range."""
+
+    trace_id: str
+    time: str
+    name: str
+    """Of the span without a parent, or of the first."""
+    service: str | None
+    services: int
+    spans: int
+    errors: int
+    duration_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class TracesPage:
+    """What the page shows."""
+
+    asked: Mapping[str, str]
+    begin: str
+    end: str
+    traces: Sequence[TraceRow]
+    is_cut: bool
+    longest_ns: int
+    services: Sequence[str]
+    newest: str | None
+    """If the range has no spans: when the newest one began."""
+    warnings: Sequence[str]
+
+
+def read_traces(
+    lake: Lake, asked: Mapping[str, str], now: int, seconds: float | None
+) -> TracesPage:
+    """Traces with a span that fits, and that took long enough as a whole."""
+    known = ("service", "name", "status", "longer", "begin", "end", "traces")
+    wanted = {name: asked[name] for name in known if asked.get(name)}
+    within = read_range(wanted, now, DEFAULT)
+    limit = read_number(wanted, "traces", _TRACES, _MOST_TRACES)
+    having, parameters = _plan_search(wanted)
+    found = lake.query(
+        f"""SELECT trace_id, min(time) AS time,
+            first_value(name ORDER BY parent_span_id IS NOT NULL, time, span_id) AS name,
+            first_value(service_name ORDER BY parent_span_id IS NOT NULL, time, span_id) AS service,
+            count(DISTINCT service_name) AS services, count(*) AS spans,
+            sum(CASE WHEN status_code = 'error' THEN 1 ELSE 0 END) AS errors,
+            {_LASTS} AS duration_ns
+            FROM spans WHERE trace_id IS NOT NULL GROUP BY trace_id HAVING {having}
+            ORDER BY time DESC, trace_id LIMIT {limit + 1}""",
+        within.begin,
+        within.end,
+        parameters=parameters or None,
+        timeout=seconds,
+        admin=False,
+    )
+    table = found.to_arrow()
+    rows = [
+        TraceRow(**row)
+        for batch in table.to_batches()
+        for row in to_objects(batch, table.column_names)
+    ]
+    present = lake.query(
+        "SELECT DISTINCT service_name AS service FROM spans",
+        within.begin,
+        within.end,
+        timeout=seconds,
+        admin=False,
+    ).to_arrow()["service"]
+    newest = None
+    if not len(present):
+        latest = lake.query("SELECT max(time) AS latest FROM spans", timeout=seconds, admin=False)
+        value = latest.to_arrow()["latest"][0].as_py()
+        newest = None if value is None else format_instant(to_instant(value))
+    shown = rows[:limit]
+    return TracesPage(
+        wanted,
+        format_instant(within.begin),
+        format_instant(within.end),
+        shown,
+        len(rows) > limit,
+        max((each.duration_ns for each in shown), default=0),
+        sorted(each for each in present.to_pylist() if each),
+        newest,
+        found.warnings,
+    )
+
+
+def _plan_search(asked: Mapping[str, str]) -> tuple[str, list[Any]]:
+    """The conditions of an address: of one and the same span, and of the whole trace."""
+    conditions: list[str] = []
+    parameters: list[Any] = []
+    if asked.get("service"):
+        conditions.append("service_name = ?")
+        parameters.append(asked["service"])
+    if asked.get("name"):
+        conditions.append("strpos(lower(name), lower(?)) > 0")
+        parameters.append(asked["name"])
+    if asked.get("status"):
+        if asked["status"] not in ("ok", "error", "unset"):
+            raise BadInput(f"{asked['status']!r} is no status", hint="use ok, error or unset")
+        conditions.append("status_code = ?")
+        parameters.append(asked["status"])
+    having = "TRUE"
+    if conditions:
+        having = f"sum(CASE WHEN {' AND '.join(conditions)} THEN 1 ELSE 0 END) > 0"
+    if asked.get("longer"):
+        having += f" AND {_LASTS} >= ?"
+        parameters.append(parse_duration(asked["longer"]) * 1000)
+    return having, parameters
