@@ -7,12 +7,9 @@ waits for disks. A body is acknowledged when it is durable.
 from __future__ import annotations
 
 import asyncio
-import io
-import logging
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterator
+from collections.abc import Awaitable, Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -28,7 +25,6 @@ from lakebed.catalog.acting import on_behalf_of
 from lakebed.errors import (
     BadPayload,
     Denied,
-    LakebedError,
     Unauthenticated,
     UnsupportedContent,
 )
@@ -36,6 +32,7 @@ from lakebed.lake import Lake
 from lakebed.model.signal import Signal
 from lakebed.query.formats import CsvWriter, JsonWriter, NdjsonWriter
 from lakebed.query.result import Result
+from lakebed.query.streaming import stream, stream_arrow
 from lakebed.serve.answers import JSON, PROTOBUF, Busy, note_denial, refuse, refuse_otlp
 from lakebed.serve.bodies import MOST_BYTES, read_body
 from lakebed.serve.flight.wishes import shorter
@@ -50,7 +47,6 @@ _WRITERS: dict[str, Any] = {
     "application/x-ndjson": NdjsonWriter,
     "text/csv": CsvWriter,
 }
-_log = logging.getLogger(__name__)
 T = TypeVar("T")
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -245,8 +241,8 @@ class HttpSide:
             lambda: self._lake.queries.query(**asked, admin=admin, timeout=timeout), caller
         )
         if wanted == _ARROW:
-            return StreamingResponse(_stream_arrow(result), media_type=_ARROW)
-        return StreamingResponse(_stream(result, _WRITERS[wanted]), media_type=wanted)
+            return StreamingResponse(stream_arrow(result), media_type=_ARROW)
+        return StreamingResponse(stream(result, _WRITERS[wanted]), media_type=wanted)
 
     # -- how it is doing ----------------------------------------------------------------------
 
@@ -311,60 +307,3 @@ class _Asked(msgspec.Struct, forbid_unknown_fields=True):
     timeout: float | None = None
     stale: bool | None = None
     database: str | None = None
-
-
-class _Pieces(io.RawIOBase):
-    """A sink whose bytes are handed on."""
-
-    def __init__(self) -> None:
-        self._parts: list[bytes] = []
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any) -> int:
-        part = bytes(data)
-        self._parts.append(part)
-        return len(part)
-
-    def take(self) -> bytes:
-        parts, self._parts = self._parts, []
-        return b"".join(parts)
-
-
-def _stream(result: Result, writer: Any) -> Iterator[bytes]:
-    """Rows as they come. An error in the middle breaks the connection off, and in JSON the last
-    bracket is missing: half a result cannot be taken for a whole one."""
-    pieces = _Pieces()
-    with result, _noting_errors():
-        made = writer(pieces, result.schema)
-        for batch in result:
-            made.write(batch)
-            yield pieces.take()
-        made.end()
-        yield pieces.take()
-
-
-def _stream_arrow(result: Result) -> Iterator[bytes]:
-    import pyarrow as pa
-
-    pieces = _Pieces()
-    with result, _noting_errors():
-        with pa.ipc.new_stream(pieces, result.schema) as writer:
-            yield pieces.take()
-            for batch in result:
-                writer.write_batch(batch)
-                yield pieces.take()
-        yield pieces.take()
-
-
-@contextmanager
-def _noting_errors() -> Iterator[None]:
-    """What fails after the first byte can only be logged."""
-    try:
-        yield
-    except GeneratorExit:
-        raise
-    except Exception as error:
-        _log.error("an answer broke off: %s", error, exc_info=not isinstance(error, LakebedError))
-        raise

@@ -1,0 +1,72 @@
+"""Rows as bytes that are handed on while they are computed; what a server sends."""
+
+from __future__ import annotations
+
+import io
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from lakebed.errors import LakebedError
+from lakebed.query.result import Result
+
+_log = logging.getLogger(__name__)
+
+
+class Pieces(io.RawIOBase):
+    """A sink whose bytes are handed on."""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        part = bytes(data)
+        self._parts.append(part)
+        return len(part)
+
+    def take(self) -> bytes:
+        parts, self._parts = self._parts, []
+        return b"".join(parts)
+
+
+def stream(result: Result, writer: Any) -> Iterator[bytes]:
+    """Rows as they come. An error in the middle breaks the connection off, and in JSON the last
+    bracket is missing: half a result cannot be taken for a whole one."""
+    pieces = Pieces()
+    with result, _noting_errors():
+        made = writer(pieces, result.schema)
+        for batch in result:
+            made.write(batch)
+            yield pieces.take()
+        made.end()
+        yield pieces.take()
+
+
+def stream_arrow(result: Result) -> Iterator[bytes]:
+    """The same as an Arrow stream."""
+    import pyarrow as pa
+
+    pieces = Pieces()
+    with result, _noting_errors():
+        with pa.ipc.new_stream(pieces, result.schema) as writer:
+            yield pieces.take()
+            for batch in result:
+                writer.write_batch(batch)
+                yield pieces.take()
+        yield pieces.take()
+
+
+@contextmanager
+def _noting_errors() -> Iterator[None]:
+    """What fails after the first byte can only be logged."""
+    try:
+        yield
+    except GeneratorExit:
+        raise
+    except Exception as error:
+        _log.error("an answer broke off: %s", error, exc_info=not isinstance(error, LakebedError))
+        raise
