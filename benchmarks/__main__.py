@@ -16,6 +16,7 @@ from benchmarks import (
     decode,
     environment,
     find,
+    flight,
     footers,
     fresh,
     insert,
@@ -25,6 +26,7 @@ from benchmarks import (
     planning,
     query,
     replan,
+    serve,
     shell,
     sweep,
     upsert,
@@ -50,6 +52,8 @@ BENCHMARKS = {
     "insert": insert,
     "upsert": upsert,
     "inserters": inserters,
+    "serve": serve,
+    "flight": flight,
 }
 
 
