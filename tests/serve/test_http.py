@@ -264,4 +264,4 @@ def test_without_keys_only_this_machine_is_listened_to(host: str, guarded: bool)
 
 def test_unknown_roles_are_refused() -> None:
     with pytest.raises(BadInput, match="no role"):
-        require_guarded(Listening(roles=("web",)), has_keys=True)
+        require_guarded(Listening(roles=("desk",)), has_keys=True)
