@@ -7,6 +7,7 @@ from __future__ import annotations
 import gzip
 import json
 import socket
+import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack
 from urllib.parse import quote
@@ -92,7 +93,7 @@ def judge(lake: Lake, served: Served) -> Iterator[Judge]:
     judge = Judge(lake)
     yield judge
     print(dict(judge.counts.most_common()))  # noqa: T201
-    body = make_request("logs", "after", f"after-{judge.state()[0]}", 1).SerializeToString()
+    body = make_request("logs", "after", str(uuid.uuid4()), 1).SerializeToString()
     assert served.post("/v1/logs", body, PROTOBUF).status == 200
     assert served.query("SELECT 1 AS one") == [{"one": 1}]
     with grpc.insecure_channel(served.otlp) as channel:
