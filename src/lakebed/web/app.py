@@ -13,17 +13,20 @@ from urllib.parse import parse_qsl
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from lakebed import __version__
 from lakebed.access.keys import ANYBODY, Caller, Role
-from lakebed.errors import Denied, NotFound, PayloadTooLarge, Unauthenticated
+from lakebed.errors import Denied, LakebedError, NotFound, PayloadTooLarge, Unauthenticated
 from lakebed.lake import Lake
+from lakebed.query.formats import CsvWriter, JsonWriter, ParquetWriter
+from lakebed.query.streaming import stream
 from lakebed.web import shown
 from lakebed.web.pages import lake as lake_page
 from lakebed.web.pages import logs as logs_page
 from lakebed.web.pages import partition as partition_page
+from lakebed.web.pages import sql as sql_page
 from lakebed.web.pages import trace as trace_page
 from lakebed.web.pages import traces as traces_page
 from lakebed.web.sessions import COOKIE, Sessions
@@ -47,6 +50,11 @@ _HEADERS = {
 _FOR_EVER = "public, max-age=31536000, immutable"
 _MOST_FORM_BYTES = 64 << 10
 _JSON = "application/json"
+_DOWNLOADS: dict[str, tuple[str, Any]] = {
+    "csv": ("text/csv", CsvWriter),
+    "json": (_JSON, JsonWriter),
+    "parquet": ("application/vnd.apache.parquet", ParquetWriter),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +90,8 @@ class _Page:
     """Which template shows it, and how it is counted."""
     path: str
     read: Read
+    failed: Callable[[Lake, Asked, str, str | None], Any] | None = None
+    """Makes the data of the same page with what is wrong, if it can be mended there."""
 
 
 def _read_trace(lake: Lake, asked: Asked) -> trace_page.TracePage:
@@ -110,8 +120,16 @@ PAGES = (
         ),
     ),
     _Page("trace", "/traces/{trace_id}", _read_trace),
+    _Page(
+        "sql",
+        "/sql",
+        lambda lake, asked: sql_page.read_sql(lake, asked.parameters, asked.seconds),
+        lambda lake, asked, problem, hint: sql_page.read_failed(
+            lake, asked.parameters, problem, hint
+        ),
+    ),
 )
-SHOWN = (("/lake", "Lake"), ("/logs", "Logs"), ("/traces", "Traces"))
+SHOWN = (("/lake", "Lake"), ("/logs", "Logs"), ("/traces", "Traces"), ("/sql", "SQL"))
 """The pages that every page leads to."""
 
 
@@ -141,6 +159,7 @@ class Web:
             lambda lake, asked: trace_page.export(_read_trace(lake, asked)),
         )
         routes.append(Route(f"{perfetto.path}.json", self._data(perfetto)))
+        routes.append(Route("/sql/rows.{kind}", self._counted("download", self._download)))
         for page in PAGES:
             routes.append(Route(f"{page.path}.json", self._data(page)))
             routes.append(Route(page.path, self._shown(page)))
@@ -153,9 +172,20 @@ class Web:
             if self._with_keys and not _has_key(request) and self._find_key(request) is None:
                 back = request.url.path + (f"?{request.url.query}" if request.url.query else "")
                 return RedirectResponse(shown.address("/sign-in", next=back), 303, headers=_HEADERS)
-            data, caller = await self._read(page, request)
+            status = 200
+            caller = await self._let_in(request)
+            asked = self._make_asked(request, caller)
+            try:
+                data = await self._hooks.work(lambda: page.read(self._lake, asked))
+            except LakebedError as error:
+                failed = page.failed
+                if failed is None:
+                    raise
+                status = self._hooks.refuse(error).status_code
+                told = (str(error), error.hint)
+                data = await self._hooks.work(lambda: failed(self._lake, asked, *told))
             response: Response = await self._hooks.work(
-                lambda: self._render(request, page.name, 200, page=data, caller=caller)
+                lambda: self._render(request, page.name, status, page=data, caller=caller)
             )
             return response
 
@@ -163,7 +193,8 @@ class Web:
 
     def _data(self, page: _Page) -> Handler:
         async def give(request: Request) -> Response:
-            data, _ = await self._read(page, request)
+            asked = self._make_asked(request, await self._let_in(request))
+            data = await self._hooks.work(lambda: page.read(self._lake, asked))
             return Response(msgspec.json.encode(data), media_type=_JSON, headers=_HEADERS)
 
         async def answer(request: Request) -> Response:
@@ -171,16 +202,28 @@ class Web:
 
         return answer
 
-    async def _read(self, page: _Page, request: Request) -> tuple[Any, Caller]:
-        caller = await self._let_in(request)
-        asked = Asked(
+    def _make_asked(self, request: Request, caller: Caller) -> Asked:
+        return Asked(
             dict(request.query_params),
             dict(request.path_params),
             time.time_ns() // 1000,
             caller,
             self._seconds,
         )
-        return await self._hooks.work(lambda: page.read(self._lake, asked)), caller
+
+    async def _download(self, request: Request) -> Response:
+        """All rows of a statement, as they are computed."""
+        caller = await self._let_in(request)
+        asked = self._make_asked(request, caller)
+        kind = request.path_params["kind"]
+        if kind not in _DOWNLOADS:
+            raise NotFound(f"rows cannot be had as {kind}", hint=", ".join(_DOWNLOADS))
+        media_type, writer = _DOWNLOADS[kind]
+        result = await self._hooks.work(
+            lambda: sql_page.run(self._lake, asked.parameters, asked.seconds)
+        )
+        headers = _HEADERS | {"Content-Disposition": f'attachment; filename="rows.{kind}"'}
+        return StreamingResponse(stream(result, writer), media_type=media_type, headers=headers)
 
     def _counted(self, name: str, handle: Handler) -> Handler:
         async def answer(request: Request) -> Response:

@@ -52,3 +52,34 @@ def find_ceiling(value: float) -> float:
         return 1.0
     power = 10.0 ** math.floor(math.log10(value))
     return next(step * power for step in (1, 2, 5, 10) if step * power >= value)
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """Lines in the view box, and what its edges mean."""
+
+    lines: Sequence[Sequence[tuple[float, float]]]
+    """Of each series its points."""
+    low: float
+    high: float
+
+
+def draw_lines(
+    xs: Sequence[float], series: Sequence[Sequence[float | None]], height: float = HEIGHT
+) -> Drawn:
+    """Lines through values over the whole width; the ground is zero, or a round number below the
+    least value. Where a series has no number, its line goes on without that point."""
+    numbers = [y for ys in series for y in ys if y is not None and math.isfinite(y)]
+    high = find_ceiling(max(numbers, default=1.0)) if max(numbers, default=1.0) > 0 else 0.0
+    low = -find_ceiling(-min(numbers)) if min(numbers, default=0.0) < 0 else 0.0
+    left, right = min(xs, default=0.0), max(xs, default=0.0)
+    wide, tall = (right - left) or 1.0, (high - low) or 1.0
+    lines = [
+        [
+            (round((x - left) / wide * WIDTH, 2), round(height - (y - low) / tall * height, 2))
+            for x, y in sorted(zip(xs, ys, strict=True), key=lambda point: point[0])
+            if y is not None and math.isfinite(y)
+        ]
+        for ys in series
+    ]
+    return Drawn(lines, low, high)

@@ -10,9 +10,11 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 import jinja2
+import msgspec
 
 from lakebed.model.time import SECOND, format_instant, to_instant
 from lakebed.web import charts, times
+from lakebed.web.pages import sql
 
 _FOLDER = Path(__file__).parent
 _BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
@@ -116,11 +118,15 @@ def make_environment() -> jinja2.Environment:
         "seconds": seconds,
         "nanoseconds": nanoseconds,
         "moment": moment,
+        "compact": lambda value: msgspec.json.encode(value).decode(),
     }
     environment.globals |= {
         "address": address,
         "asset": asset,
         "stack": charts.stack,
+        "draw_lines": charts.draw_lines,
+        "most_of": lambda values: max((abs(each) for each in values if each), default=1),
+        "example": sql.EXAMPLE,
         "quick": times.QUICK,
         "hour_before": lambda text: _shift(text, -3600 * SECOND),
         "hour_after": lambda text: _shift(text, 3600 * SECOND),

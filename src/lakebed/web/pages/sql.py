@@ -1,0 +1,227 @@
+"""SQL: a statement with its first rows, a chart of them, what was read for it, and what can be
+asked at all. Statements of this page change nothing, whoever asks: an address can be sent around.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from lakebed.lake import Lake
+from lakebed.model.time import to_instant
+from lakebed.query import listings
+from lakebed.query.listings import Asked
+from lakebed.query.plain import name_columns, to_values
+from lakebed.query.result import Result
+from lakebed.web.times import read_number
+
+EXAMPLE = """SELECT date_trunc('minute', time) AS minute, level, count(*) AS n
+FROM log_entries
+GROUP BY 1, 2
+ORDER BY 1"""
+_ROWS = 500
+_MOST_ROWS = 10_000
+_MOST_SERIES = 6
+_MOST_BARS = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a result or of a table."""
+
+    name: str
+    type: str
+    comment: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TableShown:
+    """What a statement can name."""
+
+    name: str
+    columns: Sequence[Column]
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """The values of one line."""
+
+    name: str
+    values: Sequence[float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """What is worth drawing of a result."""
+
+    kind: str
+    """``lines`` over time, or ``bars``, one for each row."""
+    labels: Sequence[str]
+    positions: Sequence[float]
+    series: Sequence[Series]
+    is_cut: bool
+    """Whether there is more than is drawn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The rows of a statement, and where they come from."""
+
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[Any]]
+    is_cut: bool
+    chart: Chart | None
+    snapshot: str
+    tables: Sequence[Mapping[str, Any]]
+    """For each table how many partitions were considered, pruned and read."""
+    explained: Sequence[str]
+    warnings: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class SqlPage:
+    """What the page shows."""
+
+    asked: Mapping[str, str]
+    answer: Answer | None
+    schema: Sequence[TableShown]
+    problem: str | None = None
+    hint: str | None = None
+
+
+def read_sql(lake: Lake, asked: Mapping[str, str], seconds: float | None) -> SqlPage:
+    """The page of a statement, or, without one, of everything that can be asked."""
+    wanted = _read_asked(asked)
+    if not wanted.get("sql", "").strip():
+        return SqlPage(wanted, None, read_schema(lake))
+    limit = read_number(wanted, "rows", _ROWS, _MOST_ROWS)
+    with run(lake, asked, seconds, limit=limit + 1) as result:
+        table = result.to_arrow()
+        explanation = result.explanation
+    shown = table.slice(0, limit)
+    described = explanation.as_dict()
+    answer = Answer(
+        [Column(field.name, str(field.type)) for field in table.schema],
+        _read_rows(shown),
+        table.num_rows > limit,
+        plan_chart(shown),
+        described["snapshot"],
+        described["tables"],
+        explanation.lines(),
+        explanation.warnings,
+    )
+    return SqlPage(wanted, answer, read_schema(lake))
+
+
+def read_failed(lake: Lake, asked: Mapping[str, str], problem: str, hint: str | None) -> SqlPage:
+    """The page of a statement that cannot be run."""
+    return SqlPage(_read_asked(asked), None, read_schema(lake), problem, hint)
+
+
+def run(
+    lake: Lake, asked: Mapping[str, str], seconds: float | None, *, limit: int | None = None
+) -> Result:
+    """The rows of the statement that an address holds."""
+    return lake.query(
+        asked.get("sql", ""),
+        asked.get("begin") or None,
+        asked.get("end") or None,
+        limit=limit,
+        timeout=seconds,
+        explained=True,
+        admin=False,
+    )
+
+
+def _read_asked(asked: Mapping[str, str]) -> dict[str, str]:
+    return {name: asked[name] for name in ("sql", "begin", "end", "rows") if asked.get(name)}
+
+
+def read_schema(lake: Lake) -> list[TableShown]:
+    """View sets with what their columns mean, then users' tables."""
+    listed = lake.queries.look_up(Asked(frozenset([listings.VIEW_COLUMNS])))
+    found: dict[str, list[Column]] = {}
+    for row in listed.tables[listings.VIEW_COLUMNS].to_pylist():
+        column = Column(row["column_name"], row["data_type"], row["comment"])
+        found.setdefault(row["view_set_name"], []).append(column)
+    for table in lake.tables.list_tables():
+        found[table.full_name] = [
+            Column(field.name, str(field.type)) for field in table.shown.schema
+        ]
+    return [TableShown(name, columns) for name, columns in found.items()]
+
+
+def _read_rows(table: pa.Table) -> list[list[Any]]:
+    if not table.num_columns:
+        return [[] for _ in range(table.num_rows)]
+    columns = [
+        [value for chunk in column.chunks for value in to_values(chunk)] for column in table.columns
+    ]
+    return [list(row) for row in zip(*columns, strict=True)]
+
+
+def plan_chart(table: pa.Table) -> Chart | None:
+    """Lines for numbers over time (one for each value of a text or level beside them), bars for
+    numbers with a name, nothing otherwise."""
+    names = name_columns(table.schema)
+    kinds = {name: field.type for name, field in zip(names, table.schema, strict=True)}
+    times = [name for name in names if pa.types.is_timestamp(kinds[name])]
+    texts = [name for name in names if _is_text(kinds[name])]
+    numbers = [name for name in names if _is_number(kinds[name])]
+    if table.num_rows < 2 or not numbers:
+        return None
+    columns = dict(zip(names, zip(*_read_rows(table), strict=True), strict=True))
+    if times:
+        if not texts and len(numbers) == 2 and numbers[0] in ("level", "status", "kind"):
+            texts, numbers = [numbers[0]], [numbers[1]]
+        rows = range(table.num_rows)
+        kept = [row for row in rows if columns[times[0]][row] is not None]
+        labels = sorted({columns[times[0]][row] for row in kept})
+        if len(labels) < 2:
+            return None
+        series: dict[str, dict[str, float]] = {}
+        for row in kept:
+            for name in numbers if not texts else numbers[:1]:
+                value = columns[name][row]
+                if isinstance(value, int | float):
+                    line = str(columns[texts[0]][row]) if texts else name
+                    series.setdefault(line, {})[columns[times[0]][row]] = float(value)
+        ranked = sorted(series, key=lambda name: -sum(map(abs, series[name].values())))
+        return Chart(
+            "lines",
+            labels,
+            [float(to_instant(label)) for label in labels],
+            [
+                Series(name, [series[name].get(label) for label in labels])
+                for name in ranked[:_MOST_SERIES]
+            ],
+            len(ranked) > _MOST_SERIES,
+        )
+    named = texts or numbers[:-1][:1]
+    if not named:
+        return None
+    value_column = next(name for name in numbers if name not in named)
+    labels = [str(each) for each in columns[named[0]][:_MOST_BARS]]
+    values = [
+        float(each) if isinstance(each, int | float) else None
+        for each in columns[value_column][:_MOST_BARS]
+    ]
+    return Chart(
+        "bars",
+        labels,
+        [float(place) for place in range(len(labels))],
+        [Series(value_column, values)],
+        table.num_rows > _MOST_BARS,
+    )
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    is_plain = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    return bool(is_plain or pa.types.is_string_view(kind) or pa.types.is_dictionary(kind))

@@ -1,0 +1,165 @@
+"""The page of SQL: rows, chart, what was pruned, downloads, and errors beside the editor."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlencode
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from lakebed.lake import Lake, init_lake
+from lakebed.web.charts import HEIGHT, WIDTH, draw_lines, find_ceiling
+from lakebed.web.pages.sql import EXAMPLE, plan_chart
+from tests.parts.building import build, land
+from tests.serve.parts import Served
+from tests.web.parts import see, showing
+
+MARKUP = "<script>alert(1)</script>"
+LEVELS = "SELECT level, count(*) AS n FROM log_entries GROUP BY level ORDER BY level"
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
+    """Logs, half of them built; a table."""
+    with init_lake(tmp_path_factory.mktemp("web") / "lake") as lake:
+        land(lake, "logs", seed=1, size=100)
+        build(lake, "log_entries")
+        land(lake, "logs", seed=2, size=50)
+        lake.tables.create_database("home")
+        draft = lake.tables.propose_schema([{"time": "2026-11-16T05:00:00Z", "bpm": 61}])
+        lake.tables.create_table("home", "heart_rate", draft)
+        yield lake
+
+
+@pytest.fixture(scope="module")
+def served(lake: Lake) -> Iterator[Served]:
+    with showing(lake) as served:
+        yield served
+
+
+def address(sql: str, path: str = "/sql", **more: str) -> str:
+    return f"{path}?{urlencode({'sql': sql, **more})}"
+
+
+def data_of(served: Served, sql: str, **more: str) -> Any:
+    answer = served.ask("GET", address(sql, "/sql.json", **more))
+    assert answer.status == 200, answer.body
+    return answer.json()
+
+
+def test_rows_are_what_the_lake_answers(served: Served, lake: Lake) -> None:
+    truth = [list(row.values()) for row in lake.query(LEVELS).to_arrow().to_pylist()]
+    answer = data_of(served, LEVELS)["answer"]
+    assert answer["rows"] == truth
+    assert sum(n for _, n in truth) == 150
+    assert [each["name"] for each in answer["columns"]] == ["level", "n"]
+    page = see(served.ask("GET", address(LEVELS)))
+    for level, count in truth:
+        assert f"{level} {count}" in page.text
+    assert len(page.all("svg", class_="compare")) == len(truth)
+    cut = data_of(served, "SELECT msg FROM log_entries", rows="7")["answer"]
+    assert (len(cut["rows"]), cut["is_cut"]) == (7, True)
+
+
+def test_what_was_pruned_is_told(served: Served) -> None:
+    all_read = data_of(served, "SELECT count(*) FROM log_entries")["answer"]["tables"]
+    assert [(each["partitions_read"], each["tail_rows"]) for each in all_read] == [(1, 50)]
+    none = data_of(
+        served,
+        "SELECT count(*) FROM log_entries",
+        begin="2020-01-01T00:00:00Z",
+        end="2020-01-02T00:00:00Z",
+    )["answer"]["tables"]
+    assert none[0]["partitions_read"] == 0
+    assert sum(none[0]["partitions_pruned"].values()) == 1
+    page = see(served.ask("GET", address("SELECT count(*) FROM log_entries")))
+    assert "50 rows in" in page.text
+
+
+def test_the_schema_is_beside_it(served: Served) -> None:
+    page = see(served.ask("GET", "/sql"))
+    assert EXAMPLE in page.html.replace("&#39;", "'")
+    for name in ("log_entries", "spans", "measures", "home.heart_rate", "severity_text", "bpm"):
+        assert name in page.text
+    assert served.ask("GET", "/sql.json").json()["answer"] is None
+
+
+def test_rows_can_be_downloaded(served: Served, lake: Lake) -> None:
+    sql = "SELECT time, level, msg, properties FROM log_entries ORDER BY time, msg"
+    truth = lake.query(sql).to_arrow()
+    parquet = served.ask("GET", address(sql, "/sql/rows.parquet"))
+    assert 'filename="rows.parquet"' in parquet.headers["content-disposition"]
+    assert pq.read_table(io.BytesIO(parquet.body))["msg"].equals(truth["msg"])
+    rows = json.loads(served.ask("GET", address(sql, "/sql/rows.json")).body)
+    assert [each["msg"] for each in rows] == truth["msg"].to_pylist()
+    text = served.ask("GET", address(sql, "/sql/rows.csv")).body.decode()
+    assert len(list(csv.reader(io.StringIO(text, newline="")))) == 151
+    see(served.ask("GET", address(sql, "/sql/rows.exe")), 404)
+    see(served.ask("GET", address("SELEC", "/sql/rows.csv")), 400)
+
+
+def test_a_wrong_statement_stays_in_the_editor(served: Served) -> None:
+    wrong = f"SELECT nothing, '{MARKUP}' FROM log_entries"
+    page = see(served.ask("GET", address(wrong)), 400)
+    assert "nothing" in page.text
+    assert MARKUP in page.text
+    assert MARKUP not in page.html
+    assert "log_entries" in page.text
+    assert served.ask("GET", address(wrong, "/sql.json")).status == 400
+    assert see(served.ask("GET", address("SELECT 1", rows="no")), 400)
+
+
+def test_markup_in_rows_and_names_is_text(served: Served) -> None:
+    page = see(served.ask("GET", address(f"SELECT '{MARKUP}' AS \"{MARKUP}\", NULL AS gone")))
+    assert MARKUP not in page.html
+    assert page.text.count(MARKUP) >= 3
+    assert "NULL" in page.text
+
+
+def test_an_address_cannot_change_the_lake(served: Served, lake: Lake) -> None:
+    before = lake.partitions.list_partitions()
+    each = before[0]
+    sql = f"""SELECT * FROM retire_partitions('{each.view_set}', 'global',
+        '2020-01-01T00:00:00Z', '2030-01-01T00:00:00Z')"""
+    assert served.ask("GET", address(sql)).status == 403
+    assert served.ask("GET", address(sql, "/sql/rows.csv")).status == 403
+    assert lake.partitions.list_partitions() == before
+
+
+def test_charts_show_the_numbers() -> None:
+    times = pa.array([0, 0, 60_000_000, 60_000_000], pa.timestamp("us", "UTC"))
+    table = pa.table({"t": times, "service": ["a", "b", "a", "b"], "n": [1, 2, 3, None]})
+    chart = plan_chart(table)
+    assert chart is not None
+    assert chart.kind == "lines"
+    assert {each.name: list(each.values) for each in chart.series} == {"a": [1, 3], "b": [2, None]}
+    bars = plan_chart(pa.table({"name": ["x", "y"], "n": [5, -2]}))
+    assert bars is not None
+    assert (bars.kind, bars.labels, bars.series[0].values) == ("bars", ["x", "y"], [5, -2])
+    assert plan_chart(pa.table({"n": [1, 2]})) is None
+    assert plan_chart(pa.table({"name": ["x"], "n": [1]})) is None
+    assert plan_chart(pa.table({"name": ["x", "y"]})) is None
+    twice = pa.Table.from_arrays(
+        [pa.array(["x", "y"]), pa.array([1, 2]), pa.array([3, 4])], names=["a", "b", "b"]
+    )
+    assert plan_chart(twice) is not None
+
+
+def test_lines_stay_inside() -> None:
+    drawn = draw_lines([0, 5, 10], [[1, None, 90], [-3, float("nan"), 4]])
+    assert (drawn.low, drawn.high) == (-5, 100)
+    assert Counter(len(line) for line in drawn.lines) == {2: 2}
+    for x, y in (point for line in drawn.lines for point in line):
+        assert 0 <= x <= WIDTH
+        assert 0 <= y <= HEIGHT
+    assert draw_lines([], []).lines == []
+    assert [find_ceiling(value) for value in (0, 1, 1.5, 3, 7, 99, 0.03)] == [
+        1, 1, 2, 5, 10, 100, 0.05,
+    ]  # fmt: skip
