@@ -55,6 +55,8 @@ class UserContent:
     """Partitions whose keys hide older rows of files and memory alike."""
     compares: bool = False
     """Whether some of what hides may be older than some of the rows in files."""
+    bucket: str | None = None
+    """The one that all rows are in; None if there may be several."""
 
     @property
     def view_set(self) -> ViewSet:

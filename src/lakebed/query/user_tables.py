@@ -54,6 +54,12 @@ class UserView:
         return [*self.files, *self.small]
 
     @property
+    def bucket(self) -> str | None:
+        """The bucket of all rows that are read, if it is one."""
+        found = {each.instance for each in self.read}
+        return found.pop() if len(found) == 1 else None
+
+    @property
     def opened(self) -> list[Partition]:
         """Every partition whose file is opened, each once."""
         every = [*self.files, *self.small, *self.key_files, *self.small_keys]
@@ -193,7 +199,7 @@ class UserReader:
         self._require_bounded(view)
         if not view.small and not view.small_keys:
             compares = bool(view.key_files)
-            return UserContent(table, view.files, None, None, view.key_files, compares)
+            return UserContent(table, view.files, None, None, view.key_files, compares, view.bucket)
         names = [*table.key, VERSION, DELETED]
         view.small = sorted(view.small, key=lambda each: each.insert_range.begin)
         rows = [self._reader.read(table, each) for each in view.small]
@@ -212,6 +218,7 @@ class UserReader:
             hiding,
             view.key_files,
             bool(view.key_files) or _overlaps(view, rows, keys),
+            view.bucket,
         )
 
     def _require_bounded(self, view: UserView) -> None:

@@ -53,7 +53,7 @@ class UserTables:
         assert frame is not None  # noqa: S101  (content that is empty is not made)
         if content.hiding_files:
             frame = self._hide(frame, content)
-        return _show(frame, table).into_view()
+        return _show(frame, table, content.bucket).into_view()
 
     def _read_files(self, content: UserContent) -> list[DataFrame]:
         """The rows in files, without delete marks. Each has its version only if it matters."""
@@ -142,10 +142,13 @@ def _as_now(frame: DataFrame, table: UserTable, stored: ViewSet, version: Any) -
     return frame.select(*columns)
 
 
-def _show(frame: DataFrame, table: UserTable) -> DataFrame:
-    """What users see of the rows: their columns, and the name of the bucket."""
+def _show(frame: DataFrame, table: UserTable, bucket: str | None) -> DataFrame:
+    """What users see of the rows: their columns, and the name of the bucket, which takes long to
+    make of every row's time and is often known."""
     shown = [name for name in table.shown.schema.names if name != BUCKET_COLUMN]
-    name = _name_bucket(col(f'"{table.time_column}"'), table.bucket)
+    name = lit(bucket)
+    if bucket is None:
+        name = _name_bucket(col(f'"{table.time_column}"'), table.bucket)
     return frame.select(*_names(shown), name.cast(pa.string_view()).alias(BUCKET_COLUMN))
 
 
