@@ -21,6 +21,7 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from lakebed.access.keys import Role
 from lakebed.client import protocol
 from lakebed.client.remote import FUNCTIONS, PREFIX
+from lakebed.errors import Unavailable
 from lakebed.lake import Lake, init_lake
 from lakebed.samples.generator import Generator
 from lakebed.serve.bodies import MOST_BYTES
@@ -250,6 +251,73 @@ def test_damaged_calls(served: Served, judge: Judge) -> None:
                 now = judge.state(files=False)
                 assert code == grpc.StatusCode.OK or now == state, (method, sample)
                 state = now
+
+
+def test_rows_that_grow(served: Served, judge: Judge) -> None:
+    """Little that would be much in memory: packed rows, rows of nothing, and runs without end."""
+    many = (1 << 31) - 1
+    nothing = pa.Array.from_buffers(pa.null(), many, [None])
+    runs = pa.RunEndEncodedArray.from_arrays(
+        pa.array([many], pa.int32()), pa.array(["2026-01-01T00:00:00Z"])
+    )
+    packed = pa.ipc.IpcWriteOptions(compression="zstd")
+    plain = pa.ipc.IpcWriteOptions()
+    texts = pa.array(["2026-01-01T00:00:00Z"] * 100_000)
+    cases = {
+        "packed": (pa.record_batch({"time": texts}), packed),
+        "packed dictionary": (pa.record_batch({"time": texts.dictionary_encode()}), packed),
+        "nothing": (pa.record_batch({"time": nothing}), plain),
+        "runs": (pa.record_batch({"time": runs}), plain),
+    }
+    with (
+        judge.unchanged(),
+        grpc.insecure_channel(served.flight.removeprefix("grpc://")) as channel,
+    ):
+        for name, (batch, options) in cases.items():
+            code, said, _ = call(channel, f"/{NAME}/DoPut", put_batch(batch, options))
+            judge.counts[code.name] += 1
+            judge.look(said, name)
+            assert code == grpc.StatusCode.INVALID_ARGUMENT, (name, code, said)
+
+
+def put_batch(batch: pa.RecordBatch, options: pa.ipc.IpcWriteOptions) -> list[bytes]:
+    """A batch for home.rings as the messages of a DoPut."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema, options=options) as writer:
+        writer.write_batch(batch)
+    first = protocol.new("FlightData")
+    command = protocol.new("CommandStatementIngest", table="rings", schema="home")
+    first.flight_descriptor.cmd = protocol.wrap(command)
+    messages = [
+        encode_data(bytes(each.metadata), b"" if each.body is None else bytes(each.body))
+        for each in pa.ipc.MessageReader.open_stream(sink.getvalue())
+    ]
+    return [first.SerializeToString() + messages[0], *messages[1:]]
+
+
+def test_where_the_catalog_is_stays_inside(
+    lake: Lake, served: Served, judge: Judge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_args: object, **_options: object) -> None:
+        raise Unavailable("cannot reach postgresql://someone@inner-host/lake", hint="ask someone")
+
+    body = make_request("logs", "x", "x", 1).SerializeToString()
+    with judge.unchanged(), monkeypatch.context() as patched:
+        patched.setattr(lake.telemetry, "land", fail)
+        patched.setattr(lake.tables, "insert", fail)
+        said = [
+            served.post("/v1/logs", body, PROTOBUF),
+            served.post("/v1/logs", b"{}", JSON),
+            served.post("/v1/tables/home/rings", b"[]", JSON),
+        ]
+        assert {each.status for each in said} == {503}
+        with grpc.insecure_channel(served.otlp) as channel:
+            code, told, _ = call(channel, EXPORTS[0], body)
+        assert code == grpc.StatusCode.UNAVAILABLE
+        assert "does not answer" in told
+        everything = told.encode() + b"".join(each.body for each in said)
+        assert b"someone" not in everything
+        assert b"inner-host" not in everything
 
 
 def make_action(name: str, **given: object) -> bytes:

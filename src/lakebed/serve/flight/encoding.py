@@ -5,12 +5,13 @@ String views end here, because older clients do not know them; batches stay belo
 from __future__ import annotations
 
 import io
+import struct
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
 
-from lakebed.errors import BadPayload
+from lakebed.errors import BadPayload, UnsupportedContent
 
 _MOST_BATCH_BYTES = 4 << 20
 _HEADER_TAG, _METADATA_TAG, _BODY_TAG = b"\x12", b"\x1a", b"\xc2\x3e"
@@ -123,20 +124,61 @@ def _varint(number: int) -> bytes:
 
 def decode_stream(messages: Iterable[tuple[bytes, bytes]]) -> pa.Table:
     """The rows of FlightData headers and bodies that a client put, looked through to the last
-    offset; `BadPayload` if they are no Arrow."""
+    offset; `BadPayload` if they are no Arrow, or would be far more in memory than they are here."""
     parts = []
     for header, body in messages:
         if header:
+            if is_compressed(header):
+                raise UnsupportedContent("compressed rows are not taken", hint="put them plain")
             parts.append(b"\xff\xff\xff\xff" + len(header).to_bytes(4, "little") + header + body)
     parts.append(b"\xff\xff\xff\xff\x00\x00\x00\x00")
+    data = pa.py_buffer(b"".join(parts))
     try:
-        with pa.ipc.open_stream(pa.py_buffer(b"".join(parts))) as reader:
+        with pa.ipc.open_stream(data) as reader:
             table = reader.read_all()
         table.validate(full=True)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise BadPayload("the rows are not understood as Arrow", hint=_first_line(error)) from None
+        said = str(error).partition("\n")[0]
+        raise BadPayload("the rows are not understood as Arrow", hint=said) from None
+    if table.num_rows > data.size:
+        raise BadPayload("there are more rows than bytes", hint="put rows that hold something")
+    if any(pa.types.is_run_end_encoded(each.type) for each in table.schema):
+        raise UnsupportedContent("run-end encoded columns are not taken", hint="put them plain")
     return table
 
 
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0]
+_DICTIONARY, _ROWS = 2, 3  # kinds of messages
+
+
+def is_compressed(header: bytes) -> bool:
+    """Whether the body of an IPC message is compressed, which pyarrow does not tell before it
+    makes room for all of it. Read from the flatbuffer itself; `BadPayload` if it is none."""
+    try:
+        message = _follow(header, 0)
+        kind = _find_field(header, message, 1)
+        found = _find_field(header, message, 2)
+        if not kind or not found or header[kind] not in (_DICTIONARY, _ROWS):
+            return False
+        batch = _follow(header, found)
+        if header[kind] == _DICTIONARY:
+            batch = _follow(header, _find_field(header, batch, 1))
+        return _find_field(header, batch, 3) != 0
+    except (struct.error, IndexError):
+        raise BadPayload("the rows are not understood as Arrow") from None
+
+
+def _follow(data: bytes, place: int) -> int:
+    """Where the table is that an offset points to."""
+    return place + int(struct.unpack_from("<I", data, place)[0])
+
+
+def _find_field(data: bytes, table: int, number: int) -> int:
+    """Where a table has a field; 0 if it has none."""
+    fields = table - struct.unpack_from("<i", data, table)[0]
+    if fields < 0:
+        raise struct.error
+    place = 4 + 2 * number
+    if place >= struct.unpack_from("<H", data, fields)[0]:
+        return 0
+    offset = struct.unpack_from("<H", data, fields + place)[0]
+    return table + offset if offset else 0
