@@ -25,6 +25,7 @@ from lakebed.query.streaming import stream
 from lakebed.web import shown
 from lakebed.web.pages import lake as lake_page
 from lakebed.web.pages import logs as logs_page
+from lakebed.web.pages import measures as measures_page
 from lakebed.web.pages import partition as partition_page
 from lakebed.web.pages import sql as sql_page
 from lakebed.web.pages import trace as trace_page
@@ -121,6 +122,13 @@ PAGES = (
     ),
     _Page("trace", "/traces/{trace_id}", _read_trace),
     _Page(
+        "measures",
+        "/measures",
+        lambda lake, asked: measures_page.read_measures(
+            lake, asked.parameters, asked.now, asked.seconds
+        ),
+    ),
+    _Page(
         "sql",
         "/sql",
         lambda lake, asked: sql_page.read_sql(lake, asked.parameters, asked.seconds),
@@ -129,7 +137,13 @@ PAGES = (
         ),
     ),
 )
-SHOWN = (("/lake", "Lake"), ("/logs", "Logs"), ("/traces", "Traces"), ("/sql", "SQL"))
+SHOWN = (
+    ("/lake", "Lake"),
+    ("/logs", "Logs"),
+    ("/traces", "Traces"),
+    ("/measures", "Metrics"),
+    ("/sql", "SQL"),
+)
 """The pages that every page leads to."""
 
 

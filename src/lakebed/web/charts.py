@@ -47,11 +47,11 @@ def stack(columns: Sequence[Mapping[str, int]], order: Sequence[str]) -> list[li
 
 
 def find_ceiling(value: float) -> float:
-    """A round number at or above a value: 1, 2 or 5 with zeros."""
+    """A round number at or above a value: few digits with zeros."""
     if value <= 0 or not math.isfinite(value):
         return 1.0
     power = 10.0 ** math.floor(math.log10(value))
-    return next(step * power for step in (1, 2, 5, 10) if step * power >= value)
+    return next(step * power for step in (1, 1.5, 2, 3, 4, 5, 6, 8, 10) if step * power >= value)
 
 
 @dataclass(frozen=True, slots=True)
