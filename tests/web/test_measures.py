@@ -88,8 +88,7 @@ def test_gauges_are_averaged_and_deltas_added(served: Served, sent: list[Any]) -
         for point in getattr(metric, metric.WhichOneof("data")).data_points:
             if point.flags:
                 continue
-            is_drawn = math.isfinite(point.as_double)
-            if metric.name == "process.cpu.utilization" and is_drawn:
+            if metric.name == "process.cpu.utilization" and math.isfinite(point.as_double):
                 values[service].append(point.as_double)
             if metric.name == "network.io":
                 number = point.as_double or point.as_int
