@@ -72,6 +72,13 @@ def test_a_key_revoked_elsewhere_ends_soon(lake: Lake, monkeypatch: pytest.Monke
             other.keys.check(made.secret)
 
 
+def test_keys_that_are_made_up_are_not_remembered(lake: Lake) -> None:
+    for number in range(3):
+        with pytest.raises(Unauthenticated):
+            lake.keys.check(f"lakebed_{number:012x}_{'x' * 43}")
+    assert not lake.keys._known
+
+
 def test_the_last_use_is_visible(lake: Lake) -> None:
     made = lake.keys.create("gateway", ["read"])
     assert lake.keys.list_keys()[0].last_used_at is None

@@ -143,8 +143,9 @@ class Keys:
             return known
         with self._catalog.glance() as connection:
             found = keys.find(connection, key_id)
-        with self._lock:
-            self._known[key_id] = (now, found)
+        if found is not None:  # what somebody makes up is not remembered
+            with self._lock:
+                self._known[key_id] = (now, found)
         return found
 
     def _note_use(self, key_id: str) -> None:
