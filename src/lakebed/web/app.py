@@ -28,6 +28,7 @@ from lakebed.web.pages import logs as logs_page
 from lakebed.web.pages import measures as measures_page
 from lakebed.web.pages import partition as partition_page
 from lakebed.web.pages import sql as sql_page
+from lakebed.web.pages import tables as tables_page
 from lakebed.web.pages import trace as trace_page
 from lakebed.web.pages import traces as traces_page
 from lakebed.web.sessions import COOKIE, Sessions
@@ -128,6 +129,14 @@ PAGES = (
             lake, asked.parameters, asked.now, asked.seconds
         ),
     ),
+    _Page("tables", "/tables", lambda lake, _asked: tables_page.read_tables(lake)),
+    _Page(
+        "table",
+        "/tables/{database}/{name}",
+        lambda lake, asked: tables_page.read_table(
+            lake, asked.path["database"], asked.path["name"], asked.parameters, asked.seconds
+        ),
+    ),
     _Page(
         "sql",
         "/sql",
@@ -142,6 +151,7 @@ SHOWN = (
     ("/logs", "Logs"),
     ("/traces", "Traces"),
     ("/measures", "Metrics"),
+    ("/tables", "Tables"),
     ("/sql", "SQL"),
 )
 """The pages that every page leads to."""
