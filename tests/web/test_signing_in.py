@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from http.cookies import SimpleCookie
+from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from lakebed.access.keys import Role
 from lakebed.lake import Lake, init_lake
 from lakebed.web.sessions import COOKIE, SECONDS, Sessions
-from tests.serve.parts import Answer, Served
+from tests.serve.parts import Answer, Served, serving
 from tests.web.parts import see, showing
 
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
@@ -113,3 +114,17 @@ def test_sessions_end_with_their_time() -> None:
     clock[0] = SECONDS
     assert sessions.find_key(word) is None
     assert not sessions.is_token("", sessions.make_token(""))
+
+
+def test_without_keys_other_sites_get_nothing(tmp_path: Path) -> None:
+    with init_lake(tmp_path / "lake") as lake, serving(lake) as served, showing(lake) as pages:
+        statement = b"SELECT 1 AS one"
+        assert served.post("/v1/query", statement).json() == [{"one": 1}]
+        foreign = {"Origin": "https://evil.example"}
+        assert served.post("/v1/query", statement, foreign).status == 403
+        renamed = {"Host": "evil.example:4318"}
+        assert served.post("/v1/query", statement, renamed).status == 403
+        see(pages.ask("GET", "/lake", headers=renamed), 403)
+        assert pages.ask("GET", "/lake.json", headers=renamed).status == 403
+    with init_lake(tmp_path / "open") as lake, showing(lake, open_to_all=True) as pages:
+        see(pages.ask("GET", "/lake", headers=renamed))

@@ -21,6 +21,7 @@ from starlette.routing import Route
 
 from lakebed import __version__
 from lakebed.access.keys import ANYBODY, Caller, Role
+from lakebed.access.origins import require_own_site
 from lakebed.catalog.acting import on_behalf_of
 from lakebed.errors import (
     BadPayload,
@@ -57,6 +58,8 @@ class ServerSettings:
 
     with_keys: bool = False
     """Whether callers must show one."""
+    open_to_all: bool = False
+    """Whether somebody said that everybody may come, by whatever name they know the server."""
     most_body_bytes: int = MOST_BYTES
     most_in_flight_bytes: int = _MOST_IN_FLIGHT_BYTES
     query_seconds: float | None = 300.0
@@ -95,7 +98,7 @@ class HttpSide:
         if "query" in self._roles:
             routes.append(Route("/v1/query", self._plain("query", self._query), methods=["POST"]))
         if "web" in self._roles:
-            hooks = Hooks(self._work, self._measured, refuse)
+            hooks = Hooks(self._work, self._measured, refuse, self._require_own_site)
             settings = self._settings
             web = Web(
                 self._lake,
@@ -153,6 +156,7 @@ class HttpSide:
     async def _let_in(self, request: Request, role: Role) -> Caller:
         """Who asks, if they may; before a byte of the body is read."""
         if not self._settings.with_keys:
+            self._require_own_site(request)
             return ANYBODY
         kind, _, secret = request.headers.get("authorization", "").partition(" ")
         if kind.lower() != "bearer" or not secret:
@@ -161,6 +165,13 @@ class HttpSide:
         request.state.caller = caller
         caller.require(role)
         return caller
+
+    def _require_own_site(self, request: Request) -> None:
+        require_own_site(
+            request.headers.get("host", ""),
+            request.headers.get("origin"),
+            any_name=self._settings.open_to_all,
+        )
 
     async def _read(self, request: Request) -> bytes:
         """The body; `Unavailable` if there is too much of others' in memory already."""

@@ -10,7 +10,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import grpc
@@ -82,14 +82,11 @@ class Server:
     def __init__(self, lake: Lake, listening: Listening) -> None:
         has_keys = lake.keys.has_any()
         require_guarded(listening, has_keys=has_keys)
-        settings = listening.settings
-        if has_keys and not listening.open_to_all:
-            settings = ServerSettings(
-                with_keys=True,
-                most_body_bytes=settings.most_body_bytes,
-                most_in_flight_bytes=settings.most_in_flight_bytes,
-                query_seconds=settings.query_seconds,
-            )
+        settings = replace(
+            listening.settings,
+            with_keys=has_keys and not listening.open_to_all,
+            open_to_all=listening.open_to_all,
+        )
         self._lake = lake
         self._listening = listening
         meters = Meters(lake)

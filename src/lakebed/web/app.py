@@ -71,6 +71,8 @@ class Hooks:
     """Answer a request, and count it."""
     refuse: Callable[[Exception], Response]
     """An error as JSON with its status; what is worth it is logged."""
+    require_own_site: Callable[[Request], None]
+    """Raise for what pages of other sites ask; for servers without keys."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,6 +308,7 @@ class Web:
 
     async def _let_in(self, request: Request) -> Caller:
         if not self._with_keys:
+            self._hooks.require_own_site(request)
             return ANYBODY
         key = _read_key(request) if _has_key(request) else self._find_key(request)
         if key is None:
