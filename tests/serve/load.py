@@ -168,14 +168,21 @@ class Load:
             self.totals[kind] += size
             self.seconds.append(seconds)
 
-    def excuse(self, before: int, said: str, *, connection: bool) -> None:
-        """Take note of a failure: a retry if the outage of something explains it, or a problem."""
-        explained = self.server.outages.explains(before) if connection else False
-        explained = explained or self.database.look() > 0
+    def excuse(self, before: int, said: str, *, broken: bool = False) -> None:
+        """Take note of a failure that may pass: a retry if an outage explains it, of the server if
+        the connection is broken, or else of the database. Everything else is a problem."""
+        explained = self.database.look() > 0
+        if broken:
+            explained = explained or self.server.outages.explains(before)
         with self._lock:
             self.retries[said.splitlines()[0][:80]] += 1
-            if not explained:
-                self.problems.append(said)
+        if not explained:
+            self.fail(said)
+
+    def fail(self, said: str) -> None:
+        """Take note of what must not be, and end."""
+        self.problems.append(said)
+        self.stop.set()
 
 
 class Visitor:
@@ -194,7 +201,7 @@ class Visitor:
             work()
         except Unavailable as error:
             said = f"{type(error).__name__}: {error}"
-            self._load.excuse(self._answered, said, connection=True)
+            self._load.excuse(self._answered, said, broken=True)
             self._load.server.outages.wait()
             self._pause.wait(0.1)
             return False
@@ -252,6 +259,8 @@ class Sender(threading.Thread):
                 body = self._make(mark, size)
                 begun = time.perf_counter()
                 while not self._try(channel, mark, body):
+                    if self._load.problems:
+                        return
                     self._load.server.outages.wait()
                     self._load.database.wait()
                 self._load.note(self._way.kind, mark, size, time.perf_counter() - begun)
@@ -279,8 +288,10 @@ class Sender(threading.Thread):
             call(body, timeout=60, wait_for_ready=True)
         except grpc.RpcError as error:
             said = f"gRPC {error.code().name}: {error.details()}"
-            connection = error.code() == grpc.StatusCode.UNAVAILABLE
-            self._load.excuse(before, said, connection=connection)
+            if error.code() == grpc.StatusCode.UNAVAILABLE:
+                self._load.excuse(before, said, broken=True)
+            else:
+                self._load.fail(said)
             return False
         return True
 
@@ -303,15 +314,13 @@ class Sender(threading.Thread):
         except (OSError, http.client.HTTPException) as error:
             self._connection.close()
             self._connection = None
-            self._load.excuse(before, f"{type(error).__name__}: {error}", connection=True)
+            self._load.excuse(before, f"{type(error).__name__}: {error}", broken=True)
             return False
-        if response.status == 200:
-            return True
-        self._load.excuse(before, f"HTTP {response.status}: {said!r}", connection=False)
-        if response.status != 503:
-            self._load.problems.append(f"HTTP {response.status} for {mark}: {said!r}")
-            self._load.stop.set()
-        return response.status != 503
+        if response.status == 503:
+            self._load.excuse(before, f"HTTP 503: {said!r}")
+        elif response.status != 200:
+            self._load.fail(f"HTTP {response.status} for {mark}: {said!r}")
+        return response.status == 200
 
 
 def _with_hexadecimal_ids(value: Any) -> Any:

@@ -158,7 +158,7 @@ def ask(load: Load) -> None:
             sql = f"SELECT count(*) AS n FROM {MARKS[kind][0]}"
             found = client.query(sql).to_arrow()["n"][0].as_py()
             if found < known:
-                load.problems.append(f"{found} {kind}, after {known} were acknowledged")
+                load.fail(f"{found} {kind}, after {known} were acknowledged")
             load.queries += 1
 
         while not load.stop.is_set():
@@ -179,7 +179,8 @@ def retire(load: Load) -> None:
                 )
 
             while not visitor.ask(once):
-                pass
+                if load.problems:
+                    return
             load.stop.wait(SECONDS / RETIRED / 2)
 
 
