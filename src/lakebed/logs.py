@@ -53,10 +53,11 @@ class StderrHandler(logging.Handler):
 
 
 def print_to_stderr(level: str) -> None:
-    """Print records from this level on: ``info`` or ``debug``. Saying it twice prints once."""
+    """Print records from this level on, such as ``info``. Saying it twice prints once."""
     logger = logging.getLogger(LOGGER)
     logger.setLevel(level.upper())
     if not any(isinstance(each, StderrHandler) for each in logger.handlers):
         handler = StderrHandler()
         handler.setFormatter(JsonLines())
+        handler.setLevel(level.upper())
         logger.addHandler(handler)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import json
 import signal
 import subprocess
 import sys
@@ -32,10 +33,16 @@ def test_it_serves_until_it_is_told_to_stop(tmp_path: Path) -> None:
         connection.request("POST", "/v1/logs", body, {"Content-Type": "application/x-protobuf"})
         assert connection.getresponse().status == 200
         connection.close()
+        connection.request("POST", "/v1/query", "SELECT nothing")
+        assert connection.getresponse().status == 400
+        connection.close()
         process.send_signal(signal.SIGTERM)
         rest = process.stderr.read()
         assert process.wait(60) == 0
         assert rest.splitlines()[-1] == "stopped"
+        logged = [json.loads(line) for line in rest.splitlines() if line.startswith("{")]
+        assert {each["level"] for each in logged} == {"warning"}
+        assert "query failed" in logged[0]["message"]
         assert "Traceback" not in rest
     with open_lake(tmp_path / "shop") as lake:
         sent = "SELECT count(*) AS n FROM log_entries WHERE service_name <> 'lakebed'"
