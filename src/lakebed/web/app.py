@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qsl
@@ -20,22 +20,16 @@ from lakebed import __version__
 from lakebed.access.keys import ANYBODY, Caller, Role
 from lakebed.errors import Denied, LakebedError, NotFound, PayloadTooLarge, Unauthenticated
 from lakebed.lake import Lake
+from lakebed.model.partition import Partition
 from lakebed.query.formats import CsvWriter, JsonWriter, ParquetWriter
 from lakebed.query.streaming import stream
 from lakebed.web import shown
-from lakebed.web.pages import lake as lake_page
-from lakebed.web.pages import logs as logs_page
-from lakebed.web.pages import measures as measures_page
-from lakebed.web.pages import partition as partition_page
+from lakebed.web.pages import retiring as retiring_page
 from lakebed.web.pages import sql as sql_page
-from lakebed.web.pages import tables as tables_page
-from lakebed.web.pages import trace as trace_page
-from lakebed.web.pages import traces as traces_page
+from lakebed.web.routes import PAGES, PERFETTO, SHOWN, SHOWN_TO_ADMINISTRATORS, Asked, Page
 from lakebed.web.sessions import COOKIE, Sessions
 
 Handler = Callable[[Request], Awaitable[Response]]
-Read = Callable[[Lake, "Asked"], Any]
-"""Makes a page's data from the lake and what was asked."""
 
 POLICY = (
     "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -75,90 +69,6 @@ class Hooks:
     """Raise for what pages of other sites ask; for servers without keys."""
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What a browser wants to see."""
-
-    parameters: Mapping[str, str]
-    path: Mapping[str, str]
-    now: int
-    """Microseconds since 1970."""
-    caller: Caller
-    seconds: float | None
-    """How long a statement may take."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Page:
-    name: str
-    """Which template shows it, and how it is counted."""
-    path: str
-    read: Read
-    failed: Callable[[Lake, Asked, str, str | None], Any] | None = None
-    """Makes the data of the same page with what is wrong, if it can be mended there."""
-
-
-def _read_trace(lake: Lake, asked: Asked) -> trace_page.TracePage:
-    return trace_page.read_trace(lake, asked.path["trace_id"], asked.parameters, asked.seconds)
-
-
-PAGES = (
-    _Page(
-        "lake", "/lake", lambda lake, asked: lake_page.read_lake(lake, asked.parameters, asked.now)
-    ),
-    _Page(
-        "partition",
-        "/lake/partitions/{partition_id}",
-        lambda lake, asked: partition_page.read_partition(lake, asked.path["partition_id"]),
-    ),
-    _Page(
-        "logs",
-        "/logs",
-        lambda lake, asked: logs_page.read_logs(lake, asked.parameters, asked.now, asked.seconds),
-    ),
-    _Page(
-        "traces",
-        "/traces",
-        lambda lake, asked: traces_page.read_traces(
-            lake, asked.parameters, asked.now, asked.seconds
-        ),
-    ),
-    _Page("trace", "/traces/{trace_id}", _read_trace),
-    _Page(
-        "measures",
-        "/measures",
-        lambda lake, asked: measures_page.read_measures(
-            lake, asked.parameters, asked.now, asked.seconds
-        ),
-    ),
-    _Page("tables", "/tables", lambda lake, _asked: tables_page.read_tables(lake)),
-    _Page(
-        "table",
-        "/tables/{database}/{name}",
-        lambda lake, asked: tables_page.read_table(
-            lake, asked.path["database"], asked.path["name"], asked.parameters, asked.seconds
-        ),
-    ),
-    _Page(
-        "sql",
-        "/sql",
-        lambda lake, asked: sql_page.read_sql(lake, asked.parameters, asked.seconds),
-        lambda lake, asked, problem, hint: sql_page.read_failed(
-            lake, asked.parameters, problem, hint
-        ),
-    ),
-)
-SHOWN = (
-    ("/lake", "Lake"),
-    ("/logs", "Logs"),
-    ("/traces", "Traces"),
-    ("/measures", "Metrics"),
-    ("/tables", "Tables"),
-    ("/sql", "SQL"),
-)
-"""The pages that every page leads to."""
-
-
 class Web:
     """The pages over one lake."""
 
@@ -179,13 +89,13 @@ class Web:
             Route("/sign-in", self._counted("sign-in", self._sign_in), methods=["GET", "POST"]),
             Route("/sign-out", self._counted("sign-out", self._sign_out), methods=["POST"]),
         ]
-        perfetto = _Page(
-            "perfetto",
-            "/traces/{trace_id}/perfetto",
-            lambda lake, asked: trace_page.export(_read_trace(lake, asked)),
-        )
-        routes.append(Route(f"{perfetto.path}.json", self._data(perfetto)))
+        routes.append(Route(f"{PERFETTO.path}.json", self._data(PERFETTO)))
         routes.append(Route("/sql/rows.{kind}", self._counted("download", self._download)))
+        for change in (retiring_page.retire, retiring_page.restore):
+            name = change.__name__
+            path = f"/lake/partitions/{{partition_id}}/{name}"
+            do = self._counted(name, self._change(change))
+            routes.append(Route(path, do, methods=["POST"]))
         for page in PAGES:
             routes.append(Route(f"{page.path}.json", self._data(page)))
             routes.append(Route(page.path, self._shown(page)))
@@ -193,13 +103,13 @@ class Web:
 
     # -- pages --------------------------------------------------------------------------------
 
-    def _shown(self, page: _Page) -> Handler:
+    def _shown(self, page: Page) -> Handler:
         async def show(request: Request) -> Response:
             if self._with_keys and not _has_key(request) and self._find_key(request) is None:
                 back = request.url.path + (f"?{request.url.query}" if request.url.query else "")
                 return RedirectResponse(shown.address("/sign-in", next=back), 303, headers=_HEADERS)
             status = 200
-            caller = await self._let_in(request)
+            caller = await self._let_in(request, page.role)
             asked = self._make_asked(request, caller)
             try:
                 data = await self._hooks.work(lambda: page.read(self._lake, asked))
@@ -211,15 +121,17 @@ class Web:
                 told = (str(error), error.hint)
                 data = await self._hooks.work(lambda: failed(self._lake, asked, *told))
             response: Response = await self._hooks.work(
-                lambda: self._render(request, page.name, status, page=data, caller=caller)
+                lambda: self._render(
+                    request, page.name, status, page=data, caller=caller, with_form=page.with_form
+                )
             )
             return response
 
         return self._counted(page.name, show)
 
-    def _data(self, page: _Page) -> Handler:
+    def _data(self, page: Page) -> Handler:
         async def give(request: Request) -> Response:
-            asked = self._make_asked(request, await self._let_in(request))
+            asked = self._make_asked(request, await self._let_in(request, page.role))
             data = await self._hooks.work(lambda: page.read(self._lake, asked))
             return Response(msgspec.json.encode(data), media_type=_JSON, headers=_HEADERS)
 
@@ -251,6 +163,19 @@ class Web:
         headers = _HEADERS | {"Content-Disposition": f'attachment; filename="rows.{kind}"'}
         return StreamingResponse(stream(result, writer), media_type=media_type, headers=headers)
 
+    def _change(self, change: Callable[[Lake, str], Partition]) -> Handler:
+        """Do something to a partition that a form asks for, and show what came of it."""
+
+        async def do(request: Request) -> Response:
+            caller = await self._let_in(request, Role.ADMIN)
+            await self._read_form(request)
+            named = request.path_params["partition_id"]
+            made = await self._hooks.work(lambda: change(self._lake, named), caller)
+            path = f"/lake/partitions/{made.partition_id}"
+            return RedirectResponse(path, 303, headers=_HEADERS)
+
+        return do
+
     def _counted(self, name: str, handle: Handler) -> Handler:
         async def answer(request: Request) -> Response:
             def refuse(error: Exception) -> Response:
@@ -272,23 +197,35 @@ class Web:
         return self._render(request, "error", status, page=told | {"status": status}, caller=None)
 
     def _render(
-        self, request: Request, name: str, status: int, *, page: Any, caller: Caller | None
+        self,
+        request: Request,
+        name: str,
+        status: int,
+        *,
+        page: Any,
+        caller: Caller | None,
+        with_form: bool = False,
     ) -> Response:
         word = request.cookies.get(COOKIE, "")
-        text = (
-            shown.make_environment()
-            .get_template(f"{name}.html")
-            .render(
-                page=page,
-                path=request.url.path,
-                data_address=shown.address(f"{request.url.path}.json", dict(request.query_params)),
-                pages=SHOWN,
-                version=__version__,
-                caller=caller if self._with_keys else None,
-                token=self._sessions.make_token(word) if word else "",
-            )
+        is_new = with_form and not word
+        if is_new:
+            word = self._sessions.new_word()
+        may_change = caller is not None and caller.may(Role.ADMIN)
+        template = shown.make_environment().get_template(f"{name}.html")
+        text = template.render(
+            page=page,
+            path=request.url.path,
+            data_address=shown.address(f"{request.url.path}.json", dict(request.query_params)),
+            pages=SHOWN_TO_ADMINISTRATORS if may_change else SHOWN,
+            version=__version__,
+            caller=caller if self._with_keys else None,
+            may_change=may_change,
+            token=self._sessions.make_token(word) if word else "",
         )
-        return Response(text, status, media_type="text/html", headers=_HEADERS)
+        response = Response(text, status, media_type="text/html", headers=_HEADERS)
+        if is_new:
+            self._set_cookie(request, response, word)
+        return response
 
     async def _home(self, _request: Request) -> Response:
         return RedirectResponse("/lake", 307)
@@ -306,7 +243,7 @@ class Web:
     def _find_key(self, request: Request) -> str | None:
         return self._sessions.find_key(request.cookies.get(COOKIE, ""))
 
-    async def _let_in(self, request: Request) -> Caller:
+    async def _let_in(self, request: Request, role: Role = Role.READ) -> Caller:
         if not self._with_keys:
             self._hooks.require_own_site(request)
             return ANYBODY
@@ -315,7 +252,7 @@ class Web:
             raise Unauthenticated("a key is needed", hint="sign in with one that may read")
         caller: Caller = await self._hooks.work(lambda: self._lake.keys.check(key))
         request.state.caller = caller
-        caller.require(Role.READ)
+        caller.require(role)
         return caller
 
     async def _sign_in(self, request: Request) -> Response:

@@ -1,0 +1,201 @@
+"""For administrators: whether the lake is looked after, who may use it, what waits to be deleted,
+what queries cannot see, and what happened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from lakebed.catalog import clock, files, journal, leases
+from lakebed.lake import Lake
+from lakebed.model.partition import FileState
+from lakebed.model.time import SECOND, format_instant
+from lakebed.upkeep.upkeep import Upkeep
+from lakebed.web.times import read_number
+
+_ENTRIES = 100
+_MOST_ENTRIES = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class DutyRow:
+    """One duty of upkeep."""
+
+    name: str
+    purpose: str
+    every_seconds: int
+    last_success: str | None
+    said: str | None
+    error: str | None
+    """Why it fails at the moment."""
+    next_run: str | None
+    runs: int
+    failures: int
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRow:
+    """One key, without its secret."""
+
+    key_id: str
+    name: str
+    roles: Sequence[str]
+    created: str
+    last_used: str | None
+    revoked: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseRow:
+    """A process that uses the lake."""
+
+    kind: str
+    holder: str
+    view_set: str | None
+    oldest: str | None
+    """The oldest tick that it reads."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unswept:
+    """Files that are not part of the lake any more."""
+
+    files: int
+    bytes: int
+    overdue_files: int
+    """Their grace period is over."""
+    overdue_seconds: float | None
+    """For how long the oldest of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnseenRow:
+    """Partitions of one view set that queries cannot see, because their schema is another."""
+
+    view_set: str
+    partitions: int
+    rows: int
+    bytes: int
+    lost_if_retired: int
+    """How many cannot be built again."""
+
+
+@dataclass(frozen=True, slots=True)
+class EntryRow:
+    """One line of the journal."""
+
+    tick: str
+    operation: str
+    actor: str
+    view_set: str | None
+    reason: str | None
+    rows: int
+    bytes: int
+    partition_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class AdminPage:
+    """What the page shows."""
+
+    asked: Mapping[str, str]
+    duties: Sequence[DutyRow]
+    is_looked_after: bool
+    """Whether any duty ever ran."""
+    keys: Sequence[KeyRow]
+    leases: Sequence[LeaseRow]
+    unswept: Unswept
+    unseen: Sequence[UnseenRow]
+    journal: Sequence[EntryRow]
+
+
+def read_admin(lake: Lake, asked: Mapping[str, str]) -> AdminPage:
+    """Everything from the catalog; the store is not asked."""
+    wanted = {each: asked[each] for each in ("operation", "view_set", "lines") if asked.get(each)}
+    limit = read_number(wanted, "lines", _ENTRIES, _MOST_ENTRIES)
+    with lake.catalog.read() as connection:
+        now = clock.upcoming(connection)
+        retired = files.list_files(connection, [FileState.RETIRED, FileState.DELETING])
+        held = leases.list_leases(connection)
+        told = journal.list_entries(
+            connection,
+            limit=limit,
+            operations=[wanted["operation"]] if "operation" in wanted else (),
+            view_set=wanted.get("view_set"),
+        )
+    duties = [
+        DutyRow(
+            duty.name,
+            duty.purpose,
+            duty.every_seconds,
+            _when(state.last_success),
+            state.said,
+            state.error,
+            _when(state.next_run or None),
+            state.runs,
+            state.failures,
+        )
+        for duty, state in Upkeep(lake).list_duties()
+    ]
+    overdue = [e for e in retired if e.expiration is not None and e.expiration <= now]
+    oldest = min((each.expiration or now for each in overdue), default=None)
+    return AdminPage(
+        wanted,
+        duties,
+        any(each.runs for each in duties),
+        [
+            KeyRow(
+                each.key_id,
+                each.name,
+                each.roles,
+                format_instant(each.created_at),
+                _when(each.last_used_at),
+                _when(each.revoked_at),
+            )
+            for each in lake.keys.list_keys()
+        ],
+        [LeaseRow(each.kind, each.holder, each.view_set, _when(each.oldest_tick)) for each in held],
+        Unswept(
+            len(retired),
+            sum(each.file_size for each in retired),
+            len(overdue),
+            None if oldest is None else (now - oldest) / SECOND,
+        ),
+        _read_unseen(lake),
+        [
+            EntryRow(
+                format_instant(each.tick),
+                each.operation,
+                each.actor,
+                each.view_set,
+                each.reason,
+                each.rows,
+                each.bytes,
+                each.partition_id,
+            )
+            for each in told
+        ],
+    )
+
+
+def _read_unseen(lake: Lake) -> list[UnseenRow]:
+    found: dict[str, list[tuple[int, int, bool]]] = {}
+    for each in lake.retirement.list_incompatible_partitions():
+        part = each.partition
+        lost = not each.can_be_rebuilt and not part.is_empty
+        found.setdefault(part.view_set, []).append((part.num_rows, part.file_size, lost))
+    return [
+        UnseenRow(
+            name,
+            len(parts),
+            sum(rows for rows, _, _ in parts),
+            sum(size for _, size, _ in parts),
+            sum(lost for _, _, lost in parts),
+        )
+        for name, parts in sorted(found.items())
+    ]
+
+
+def _when(tick: int | None) -> str | None:
+    return None if tick is None else format_instant(tick)

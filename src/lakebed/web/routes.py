@@ -1,0 +1,131 @@
+"""Which pages there are: where, who may see them, and what makes their data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from lakebed.access.keys import Caller, Role
+from lakebed.lake import Lake
+from lakebed.web.pages import admin as admin_page
+from lakebed.web.pages import lake as lake_page
+from lakebed.web.pages import logs as logs_page
+from lakebed.web.pages import measures as measures_page
+from lakebed.web.pages import partition as partition_page
+from lakebed.web.pages import retiring as retiring_page
+from lakebed.web.pages import sql as sql_page
+from lakebed.web.pages import tables as tables_page
+from lakebed.web.pages import trace as trace_page
+from lakebed.web.pages import traces as traces_page
+
+Read = Callable[[Lake, "Asked"], Any]
+"""Makes a page's data from the lake and what was asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a browser wants to see."""
+
+    parameters: Mapping[str, str]
+    path: Mapping[str, str]
+    now: int
+    """Microseconds since 1970."""
+    caller: Caller
+    seconds: float | None
+    """How long a statement may take."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    name: str
+    """Which template shows it, and how it is counted."""
+    path: str
+    read: Read
+    failed: Callable[[Lake, Asked, str, str | None], Any] | None = None
+    """Makes the data of the same page with what is wrong, if it can be mended there."""
+    role: Role = Role.READ
+    with_form: bool = False
+    """Whether it has a form that changes something."""
+
+
+def _read_trace(lake: Lake, asked: Asked) -> trace_page.TracePage:
+    return trace_page.read_trace(lake, asked.path["trace_id"], asked.parameters, asked.seconds)
+
+
+PAGES = (
+    Page(
+        "lake", "/lake", lambda lake, asked: lake_page.read_lake(lake, asked.parameters, asked.now)
+    ),
+    Page(
+        "partition",
+        "/lake/partitions/{partition_id}",
+        lambda lake, asked: partition_page.read_partition(lake, asked.path["partition_id"]),
+        with_form=True,
+    ),
+    Page(
+        "retiring",
+        "/lake/partitions/{partition_id}/retire",
+        lambda lake, asked: retiring_page.read_retiring(lake, asked.path["partition_id"]),
+        role=Role.ADMIN,
+        with_form=True,
+    ),
+    Page(
+        "admin",
+        "/admin",
+        lambda lake, asked: admin_page.read_admin(lake, asked.parameters),
+        role=Role.ADMIN,
+    ),
+    Page(
+        "logs",
+        "/logs",
+        lambda lake, asked: logs_page.read_logs(lake, asked.parameters, asked.now, asked.seconds),
+    ),
+    Page(
+        "traces",
+        "/traces",
+        lambda lake, asked: traces_page.read_traces(
+            lake, asked.parameters, asked.now, asked.seconds
+        ),
+    ),
+    Page("trace", "/traces/{trace_id}", _read_trace),
+    Page(
+        "measures",
+        "/measures",
+        lambda lake, asked: measures_page.read_measures(
+            lake, asked.parameters, asked.now, asked.seconds
+        ),
+    ),
+    Page("tables", "/tables", lambda lake, _asked: tables_page.read_tables(lake)),
+    Page(
+        "table",
+        "/tables/{database}/{name}",
+        lambda lake, asked: tables_page.read_table(
+            lake, asked.path["database"], asked.path["name"], asked.parameters, asked.seconds
+        ),
+    ),
+    Page(
+        "sql",
+        "/sql",
+        lambda lake, asked: sql_page.read_sql(lake, asked.parameters, asked.seconds),
+        lambda lake, asked, problem, hint: sql_page.read_failed(
+            lake, asked.parameters, problem, hint
+        ),
+    ),
+)
+PERFETTO = Page(
+    "perfetto",
+    "/traces/{trace_id}/perfetto",
+    lambda lake, asked: trace_page.export(_read_trace(lake, asked)),
+)
+"""Only data: the trace for another program."""
+SHOWN = (
+    ("/lake", "Lake"),
+    ("/logs", "Logs"),
+    ("/traces", "Traces"),
+    ("/measures", "Metrics"),
+    ("/tables", "Tables"),
+    ("/sql", "SQL"),
+)
+"""The pages that every page leads to."""
+SHOWN_TO_ADMINISTRATORS = (*SHOWN, ("/admin", "Admin"))
