@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from lakebed.catalog import failures
+from lakebed.catalog import blocks, failures
 from lakebed.catalog.failures import BuildFailure
 from lakebed.lake import Lake, init_lake
-from lakebed.model.time import to_instant
+from lakebed.model.time import TimeRange, to_instant
 from tests.parts.building import build, land, tick
 from tests.serve.parts import Served
 from tests.web.parts import see, showing
@@ -141,18 +141,45 @@ def test_what_failed_is_shown(tmp_path: Path) -> None:
     with init_lake(tmp_path / "lake") as lake:
         land(lake, "logs", size=10)
         build(lake, "log_entries")
+        before = tick(lake)
         land(lake, "logs", seed=9, size=3)
         active = lake.views.get("log_entries")
-        at = tick(lake)
+        with lake.catalog.read() as connection:
+            landed = blocks.list_blocks(connection, TimeRange(before, tick(lake) + 1))
+        at = landed[-1].insert_time
         with lake.catalog.write() as transaction:
             failure = BuildFailure("log_entries", active.schema_hash, "b", at, "unreadable")
             failures.insert_many(transaction.connection, [failure], transaction.tick)
         with showing(lake) as served:
             logs = layers_of(served)["log_entries"]
             assert logs["states"]["failed"] == 1
+            assert logs["states"].get("not yet built", 0) == len(landed) - 1 > 0
             assert "failed" in {each["state"] for each in logs["cells"]}
             first = to_instant(served.ask("GET", "/lake.json").json()["begin"])
             assert first <= at
+
+
+def test_what_was_merged_is_not_retired_twice(tmp_path: Path) -> None:
+    with init_lake(tmp_path / "lake") as lake:
+        ends = [tick(lake)]
+        for seed in (1, 2):
+            land(lake, "logs", seed=seed, size=10)
+            ends.append(tick(lake) + 1)
+        parts = [build(lake, "log_entries", ends[at], ends[at + 1]) for at in (0, 1)]
+        with lake.partitions.snapshot("log_entries") as snapshot:
+            rows = snapshot.read_all("log_entries")
+        whole = lake.partitions.publish("log_entries", ends[0], ends[2], rows, replaces=parts)
+        lake.retirement.retire_partition_by_metadata(
+            "log_entries", "global", ends[0], ends[2], whole.schema_hash
+        )
+        with showing(lake) as served:
+            logs = layers_of(served)["log_entries"]
+        assert logs["states"]["retired"] == 1
+        assert {each["partition_id"] for each in logs["cells"] if each["partitions"] == 1} <= {
+            whole.partition_id,
+            None,
+        }
+        assert (logs["rows"], logs["partitions"]) == (0, 0)
 
 
 def test_a_new_lake_says_what_to_do(tmp_path: Path) -> None:

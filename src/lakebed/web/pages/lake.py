@@ -114,7 +114,7 @@ def read_lake(lake: Lake, asked: Mapping[str, str], now: int) -> LakePage:
         active = {each.name: ActiveViewSet(each, each.schema_hash, 0, 0) for each in built_in()}
         active |= {each.view_set.name: each for each in view_sets.list_active(connection)}
         users = tables.list_tables(connection)
-        within = _read_range(wanted, extent, tick, now)
+        within = _read_range(wanted, extent, now)
         if within is None or extent is None:
             return LakePage(lake.lake_id, format_instant(tick), None, None, wanted, 0, [], True)
         pieces = overview.list_pieces(connection, within)
@@ -169,16 +169,14 @@ def read_lake(lake: Lake, asked: Mapping[str, str], now: int) -> LakePage:
     )
 
 
-def _read_range(
-    asked: Mapping[str, str], extent: TimeRange | None, tick: int, now: int
-) -> TimeRange | None:
+def _read_range(asked: Mapping[str, str], extent: TimeRange | None, now: int) -> TimeRange | None:
     low = parse_moment(asked["begin"], now) if "begin" in asked else None
     high = parse_moment(asked["end"], now) if "end" in asked else None
     if extent is None:
         return None
     if low is None:
         low = extent.begin if high is None else min(extent.begin, high - 1)
-    return TimeRange(low, max(extent.end, tick + 1, low + 1) if high is None else high)
+    return TimeRange(low, max(extent.end, low + 1) if high is None else high)
 
 
 def _fill(layer: Layer, known: _Known, within: TimeRange, now: int) -> Layer:
