@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from lakebed.catalog import blocks, failures
 from lakebed.catalog.failures import BuildFailure
 from lakebed.lake import Lake, init_lake
-from lakebed.model.time import TimeRange, to_instant
+from lakebed.model.time import SECOND, TimeRange, to_instant
+from lakebed.model.view_set import ViewSet
 from tests.parts.building import build, land, tick
 from tests.serve.parts import Served
 from tests.web.parts import see, showing
@@ -180,6 +182,36 @@ def test_what_was_merged_is_not_retired_twice(tmp_path: Path) -> None:
             None,
         }
         assert (logs["rows"], logs["partitions"]) == (0, 0)
+
+
+def readings(version: int) -> ViewSet:
+    fields = [("time", pa.timestamp("us", "UTC")), *((f"c{n}", pa.int64()) for n in range(version))]
+    return ViewSet("readings", version, pa.schema(fields), "time")
+
+
+def test_partitions_of_another_schema_are_shown_where_nothing_covers_them(tmp_path: Path) -> None:
+    hour = 3600 * SECOND
+    begin = to_instant("2026-11-01T00:00:00Z")
+    with init_lake(tmp_path / "lake") as lake:
+        lake.views.register(readings(1))
+        for number, rows in enumerate((3, 4)):
+            table = pa.table({"time": [begin] * rows, "c0": range(rows)}, readings(1).schema)
+            span = (begin + number * hour, begin + (number + 1) * hour)
+            lake.partitions.publish("readings", *span, table)
+        lake.views.register(readings(2))
+        new = pa.table({"time": [begin], "c0": [1], "c1": [1]}, readings(2).schema)
+        lake.partitions.publish("readings", begin, begin + hour, new)
+        with showing(lake) as served:
+            layer = layers_of(served)["readings"]
+            admin = served.ask("GET", "/admin.json").json()
+            see(served.ask("GET", "/lake"))
+            see(served.ask("GET", "/admin"))
+    assert layer["states"] == {"built": 1, "incompatible": 1}
+    assert (layer["rows"], layer["partitions"]) == (1, 1)
+    assert [each["state"] for each in layer["cells"]] == ["built", "incompatible"]
+    assert [each["width"] for each in layer["cells"]] == [80, 80]
+    (unseen,) = admin["unseen"]
+    assert (unseen["partitions"], unseen["rows"], unseen["lost_if_retired"]) == (2, 7, 2)
 
 
 def test_a_new_lake_says_what_to_do(tmp_path: Path) -> None:

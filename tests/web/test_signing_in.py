@@ -62,6 +62,9 @@ def test_a_key_that_reads_opens_the_pages_until_it_is_revoked(served: Served, la
     assert served.ask("GET", "/lake.json", headers=bearer).status == 200
     lake.keys.revoke(made.key.key_id)
     assert served.ask("GET", "/lake.json", headers=signed).status == 401
+    again = served.ask("GET", "/lake", headers=signed)
+    assert (again.status, again.headers["location"]) == (303, "/sign-in?next=%2Flake")
+    assert served.ask("GET", "/lake", headers=bearer).status == 401
 
 
 def test_other_keys_and_other_forms_are_refused(served: Served, lake: Lake) -> None:
@@ -104,6 +107,14 @@ def test_assets_need_no_key_and_nothing_else_is_a_file(served: Served) -> None:
         assert "immutable" in answer.headers["cache-control"]
     assert served.ask("GET", "/static/..%2fapp.py").status == 404
     assert served.ask("GET", "/static/app.py").status == 404
+
+
+def test_addresses_of_nothing(served: Served) -> None:
+    plain = served.ask("GET", "/nowhere")
+    assert (plain.status, plain.body) == (404, b"Not Found")
+    page = see(served.ask("GET", "/<b>nowhere", headers={"Accept": "text/html"}), 404)
+    assert "nowhere" in page.text
+    assert "<b>" not in page.html
 
 
 def test_sessions_end_with_their_time() -> None:

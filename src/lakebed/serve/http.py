@@ -107,6 +107,7 @@ class HttpSide:
                 query_seconds=settings.query_seconds,
             )
             routes += web.make_routes()
+            return Starlette(routes=routes, exception_handlers={404: web.answer_nowhere})
         return Starlette(routes=routes)
 
     def close(self) -> None:

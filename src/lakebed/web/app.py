@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response, StreamingResponse
+from starlette.responses import PlainTextResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from lakebed import __version__
@@ -105,12 +105,16 @@ class Web:
 
     def _shown(self, page: Page) -> Handler:
         async def show(request: Request) -> Response:
-            if self._with_keys and not _has_key(request) and self._find_key(request) is None:
-                back = request.url.path + (f"?{request.url.query}" if request.url.query else "")
-                return RedirectResponse(shown.address("/sign-in", next=back), 303, headers=_HEADERS)
-            status = 200
-            caller = await self._let_in(request, page.role)
+            try:
+                caller = await self._let_in(request, page.role)
+            except Unauthenticated:
+                if _has_key(request):
+                    raise
+                back = shown.address(request.url.path, dict(request.query_params))
+                sign_in = shown.address("/sign-in", next=back)
+                return RedirectResponse(sign_in, 303, headers=_HEADERS)
             asked = self._make_asked(request, caller)
+            status = 200
             try:
                 data = await self._hooks.work(lambda: page.read(self._lake, asked))
             except LakebedError as error:
@@ -226,6 +230,12 @@ class Web:
         if is_new:
             self._set_cookie(request, response, word)
         return response
+
+    async def answer_nowhere(self, request: Request, _error: Exception) -> Response:
+        """For addresses of nothing: a page for browsers, a line for programs."""
+        if "text/html" not in request.headers.get("accept", ""):
+            return PlainTextResponse("Not Found", 404)
+        return self._refuse_page(request, NotFound(f"there is nothing at {request.url.path}"))
 
     async def _home(self, _request: Request) -> Response:
         return RedirectResponse("/lake", 307)
