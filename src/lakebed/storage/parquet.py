@@ -133,12 +133,14 @@ def write(store: Store, path: str, rows: pa.Table, view_set: ViewSet) -> Written
 
     begun = time.perf_counter()
     metadata = _metadata(view_set)
+    in_memory = rows.nbytes
+    compression = "none" if in_memory < _TINY_BYTES else "zstd"
     with store.create(path) as sink:
-        if rows.nbytes > _SMALL_BYTES:
-            _write_rows(sink, rows, view_set, metadata)
+        if in_memory > _SMALL_BYTES:
+            _write_rows(sink, rows, view_set, metadata, compression)
         else:  # in one piece: calling Python for every page takes longer than writing them
             whole = pa.BufferOutputStream()
-            _write_rows(whole, rows, view_set, metadata)
+            _write_rows(whole, rows, view_set, metadata, compression)
             sink.write(whole.getvalue())
     size = store.size(path)
     footer = read_footer(store, path, size)
@@ -170,13 +172,15 @@ def _metadata(view_set: ViewSet) -> dict[bytes, bytes]:
     return metadata
 
 
-def _write_rows(sink: Any, rows: pa.Table, view_set: ViewSet, metadata: dict[bytes, bytes]) -> None:
+def _write_rows(
+    sink: Any, rows: pa.Table, view_set: ViewSet, metadata: dict[bytes, bytes], compression: str
+) -> None:
     import pyarrow.parquet as pq
 
     with pq.ParquetWriter(
         sink,
         rows.schema.remove_metadata(),
-        compression="none" if rows.nbytes < _TINY_BYTES else "zstd",
+        compression=compression,
         store_schema=False,  # the declared one is in the metadata; rows may be more compact
         write_statistics=_trustworthy(rows),
         write_page_index=True,
