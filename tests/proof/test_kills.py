@@ -30,8 +30,8 @@ RECORD = bool(os.environ.get("LAKEBED_RECORD"))
 DEFAULT_STEP = {
     ("sqlite", False): 1,
     ("sqlite", True): 20,
-    ("postgresql", False): 16,
-    ("postgresql", True): 24,
+    ("postgresql", False): 48,
+    ("postgresql", True): 72,
 }
 SCENARIOS = (
     "land",

@@ -76,9 +76,19 @@ def test_two_processes_do_not_do_the_same_at_once(lake: Lake) -> None:
     first = threading.Thread(target=lambda: results.extend(Upkeep(lake, [slow]).run_due()))
     first.start()
     assert begun.wait(60)
+    ended = threading.Event()
+
+    def show_life() -> None:
+        while not ended.wait(0.2):
+            lake.leases.beat()
+
+    alive = threading.Thread(target=show_life)
+    alive.start()
     with open_lake(lake.catalog.url) as other:
         done: list[str] = []
         (second,) = Upkeep(other, [_duty("slow", done)]).run_due()
+    ended.set()
+    alive.join()
     go_on.set()
     first.join()
     assert second.skipped is not None
