@@ -163,3 +163,13 @@ def test_a_wrong_level_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setenv("LAKEBED_LOG", "loud")
     assert run(["query", "SELECT 1", "--lake", str(tmp_path)]) == 2
+
+
+def test_warnings_are_printed_only_for_a_while(capsys: pytest.CaptureFixture[str]) -> None:
+    logger = logging.getLogger("lakebed.somewhere")
+    with logs.warnings_on_stderr():
+        logger.warning("during")
+        logger.info("not worth it")
+    logger.warning("after")
+    printed = capsys.readouterr().err.splitlines()
+    assert [json.loads(each)["message"] for each in printed] == ["during"]

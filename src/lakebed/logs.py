@@ -7,6 +7,8 @@ from __future__ import annotations
 import json
 import logging
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
@@ -56,8 +58,28 @@ def print_to_stderr(level: str) -> None:
     """Print records from this level on, such as ``info``. Saying it twice prints once."""
     logger = logging.getLogger(LOGGER)
     logger.setLevel(level.upper())
-    if not any(isinstance(each, StderrHandler) for each in logger.handlers):
-        handler = StderrHandler()
-        handler.setFormatter(JsonLines())
-        handler.setLevel(level.upper())
-        logger.addHandler(handler)
+    known = [each for each in logger.handlers if isinstance(each, StderrHandler)]
+    for each in known or [_add_handler(logger)]:
+        each.setLevel(level.upper())
+
+
+@contextmanager
+def warnings_on_stderr() -> Iterator[None]:
+    """Print warnings while the block runs, unless somebody asked for more."""
+    logger = logging.getLogger(LOGGER)
+    if any(isinstance(each, StderrHandler) for each in logger.handlers):
+        yield
+        return
+    handler = _add_handler(logger)
+    handler.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+
+
+def _add_handler(logger: logging.Logger) -> StderrHandler:
+    handler = StderrHandler()
+    handler.setFormatter(JsonLines())
+    logger.addHandler(handler)
+    return handler

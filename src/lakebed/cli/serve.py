@@ -97,7 +97,7 @@ def serve(
             f"a server needs {missing.name}, which is not installed",
             hint="install it with: pip install 'lakebed[serve]'",
         ) from None
-    from lakebed.logs import print_to_stderr
+    from lakebed.logs import warnings_on_stderr
     from lakebed.settings import read_settings
 
     settings = read_settings(
@@ -130,8 +130,8 @@ def serve(
         settings=limits,
         own_telemetry_seconds=settings.serve_telemetry_seconds or None,
     )
-    print_to_stderr(settings.log or "warning")  # what callers are not told must be somewhere
-    with opened(settings.lake) as open_lake:
+    # What callers are not told must be somewhere.
+    with warnings_on_stderr(), opened(settings.lake) as open_lake:
         server = Server(open_lake, listening)
         scheme = "http" if settings.serve_certificate is None else "https"
 
