@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SEED = int(os.environ.get("LAKEBED_SEED", "20261115"))
-QUERIES = 2_000 if CAMPAIGN else 30
+QUERIES = 2_000 if CAMPAIGN else 60
 VIEW_SETS = {each.name: each for each in built_in()}
 
 

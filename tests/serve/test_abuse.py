@@ -37,7 +37,7 @@ from tests.serve.parts import JSON, PROTOBUF, Served, serving
 CASES = 2000 if CAMPAIGN else 60
 IDLE = 1000 if CAMPAIGN else 100
 COUNT = "SELECT count(*) AS n FROM log_entries"
-POST = b"POST /v1/logs HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-protobuf\r\n"
+POST = b"POST /v1/logs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-protobuf\r\n"
 OTLP = "/opentelemetry.proto.collector.{0}.v1.{1}Service/Export"
 EXPORTS = [OTLP.format(*each) for each in (("logs", "Logs"), ("metrics", "Metrics"))]
 EXPORTS.append(OTLP.format("trace", "Trace"))

@@ -11,6 +11,7 @@ import re
 import sqlite3
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol
@@ -237,7 +238,8 @@ def _begin_sqlite(connection: sa.Connection) -> None:
         if not _begin_when_free(driver, time.monotonic() + _BUSY_SECONDS):
             connection.exec_driver_sql("BEGIN IMMEDIATE")  # so that SQLAlchemy sees the error
     finally:
-        driver.execute(f"PRAGMA busy_timeout = {1000 * _BUSY_SECONDS}")
+        with suppress(_newest_sqlite().ProgrammingError):  # it broke, and nobody will use it again
+            driver.execute(f"PRAGMA busy_timeout = {1000 * _BUSY_SECONDS}")
 
 
 def _begin_when_free(driver: Any, deadline: float) -> bool:
