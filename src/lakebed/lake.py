@@ -105,6 +105,7 @@ class Lake:
             logs.print_to_stderr(settings.log)
         self.catalog = catalog
         self.store = store
+        self.settings = settings
         self.lake_id = row.lake_id
         self.before_close: Callable[[Lake], None] | None = None
         """What is done when the lake is closed, while it can still be used."""

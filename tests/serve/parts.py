@@ -80,9 +80,9 @@ class Served:
 
 @contextmanager
 def serving(lake: Lake, **options: Any) -> Iterator[Served]:
-    """Serve a lake until the block is left."""
-    listening = Listening(port=0, otlp_port=0, flight_port=0, roles=("ingest", "query"), **options)
-    server = Server(lake, listening)
+    """Serve a lake until the block is left, unless told otherwise to send to and to ask."""
+    usual = {"port": 0, "otlp_port": 0, "flight_port": 0, "roles": ("ingest", "query")}
+    server = Server(lake, Listening(**(usual | options)))
     ready = threading.Event()
     ports: list[int] = []
 

@@ -15,7 +15,7 @@ from lakebed.lake import Lake
 from lakebed.model.partition import FileState
 from lakebed.tables.adoption import ImportReport
 from tests.parts.data import stored_files
-from tests.proof.killing import Place, Places, Scenario, choose_points, prepare_base, run_and_die
+from tests.proof.killing import Place, Places, Scenario, choose_points, kill, prepare_base
 from tests.proof.seams import Killer, Recorder, hook_lake
 from tests.tables.parts import HOUR_US, damage, jump, sweep
 from tests.tables.trees import as_bytes, as_counter, aside, put, rows
@@ -95,15 +95,14 @@ def run(places: Places, root: Path, every: int, most: int) -> dict[str, Any]:
     failures = []
     points = choose_points(events, every)
     points = points[:: -(-len(points) // most)]
+
+    def die(place: Place, killer: Killer) -> None:
+        lake = place.open()
+        hook_lake(lake, killer)
+        adopt(lake, root)
+
     for point in points:
-        place = places.copy(base)
-
-        def die(place: Place = place, point: int = point) -> None:
-            lake = place.open()
-            hook_lake(lake, Killer(point))
-            adopt(lake, root)
-
-        ending = run_and_die(die)
+        place, ending = kill(places, base, point, die)
         problems = [] if ending == "killed by SIGKILL" else [f"the child {ending}"]
         problems += judge(place, root, wanted)
         if problems:

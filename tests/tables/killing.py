@@ -24,7 +24,7 @@ from lakebed.model.partition import FileState
 from lakebed.partitions import folding
 from lakebed.tables.table import Table
 from tests.parts.data import stored_files
-from tests.proof.killing import Place, Places, choose_points, prepare_base, run_and_die
+from tests.proof.killing import Place, Places, choose_points, kill, prepare_base, run_and_die
 from tests.proof.killing import Scenario as Prepared
 from tests.proof.seams import Killer, Recorder, hook_lake
 from tests.tables.parts import BY_ID, HOUR_US, LOOSE, damage, jump, partitions_of, retire, sweep
@@ -205,8 +205,7 @@ def run(places: Places, name: str, every: int, most: int) -> dict[str, Any]:
     points = points[:: -(-len(points) // most)]
     failures = []
     for point in points:
-        place = places.copy(base)
-        ending = run_and_die(lambda place=place, point=point: _die(place, scenario, point))
+        place, ending = kill(places, base, point, lambda at, by: _die(at, scenario, by))
         problems = [] if ending == "killed by SIGKILL" else [f"the child {ending}"]
         problems += judge(place, scenario, before, after, seen)
         if problems:
@@ -229,9 +228,9 @@ def _record(place: Place, scenario: Scenario) -> None:
     (place.folder / "events").write_text(json.dumps(events))
 
 
-def _die(place: Place, scenario: Scenario, point: int) -> None:
+def _die(place: Place, scenario: Scenario, killer: Killer) -> None:
     lake = place.open()
-    hook_lake(lake, Killer(point))
+    hook_lake(lake, killer)
     act(scenario, lake)
 
 

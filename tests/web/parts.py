@@ -2,39 +2,19 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from html.parser import HTMLParser
 from typing import Any
 
 from lakebed.lake import Lake
-from lakebed.serve.server import Listening, Server
-from tests.serve.parts import Answer, Served
+from tests.serve.parts import Answer, Served, serving
 
 VOID = {"meta", "link", "input", "br", "hr", "img"}
 
 
-@contextmanager
-def showing(lake: Lake, **options: Any) -> Iterator[Served]:
+def showing(lake: Lake, **options: Any) -> AbstractContextManager[Served]:
     """Serve a lake's pages, and what they read, until the block is left."""
-    listening = Listening(port=0, otlp_port=None, flight_port=None, roles=("web",), **options)
-    server = Server(lake, listening)
-    ready = threading.Event()
-    ports: list[int] = []
-
-    def note(port: int) -> None:
-        ports.append(port)
-        ready.set()
-
-    thread = threading.Thread(target=server.run, args=(note,))
-    thread.start()
-    try:
-        assert ready.wait(60)
-        yield Served(server, ports[0])
-    finally:
-        server.stop()
-        thread.join()
+    return serving(lake, otlp_port=None, flight_port=None, roles=("web",), **options)
 
 
 class Page(HTMLParser):

@@ -229,7 +229,7 @@ def _begin_sqlite(connection: sa.Connection) -> None:
         connection.exec_driver_sql("BEGIN")
         return
     driver: Any = connection.connection.driver_connection
-    driver.execute("PRAGMA busy_timeout = 0")
+    _set_patience(driver, 0)
     try:
         connection.exec_driver_sql("BEGIN IMMEDIATE")
     except sa.exc.DBAPIError as error:
@@ -238,8 +238,12 @@ def _begin_sqlite(connection: sa.Connection) -> None:
         if not _begin_when_free(driver, time.monotonic() + _BUSY_SECONDS):
             connection.exec_driver_sql("BEGIN IMMEDIATE")  # so that SQLAlchemy sees the error
     finally:
-        with suppress(_newest_sqlite().ProgrammingError):  # it broke, and nobody will use it again
-            driver.execute(f"PRAGMA busy_timeout = {1000 * _BUSY_SECONDS}")
+        _set_patience(driver, _BUSY_SECONDS)
+
+
+def _set_patience(driver: Any, seconds: int) -> None:
+    with suppress(_newest_sqlite().ProgrammingError):  # it is broken, as whoever uses it is told
+        driver.execute(f"PRAGMA busy_timeout = {1000 * seconds}")
 
 
 def _begin_when_free(driver: Any, deadline: float) -> bool:

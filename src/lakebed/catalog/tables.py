@@ -223,26 +223,33 @@ class Ground:
     live: dict[str, int]
 
 
-_GROUND = sa.select(
-    sa.select(sa.func.max(table_versions.c.version))
-    .where(table_versions.c.table_id == tables.c.table_id)
-    .scalar_subquery(),
-    tables.c.changed_at,
-).where(tables.c.table_id == sa.bindparam("table_id"), tables.c.deleted_at.is_(None))
-_SERIES = sa.select(
-    series.c.view_instance_id,
-    series.c.series_id,
-    sa.select(sa.func.count())
-    .where(
-        partition_rows.c.view_set_name == series.c.view_set_name,
-        partition_rows.c.view_instance_id == series.c.view_instance_id,
-        partition_rows.c.retired_at.is_(None),
+_GROUND = (
+    sa.select(
+        sa.select(sa.func.max(table_versions.c.version))
+        .where(table_versions.c.table_id == tables.c.table_id)
+        .scalar_subquery(),
+        tables.c.changed_at,
+        series.c.view_instance_id,
+        series.c.series_id,
+        sa.select(sa.func.count())
+        .where(
+            partition_rows.c.view_set_name == series.c.view_set_name,
+            partition_rows.c.view_instance_id == series.c.view_instance_id,
+            partition_rows.c.retired_at.is_(None),
+        )
+        .scalar_subquery(),
     )
-    .scalar_subquery(),
-).where(
-    series.c.view_set_name == sa.bindparam("view_set"),
-    series.c.file_schema_hash == sa.bindparam("schema_hash"),
-    series.c.view_instance_id.in_(sa.bindparam("instances", expanding=True)),
+    .select_from(
+        tables.outerjoin(
+            series,
+            sa.and_(
+                series.c.view_set_name == sa.bindparam("view_set"),
+                series.c.file_schema_hash == sa.bindparam("schema_hash"),
+                series.c.view_instance_id.in_(sa.bindparam("instances", expanding=True)),
+            ),
+        )
+    )
+    .where(tables.c.table_id == sa.bindparam("table_id"), tables.c.deleted_at.is_(None))
 )
 
 
@@ -250,17 +257,19 @@ def find_ground(
     connection: sa.Connection, table: UserTable, instances: Sequence[str]
 ) -> Ground | None:
     """What there is to know before an insert; None if the table is not there any more."""
-    row = connection.execute(_GROUND, {"table_id": table.table_id}).one_or_none()
-    if row is None:
-        return None
     wanted = {
+        "table_id": table.table_id,
         "view_set": table.stored_as,
         "schema_hash": table.view_set.schema_hash,
         "instances": list(instances),
     }
-    known = connection.execute(_SERIES, wanted).all()
+    rows = connection.execute(_GROUND, wanted).all()
+    if not rows:
+        return None
+    version, changed_at = rows[0][:2]
+    known = [row[2:] for row in rows if row[2] is not None]
     numbers = {instance: number for instance, number, _ in known}
-    return Ground(row[0], row[1], numbers, {instance: live for instance, _, live in known})
+    return Ground(version, changed_at, numbers, {instance: live for instance, _, live in known})
 
 
 _INSERTED = sa.select(

@@ -138,28 +138,28 @@ def is_due(instance: str, live: int, rows: int) -> bool:
 
 
 def plan_small_fold(bucket: Sequence[Partition], barriers: Sequence[Partition]) -> Run | None:
-    """What an insert should fold of a bucket that has become many partitions: the newest ones, and
-    older ones as long as they are not larger than all that are newer: in rows, because many small
-    files are larger than the one that they become. So each row is folded a few times only, however
-    many inserts there are."""
+    """What an insert should fold of a bucket that has become many partitions: of the newest, and of
+    older ones as long as they are not larger than all that are newer, the oldest that are one
+    partition together. It is in rows that they are compared, because many small files are larger
+    than the one that they become. So each row is folded a few times only, however many inserts
+    there are; and what is too much for one fold is left at the newer end, where the next begins."""
     runs = _runs(bucket, barriers)
     if not runs:
         return None
-    chosen: list[Partition] = []
-    size = rows = 0
-    reach = 4 if runs[-1][-1].num_rows >= LARGE_ROWS else 1
-    most = max(SMALL_BYTES, min(MANY_PARTITIONS * runs[-1][-1].file_size, 4 * SMALL_BYTES))
+    newest = runs[-1][-1]
+    reach = 4 if newest.num_rows >= LARGE_ROWS else 1
+    most = max(SMALL_BYTES, min(MANY_PARTITIONS * newest.file_size, 4 * SMALL_BYTES))
+    worthwhile: list[Partition] = []
+    rows = 0
     for partition in reversed(runs[-1]):
-        if chosen and partition.num_rows > max(reach * rows, TINY_ROWS):
+        if 2 * partition.file_size > most:
             break
-        if size + partition.file_size > most:
+        if worthwhile and partition.num_rows > max(reach * rows, TINY_ROWS):
             break
-        chosen.insert(0, partition)
-        size += partition.file_size
+        worthwhile.insert(0, partition)
         rows += partition.num_rows
-    if len(chosen) < 2:
-        return None
-    return Run(bucket[0].instance, tuple(chosen))
+    chosen = next(_fill(worthwhile, most, MOST_ROWS), [])
+    return Run(newest.instance, tuple(chosen)) if len(chosen) > 1 else None
 
 
 def plan_folds(

@@ -4,43 +4,35 @@ due. Never more than a batch of files, and nothing that needs Spark.
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from functools import wraps
+from typing import ParamSpec
 
 from lakebed.lake import Lake, init_lake, open_lake
-from lakebed.settings import read_settings
 from lakebed.upkeep.duties import SHARE
 from lakebed.upkeep.upkeep import Upkeep
 
-if TYPE_CHECKING:
-    from lakebed.settings import Settings
+Asked = ParamSpec("Asked")
 
 
-def open_embedded(
-    path_or_url: str | Path, *, read_only: bool = False, settings: Settings | None = None
-) -> Lake:
-    """Open the lake in a folder, or the one whose catalog is at a URL. Fails without changing
-    anything if there is none or its catalog is of another shape than this program's."""
-    settings = settings or read_settings()
-    lake = open_lake(path_or_url, read_only=read_only, settings=settings)
-    return _tended(lake, settings)
+def _tended(get_lake: Callable[Asked, Lake]) -> Callable[Asked, Lake]:
+    """A lake as it is otherwise, but tended when it is closed. A shared catalog has servers that
+    tend it."""
 
+    @wraps(get_lake)
+    def get_tended(*arguments: Asked.args, **options: Asked.kwargs) -> Lake:
+        lake = get_lake(*arguments, **options)
+        if lake.settings.tend_on_close and lake.is_embedded and not lake.catalog.read_only:
+            lake.before_close = tend
+        return lake
 
-def init_embedded(
-    path: str | Path = ".", *, settings: Settings | None = None, **options: Any
-) -> Lake:
-    """Make a new lake and open it; the options are those of `lakebed.lake.init_lake`."""
-    settings = settings or read_settings()
-    return _tended(init_lake(path, settings=settings, **options), settings)
-
-
-def _tended(lake: Lake, settings: Settings) -> Lake:
-    """A shared catalog has servers that tend it."""
-    if settings.tend_on_close and lake.is_embedded and not lake.catalog.read_only:
-        lake.before_close = tend
-    return lake
+    return get_tended
 
 
 def tend(lake: Lake) -> None:
     """Do a share of what is due; what fails is recorded like every duty's failure."""
     Upkeep(lake, SHARE).run_due(patient=False)
+
+
+open_embedded = _tended(open_lake)
+init_embedded = _tended(init_lake)
