@@ -11,6 +11,7 @@ import pytest
 from lakebed.access.keys import Role
 from lakebed.lake import Lake, init_lake
 from lakebed.upkeep.upkeep import Upkeep
+from lakebed.web.notes import SECONDS, Done, Notes
 from lakebed.web.sessions import COOKIE
 from tests.parts.building import build, land, tick
 from tests.serve.parts import Served
@@ -70,6 +71,19 @@ def test_the_page_is_what_the_catalog_says(
     assert "digest" not in str(data)
 
 
+def test_what_was_done_is_told_once_and_for_a_while() -> None:
+    clock = [0.0]
+    notes = Notes(now=lambda: clock[0])
+    notes.leave("word", Done("/there?of=it", "done", "secret"))
+    assert notes.take("word", "/elsewhere") is None
+    assert notes.take("other", "/there") is None
+    assert notes.take("word", "/there") == Done("/there?of=it", "done", "secret")
+    assert notes.take("word", "/there") is None
+    notes.leave("word", Done("/there", "done"))
+    clock[0] = SECONDS
+    assert notes.take("word", "/there") is None
+
+
 def test_only_administrators_see_it(served: Served, keys: dict[str, dict[str, str]]) -> None:
     see(served.ask("GET", "/admin", headers=keys["read"]), 403)
     assert served.ask("GET", "/admin.json", headers=keys["read"]).status == 403
@@ -102,6 +116,10 @@ def test_a_partition_is_retired_and_restored_by_form(
 
     done = served.ask("POST", f"{path}/retire", body, cookie | keys["admin"])
     assert (done.status, done.headers["location"]) == (303, path)
+    mine = cookie | keys["admin"]
+    assert "Retired. It can be" not in see(served.ask("GET", "/admin", headers=mine)).text
+    assert "Retired. It can be restored" in see(served.ask("GET", path, headers=mine)).text
+    assert "Retired. It can be" not in see(served.ask("GET", path, headers=mine)).text  # once
     assert len(lake.partitions.list_partitions("log_entries")) == 1
     again = served.ask("POST", f"{path}/retire", body, cookie | keys["admin"])
     assert again.status == 404

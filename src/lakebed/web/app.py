@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qsl
@@ -18,15 +18,33 @@ from starlette.routing import Route
 
 from lakebed import __version__
 from lakebed.access.keys import ANYBODY, Caller, Role
-from lakebed.errors import Denied, LakebedError, NotFound, PayloadTooLarge, Unauthenticated
+from lakebed.errors import (
+    BadInput,
+    Conflict,
+    Denied,
+    LakebedError,
+    NotFound,
+    PayloadTooLarge,
+    Refused,
+    Unauthenticated,
+)
 from lakebed.lake import Lake
-from lakebed.model.partition import Partition
 from lakebed.query.formats import CsvWriter, JsonWriter, ParquetWriter
 from lakebed.query.streaming import stream
 from lakebed.web import shown
-from lakebed.web.pages import retiring as retiring_page
+from lakebed.web.notes import Done, Notes
 from lakebed.web.pages import sql as sql_page
-from lakebed.web.routes import PAGES, PERFETTO, SHOWN, SHOWN_TO_ADMINISTRATORS, Asked, Page
+from lakebed.web.routes import (
+    DEEDS,
+    PAGES,
+    PERFETTO,
+    SHOWN,
+    SHOWN_TO_ADMINISTRATORS,
+    Asked,
+    Deed,
+    Page,
+    Sent,
+)
 from lakebed.web.sessions import COOKIE, Sessions
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -80,6 +98,7 @@ class Web:
         self._with_keys = with_keys
         self._seconds = query_seconds
         self._sessions = Sessions()
+        self._notes = Notes()
 
     def make_routes(self) -> list[Route]:
         """Everything that a browser can ask for."""
@@ -91,11 +110,9 @@ class Web:
         ]
         routes.append(Route(f"{PERFETTO.path}.json", self._data(PERFETTO)))
         routes.append(Route("/sql/rows.{kind}", self._counted("download", self._download)))
-        for change in (retiring_page.retire, retiring_page.restore):
-            name = change.__name__
-            path = f"/lake/partitions/{{partition_id}}/{name}"
-            do = self._counted(name, self._change(change))
-            routes.append(Route(path, do, methods=["POST"]))
+        for deed in DEEDS:
+            do = self._counted(deed.name, self._do(deed))
+            routes.append(Route(deed.path, do, methods=["POST"]))
         for page in PAGES:
             routes.append(Route(f"{page.path}.json", self._data(page)))
             routes.append(Route(page.path, self._shown(page)))
@@ -167,18 +184,46 @@ class Web:
         headers = _HEADERS | {"Content-Disposition": f'attachment; filename="rows.{kind}"'}
         return StreamingResponse(stream(result, writer), media_type=media_type, headers=headers)
 
-    def _change(self, change: Callable[[Lake, str], Partition]) -> Handler:
-        """Do something to a partition that a form asks for, and show what came of it."""
+    def _do(self, deed: Deed) -> Handler:
+        """Do what a form asks for, and lead to the page that says what came of it."""
 
         async def do(request: Request) -> Response:
             caller = await self._let_in(request, Role.ADMIN)
-            await self._read_form(request)
-            named = request.path_params["partition_id"]
-            made = await self._hooks.work(lambda: change(self._lake, named), caller)
-            path = f"/lake/partitions/{made.partition_id}"
-            return RedirectResponse(path, 303, headers=_HEADERS)
+            sent = Sent(await self._read_form(request), dict(request.path_params))
+            try:
+                done: Done = await self._hooks.work(lambda: deed.do(self._lake, sent), caller)
+            except (BadInput, NotFound, Conflict, Refused) as error:
+                if deed.page is None:
+                    raise
+                return await self._show_again(request, deed.page, caller, sent, error)
+            self._notes.leave(request.cookies[COOKIE], done)
+            return RedirectResponse(done.path, 303, headers=_HEADERS)
 
         return do
+
+    async def _show_again(
+        self, request: Request, page: Page, caller: Caller, sent: Sent, error: LakebedError
+    ) -> Response:
+        """The page of a form as it is now, with why nothing was done."""
+        asked = self._make_asked(request, caller)
+        try:
+            data = await self._hooks.work(lambda: page.read(self._lake, asked))
+        except NotFound:
+            raise error from None
+        refused = self._hooks.refuse(error)
+        told = json.loads(bytes(refused.body))["error"]
+        response: Response = await self._hooks.work(
+            lambda: self._render(
+                request,
+                page.name,
+                refused.status_code,
+                page=data,
+                caller=caller,
+                told=told,
+                given=sent.fields,
+            )
+        )
+        return response
 
     def _counted(self, name: str, handle: Handler) -> Handler:
         async def answer(request: Request) -> Response:
@@ -209,7 +254,10 @@ class Web:
         page: Any,
         caller: Caller | None,
         with_form: bool = False,
+        told: Mapping[str, str] | None = None,
+        given: Mapping[str, str] | None = None,
     ) -> Response:
+        """A page; with what was just done or, after a form, why it was not and what was given."""
         word = request.cookies.get(COOKIE, "")
         is_new = with_form and not word
         if is_new:
@@ -225,6 +273,9 @@ class Web:
             caller=caller if self._with_keys else None,
             may_change=may_change,
             token=self._sessions.make_token(word) if word else "",
+            note=self._notes.take(word, request.url.path) if caller and not told else None,
+            told=told,
+            given=given or {},
         )
         response = Response(text, status, media_type="text/html", headers=_HEADERS)
         if is_new:

@@ -8,6 +8,7 @@ from typing import Any
 
 from lakebed.access.keys import Caller, Role
 from lakebed.lake import Lake
+from lakebed.web.notes import Done
 from lakebed.web.pages import admin as admin_page
 from lakebed.web.pages import lake as lake_page
 from lakebed.web.pages import logs as logs_page
@@ -49,10 +50,37 @@ class Page:
     """Whether it has a form that changes something."""
 
 
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A form that a browser sends."""
+
+    fields: Mapping[str, str]
+    path: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Deed:
+    """What administrators do by form."""
+
+    name: str
+    """How it is counted."""
+    path: str
+    do: Callable[[Lake, Sent], Done]
+    page: Page | None = None
+    """Shown again, with what is wrong, if it is refused."""
+
+
 def _read_trace(lake: Lake, asked: Asked) -> trace_page.TracePage:
     return trace_page.read_trace(lake, asked.path["trace_id"], asked.parameters, asked.seconds)
 
 
+_RETIRING = Page(
+    "retiring",
+    "/lake/partitions/{partition_id}/retire",
+    lambda lake, asked: retiring_page.read_retiring(lake, asked.path["partition_id"]),
+    role=Role.ADMIN,
+    with_form=True,
+)
 PAGES = (
     Page(
         "lake", "/lake", lambda lake, asked: lake_page.read_lake(lake, asked.parameters, asked.now)
@@ -63,13 +91,7 @@ PAGES = (
         lambda lake, asked: partition_page.read_partition(lake, asked.path["partition_id"]),
         with_form=True,
     ),
-    Page(
-        "retiring",
-        "/lake/partitions/{partition_id}/retire",
-        lambda lake, asked: retiring_page.read_retiring(lake, asked.path["partition_id"]),
-        role=Role.ADMIN,
-        with_form=True,
-    ),
+    _RETIRING,
     Page(
         "admin",
         "/admin",
@@ -111,6 +133,19 @@ PAGES = (
         lambda lake, asked, problem, hint: sql_page.read_failed(
             lake, asked.parameters, problem, hint
         ),
+    ),
+)
+DEEDS = (
+    Deed(
+        "retire",
+        _RETIRING.path,
+        lambda lake, sent: retiring_page.retire(lake, sent.path["partition_id"]),
+        _RETIRING,
+    ),
+    Deed(
+        "restore",
+        "/lake/partitions/{partition_id}/restore",
+        lambda lake, sent: retiring_page.restore(lake, sent.path["partition_id"]),
     ),
 )
 PERFETTO = Page(

@@ -9,9 +9,9 @@ from lakebed.catalog import blocks, partitions
 from lakebed.errors import Refused, UnknownPartition
 from lakebed.lake import Lake
 from lakebed.lifecycle.retire import RetirementPlan
-from lakebed.model.partition import Partition
 from lakebed.model.time import format_duration, format_instant
 from lakebed.model.user_table import is_table
+from lakebed.web.notes import Done
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +51,19 @@ def read_retiring(lake: Lake, partition_id: str) -> RetiringPage:
     )
 
 
-def retire(lake: Lake, partition_id: str) -> Partition:
+def retire(lake: Lake, partition_id: str) -> Done:
     """Do it. What the plan wants confirmed by name is refused: that is for the command line."""
-    return lake.retirement.carry_out(_plan(lake, partition_id))[0].partition
+    gone = lake.retirement.carry_out(_plan(lake, partition_id))[0].partition
+    return Done(
+        f"/lake/partitions/{gone.partition_id}",
+        f"Retired. It can be restored for {format_duration(lake.row.grace_us)}.",
+    )
 
 
-def restore(lake: Lake, partition_id: str) -> Partition:
-    """Bring a retired partition back; the new one."""
-    return lake.retirement.restore(partition_id)
+def restore(lake: Lake, partition_id: str) -> Done:
+    """Bring a retired partition back; as a new one, which is shown."""
+    back = lake.retirement.restore(partition_id)
+    return Done(f"/lake/partitions/{back.partition_id}", "Restored. Queries see this one.")
 
 
 def _plan(lake: Lake, partition_id: str) -> RetirementPlan:
