@@ -216,6 +216,24 @@ def list_held(
     ]
 
 
+def list_retired(
+    connection: sa.Connection,
+    limit: int,
+    *,
+    view_set: str | None = None,
+    with_replaced: bool = False,
+) -> list[Partition]:
+    """Retired rows that are not swept, the last retired first; those whose rows live on in what
+    replaced them only if they are wanted."""
+    query = sa.select(table).where(table.c.retired_at.is_not(None))
+    if view_set is not None:
+        query = query.where(table.c.view_set_name == view_set)
+    if not with_replaced:
+        query = query.where(~table.c.replaced)
+    last = query.order_by(table.c.retired_at.desc(), table.c.partition_id).limit(limit)
+    return [read_partition(row) for row in connection.execute(last)]
+
+
 def list_expired_empty(
     connection: sa.Connection, now: int, protected_from: int, limit: int
 ) -> list[Partition]:

@@ -14,11 +14,13 @@ from lakebed.web.pages import lake as lake_page
 from lakebed.web.pages import logs as logs_page
 from lakebed.web.pages import measures as measures_page
 from lakebed.web.pages import partition as partition_page
+from lakebed.web.pages import retired as retired_page
 from lakebed.web.pages import retiring as retiring_page
 from lakebed.web.pages import sql as sql_page
 from lakebed.web.pages import tables as tables_page
 from lakebed.web.pages import trace as trace_page
 from lakebed.web.pages import traces as traces_page
+from lakebed.web.pages import unseen as unseen_page
 
 Read = Callable[[Lake, "Asked"], Any]
 """Makes a page's data from the lake and what was asked."""
@@ -81,6 +83,13 @@ _RETIRING = Page(
     role=Role.ADMIN,
     with_form=True,
 )
+_UNSEEN = Page(
+    "unseen",
+    "/admin/incompatible/{view_set}",
+    lambda lake, asked: unseen_page.read_unseen(lake, asked.path["view_set"]),
+    role=Role.ADMIN,
+    with_form=True,
+)
 PAGES = (
     Page(
         "lake", "/lake", lambda lake, asked: lake_page.read_lake(lake, asked.parameters, asked.now)
@@ -97,6 +106,14 @@ PAGES = (
         "/admin",
         lambda lake, asked: admin_page.read_admin(lake, asked.parameters),
         role=Role.ADMIN,
+    ),
+    _UNSEEN,
+    Page(
+        "retired",
+        "/admin/retired",
+        lambda lake, asked: retired_page.read_retired(lake, asked.parameters),
+        role=Role.ADMIN,
+        with_form=True,
     ),
     Page(
         "logs",
@@ -146,6 +163,12 @@ DEEDS = (
         "restore",
         "/lake/partitions/{partition_id}/restore",
         lambda lake, sent: retiring_page.restore(lake, sent.path["partition_id"]),
+    ),
+    Deed(
+        "retire-incompatible",
+        _UNSEEN.path,
+        lambda lake, sent: unseen_page.retire_unseen(lake, sent.path["view_set"], sent.fields),
+        _UNSEEN,
     ),
 )
 PERFETTO = Page(

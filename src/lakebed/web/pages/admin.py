@@ -11,27 +11,12 @@ from lakebed.catalog import clock, files, journal, leases
 from lakebed.lake import Lake
 from lakebed.model.partition import FileState
 from lakebed.model.time import SECOND, format_instant
-from lakebed.upkeep.upkeep import Upkeep
+from lakebed.web.pages.duties import DutyRow, list_duties
+from lakebed.web.pages.unseen import UnseenRow, list_unseen
 from lakebed.web.times import read_number
 
 _ENTRIES = 100
 _MOST_ENTRIES = 1_000
-
-
-@dataclass(frozen=True, slots=True)
-class DutyRow:
-    """One duty of upkeep."""
-
-    name: str
-    purpose: str
-    every_seconds: int
-    last_success: str | None
-    said: str | None
-    error: str | None
-    """Why it fails at the moment."""
-    next_run: str | None
-    runs: int
-    failures: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,18 +52,6 @@ class Unswept:
     """Their grace period is over."""
     overdue_seconds: float | None
     """For how long the oldest of them."""
-
-
-@dataclass(frozen=True, slots=True)
-class UnseenRow:
-    """Partitions of one view set that queries cannot see, because their schema is another."""
-
-    view_set: str
-    partitions: int
-    rows: int
-    bytes: int
-    lost_if_retired: int
-    """How many cannot be built again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,20 +97,7 @@ def read_admin(lake: Lake, asked: Mapping[str, str]) -> AdminPage:
             operations=[wanted["operation"]] if "operation" in wanted else (),
             view_set=wanted.get("view_set"),
         )
-    duties = [
-        DutyRow(
-            duty.name,
-            duty.purpose,
-            duty.every_seconds,
-            _when(state.last_success),
-            state.said,
-            state.error,
-            _when(state.next_run or None),
-            state.runs,
-            state.failures,
-        )
-        for duty, state in Upkeep(lake).list_duties()
-    ]
+    duties = list_duties(lake)
     overdue = [e for e in retired if e.expiration is not None and e.expiration <= now]
     oldest = min((each.expiration or now for each in overdue), default=None)
     return AdminPage(
@@ -162,7 +122,7 @@ def read_admin(lake: Lake, asked: Mapping[str, str]) -> AdminPage:
             len(overdue),
             None if oldest is None else (now - oldest) / SECOND,
         ),
-        _read_unseen(lake),
+        list_unseen(lake),
         [
             EntryRow(
                 format_instant(each.tick),
@@ -177,24 +137,6 @@ def read_admin(lake: Lake, asked: Mapping[str, str]) -> AdminPage:
             for each in told
         ],
     )
-
-
-def _read_unseen(lake: Lake) -> list[UnseenRow]:
-    found: dict[str, list[tuple[int, int, bool]]] = {}
-    for each in lake.retirement.list_incompatible_partitions():
-        part = each.partition
-        lost = not each.can_be_rebuilt and not part.is_empty
-        found.setdefault(part.view_set, []).append((part.num_rows, part.file_size, lost))
-    return [
-        UnseenRow(
-            name,
-            len(parts),
-            sum(rows for rows, _, _ in parts),
-            sum(size for _, size, _ in parts),
-            sum(lost for _, _, lost in parts),
-        )
-        for name, parts in sorted(found.items())
-    ]
 
 
 def _when(tick: int | None) -> str | None:
