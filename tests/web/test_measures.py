@@ -13,7 +13,7 @@ import pytest
 from lakebed.lake import init_lake
 from lakebed.model.time import SECOND, TimeRange, to_instant
 from lakebed.samples.generator import Generator
-from lakebed.web.pages.measures import Point, choose_way, plan_lines
+from lakebed.web.series import Point, choose_way, plan_lines
 from lakebed.web.times import plan_bins
 from tests.parts.building import build
 from tests.serve.parts import Served

@@ -32,10 +32,10 @@ from lakebed.lake import Lake
 from lakebed.query.formats import CsvWriter, JsonWriter, ParquetWriter
 from lakebed.query.streaming import stream
 from lakebed.web import shown
+from lakebed.web.administration import ADMIN_PAGES, DEEDS
 from lakebed.web.notes import Done, Notes
 from lakebed.web.pages import sql as sql_page
 from lakebed.web.routes import (
-    DEEDS,
     PAGES,
     PERFETTO,
     SHOWN,
@@ -113,7 +113,7 @@ class Web:
         for deed in DEEDS:
             do = self._counted(deed.name, self._do(deed))
             routes.append(Route(deed.path, do, methods=["POST"]))
-        for page in PAGES:
+        for page in (*PAGES, *ADMIN_PAGES):
             routes.append(Route(f"{page.path}.json", self._data(page)))
             routes.append(Route(page.path, self._shown(page)))
         return routes
@@ -127,7 +127,7 @@ class Web:
             except Unauthenticated:
                 if _has_key(request):
                     raise
-                back = shown.address(request.url.path, dict(request.query_params))
+                back = shown.address(request.url.path, _read_every(request))
                 sign_in = shown.address("/sign-in", next=back)
                 return RedirectResponse(sign_in, 303, headers=_HEADERS)
             asked = self._make_asked(request, caller)
@@ -168,6 +168,7 @@ class Web:
             time.time_ns() // 1000,
             caller,
             self._seconds,
+            _read_every(request),
         )
 
     async def _download(self, request: Request) -> Response:
@@ -267,7 +268,7 @@ class Web:
         text = template.render(
             page=page,
             path=request.url.path,
-            data_address=shown.address(f"{request.url.path}.json", dict(request.query_params)),
+            data_address=shown.address(f"{request.url.path}.json", _read_every(request)),
             pages=SHOWN_TO_ADMINISTRATORS if may_change else SHOWN,
             version=__version__,
             caller=caller if self._with_keys else None,
@@ -391,6 +392,10 @@ def _has_key(request: Request) -> bool:
 
 def _read_key(request: Request) -> str:
     return request.headers["authorization"].partition(" ")[2].strip()
+
+
+def _read_every(request: Request) -> dict[str, list[str]]:
+    return {name: request.query_params.getlist(name) for name in request.query_params}
 
 
 def _local(path: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,6 +37,8 @@ class Asked:
     caller: Caller
     seconds: float | None
     """How long a statement may take."""
+    every: Mapping[str, Sequence[str]]
+    """Every value of each parameter, also of those that are given several times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +134,7 @@ PAGES = (
         "measures",
         "/measures",
         lambda lake, asked: measures_page.read_measures(
-            lake, asked.parameters, asked.now, asked.seconds
+            lake, asked.parameters, asked.every.get("attribute", ()), asked.now, asked.seconds
         ),
     ),
     Page("tables", "/tables", lambda lake, _asked: tables_page.read_tables(lake)),

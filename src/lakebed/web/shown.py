@@ -13,7 +13,7 @@ import jinja2
 import msgspec
 
 from lakebed.model.time import SECOND, format_instant, to_instant
-from lakebed.web import charts, times
+from lakebed.web import charts, series, times
 from lakebed.web.pages import sql
 
 _FOLDER = Path(__file__).parent
@@ -72,10 +72,10 @@ def moment(text: str | None, digits: int = 3) -> str:
 
 
 def address(path: str, given: Mapping[str, Any] | None = None, **changes: Any) -> str:
-    """A path with what is asked for; a change to nothing takes it out."""
+    """A path with what is asked for, of a list each; a change to nothing takes it out."""
     asked = {**(given or {}), **changes}
     known = {name: value for name, value in asked.items() if value not in (None, "", False)}
-    query = urlencode(known, quote_via=quote)
+    query = urlencode(known, doseq=True, quote_via=quote)
     return f"{path}?{query}" if query else path
 
 
@@ -128,6 +128,7 @@ def make_environment() -> jinja2.Environment:
         "most_of": lambda values: max((abs(each) for each in values if each), default=1),
         "example": sql.EXAMPLE,
         "quick": times.QUICK,
+        "ways": series.WAYS,
         "hour_before": lambda text: _shift(text, -3600 * SECOND),
         "hour_after": lambda text: _shift(text, 3600 * SECOND),
         "just_after": lambda text: _shift(text, 1),

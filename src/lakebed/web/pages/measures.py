@@ -1,14 +1,10 @@
-"""Metrics: which there are, and one of them over time, split by an attribute.
-
-What a line means depends on the metric: gauges are averaged, counters become increases per second,
-distributions the mean of what they measured. Series that count since their beginning are taken
-apart first, so that a restarted process does not look like a fall.
+"""Metrics: which there are, and one of them over time, of points with some attributes, split by
+another attribute.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,14 +12,32 @@ from lakebed.errors import BadInput, NotFound
 from lakebed.lake import Lake
 from lakebed.model.time import SECOND, TimeRange, format_instant, to_instant
 from lakebed.query.plain import to_objects
-from lakebed.web.times import Bins, plan_bins, read_range
+from lakebed.web.percentiles import read_buckets
+from lakebed.web.series import (
+    EVERYTHING,
+    WAYS,
+    MetricLine,
+    Point,
+    choose_way,
+    list_ways,
+    needs_buckets,
+    plan_lines,
+)
+from lakebed.web.times import plan_bins, read_range
 
 DEFAULT = "1h"
-WAYS = ("value", "rate", "mean")
-"""The average of values; the increase per second; the mean of what distributions measured."""
 _BINS = 60
 _MOST_POINTS = 100_000
+_MOST_HISTOGRAMS = 20_000
 _MOST_LINES = 6
+_MOST_CHOICES = 5_000
+_MOST_VALUES = 50
+_MOST_FILTERS = 20
+_NUMBERS = "value, count, sum"
+_BUCKETS = """min, max, explicit_bounds, bucket_counts, scale, zero_count, zero_threshold,
+    positive_offset, positive_bucket_counts, negative_offset, negative_bucket_counts"""
+_NOT_RECORDED = 1
+"""The flag of a point that only says that there is no value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +54,21 @@ class MetricRow:
 
 
 @dataclass(frozen=True, slots=True)
-class MetricLine:
-    """One line of the chart: a number for each bin, or none."""
+class Attribute:
+    """What points can be chosen and split by."""
 
     name: str
-    values: Sequence[float | None]
-    latest: float | None
+    values: Sequence[str]
+    """The most frequent ones first."""
+    values_left_out: int
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """An attribute that points must have; if it is there twice, one of the two values."""
+
+    name: str
+    value: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +81,13 @@ class MetricChart:
     unit: str | None
     description: str | None
     way: str
+    ways: Sequence[str]
+    """The others that suit its kind."""
     points: int
     is_cut: bool
     """Whether there are more points than were looked at: these are the newest."""
-    attributes: Sequence[str]
-    """What it can be split by."""
+    attributes: Sequence[Attribute]
+    filters: Sequence[Filter]
     by: str | None
     bins: Sequence[str]
     """When each bin begins."""
@@ -75,7 +100,7 @@ class MetricChart:
 class MeasuresPage:
     """What the page shows."""
 
-    asked: Mapping[str, str]
+    asked: Mapping[str, str | Sequence[str]]
     begin: str
     end: str
     metrics: Sequence[MetricRow]
@@ -84,25 +109,15 @@ class MeasuresPage:
     warnings: Sequence[str]
 
 
-@dataclass(frozen=True, slots=True)
-class Point:
-    """One data point, as far as charts need it."""
-
-    time: int
-    series: str
-    """Points of one series follow each other."""
-    label: str
-    start: int | None
-    """Since when a cumulative series counts."""
-    value: float | None = None
-    count: float | None = None
-    sum: float | None = None
-
-
 def read_measures(
-    lake: Lake, asked: Mapping[str, str], now: int, seconds: float | None
+    lake: Lake,
+    asked: Mapping[str, str],
+    attributes: Sequence[str],
+    now: int,
+    seconds: float | None,
 ) -> MeasuresPage:
-    """The metrics of a range, and one of them if it is named."""
+    """The metrics of a range, and one of them if it is named: of its points those that have the
+    attributes, each as ``name=value``."""
     known = ("name", "by", "way", "service", "begin", "end", "find")
     wanted = {name: asked[name] for name in known if asked.get(name)}
     within = read_range(wanted, now, DEFAULT)
@@ -111,8 +126,9 @@ def read_measures(
     chart, newest = None, None
     metrics: Sequence[MetricRow] = ()
     warnings: Sequence[str] = ()
+    chosen = list(dict.fromkeys(filter(None, attributes)))
     if wanted.get("name"):
-        chart = _read_chart(lake, wanted, within, seconds)
+        chart = _read_chart(lake, wanted, chosen, within, seconds)
     else:
         metrics, warnings = _list_metrics(lake, wanted, within, seconds)
         if not metrics:
@@ -121,7 +137,7 @@ def read_measures(
             ).to_arrow()["latest"][0]
             newest = format_instant(to_instant(latest.as_py())) if latest.is_valid else None
     return MeasuresPage(
-        wanted,
+        {**wanted, "attribute": chosen} if chart and chosen else wanted,
         format_instant(within.begin),
         format_instant(within.end),
         metrics,
@@ -151,42 +167,58 @@ def _list_metrics(
 
 
 def _read_chart(
-    lake: Lake, asked: Mapping[str, str], within: TimeRange, seconds: float | None
+    lake: Lake,
+    asked: Mapping[str, str],
+    chosen: Sequence[str],
+    within: TimeRange,
+    seconds: float | None,
 ) -> MetricChart:
-    by = asked.get("by")
-    conditions, parameters = ["name = ?"], [asked["name"]]
+    where, parameters = ["name = ?"], [asked["name"]]
     if asked.get("service"):
-        conditions.append("service_name = ?")
+        where.append("service_name = ?")
         parameters.append(asked["service"])
-    table = lake.query(
+
+    def ask(sql: str) -> list[dict[str, Any]]:
+        table = lake.query(
+            sql,
+            within.begin,
+            within.end,
+            parameters=parameters,
+            timeout=seconds,
+            admin=False,
+        ).to_arrow()
+        return [row for b in table.to_batches() for row in to_objects(b, table.column_names)]
+
+    attributes = _list_attributes(ask(_ask_for_attributes(" AND ".join(where))))
+    names = [each.name for each in attributes]
+    filters = plan_filters(chosen, names)
+    for name in dict.fromkeys(each.name for each in filters):
+        values = [each.value for each in filters if each.name == name]
+        where.append(f"property_get(properties, ?) IN ({', '.join('?' for _ in values)})")
+        parameters += [name, *values]
+    most = _MOST_HISTOGRAMS if needs_buckets(asked.get("way")) else _MOST_POINTS
+    rows = ask(
         f"""SELECT CAST(time AS BIGINT) AS time, kind, unit, description, temporality, is_monotonic,
-            process_id, target, service_name, properties, start_time_unix_nano AS start,
-            value, count, sum
-            FROM measures WHERE {" AND ".join(conditions)}
-            ORDER BY time DESC LIMIT {_MOST_POINTS + 1}""",
-        within.begin,
-        within.end,
-        parameters=parameters,
-        timeout=seconds,
-        admin=False,
-    ).to_arrow()
-    rows = [row for b in table.to_batches() for row in to_objects(b, table.column_names)]
+            process_id, target, service_name, properties, start_time_unix_nano AS start, flags,
+            {", ".join([_NUMBERS, *([_BUCKETS] if needs_buckets(asked.get("way")) else [])])}
+            FROM measures WHERE {" AND ".join(where)} ORDER BY time DESC LIMIT {most + 1}"""
+    )
+    by = asked.get("by")
     if not rows:
+        said = "".join(f", {each.name} = {each.value}" for each in filters)
         raise NotFound(
-            f"no point of metric {asked['name']!r} is in this range",
-            hint="choose another time, or look at all metrics: /measures",
+            f"no point of metric {asked['name']!r}{said} is in this range",
+            hint="choose another time or fewer attributes, or look at all metrics: /measures",
         )
-    is_cut = len(rows) > _MOST_POINTS
-    rows = rows[:_MOST_POINTS]
-    first = rows[0]
-    attributes = sorted({key for row in rows for key in row["properties"] or () if key})
-    if by is not None and by not in ("service", *attributes):
+    if by is not None and by not in ("service", *names):
         raise BadInput(
             f"no point has an attribute {by!r}",
-            hint=f"split by one of {', '.join(['service', *attributes][:20])}",
+            hint=f"split by one of {', '.join(['service', *names][:20])}",
         )
+    first = rows[0]
     way = asked.get("way") or choose_way(first["kind"], first["is_monotonic"])
-    points = [_read_point(row, by) for row in rows]
+    recorded = (row for row in rows[:most] if not (row["flags"] or 0) & _NOT_RECORDED)
+    points = [_read_point(row, by, with_buckets=needs_buckets(way)) for row in recorded]
     bins = plan_bins(within, _BINS)
     is_cumulative = first["temporality"] == "cumulative" or first["kind"] == "summary"
     lines = plan_lines(points, bins, within, way, is_cumulative=is_cumulative)
@@ -197,9 +229,11 @@ def _read_chart(
         first["unit"],
         first["description"],
         way,
-        len(rows),
-        is_cut,
+        list_ways(first["kind"]),
+        min(len(rows), most),
+        len(rows) > most,
         attributes,
+        filters,
         by,
         [format_instant(bins.begin_of(number)) for number in range(bins.count)],
         bins.width / SECOND,
@@ -208,98 +242,74 @@ def _read_chart(
     )
 
 
-def choose_way(kind: str, is_monotonic: bool | None) -> str:
-    """How a metric of this kind is shown, unless somebody says otherwise."""
-    if kind in ("histogram", "exponential_histogram", "summary"):
-        return "mean"
-    return "rate" if kind == "sum" and is_monotonic else "value"
+def _ask_for_attributes(where: str) -> str:
+    return f"""SELECT * FROM (
+            SELECT name, value, count(*) OVER (PARTITION BY name) AS values,
+                row_number() OVER (PARTITION BY name ORDER BY points DESC, value) AS place
+            FROM (
+                SELECT name, value, count(*) AS points FROM (
+                    SELECT unnest(map_keys(properties)) AS name,
+                        unnest(map_values(properties)) AS value
+                    FROM measures WHERE {where}
+                ) GROUP BY 1, 2
+            )
+        ) WHERE place <= {_MOST_VALUES} ORDER BY name, place LIMIT {_MOST_CHOICES}"""
 
 
-def _read_point(row: Mapping[str, Any], by: str | None) -> Point:
+def _list_attributes(rows: Sequence[Mapping[str, Any]]) -> list[Attribute]:
+    found: dict[str, list[str]] = {}
+    totals: dict[str, int] = {}
+    for row in rows:
+        if row["name"]:
+            found.setdefault(row["name"], [])
+            totals[row["name"]] = row["values"]
+            if row["value"]:
+                found[row["name"]].append(row["value"])
+    return [
+        Attribute(name, values, max(0, totals[name] - _MOST_VALUES))
+        for name, values in found.items()
+    ]
+
+
+def plan_filters(chosen: Sequence[str], names: Sequence[str]) -> list[Filter]:
+    """What ``name=value`` means, where both may have equals signs: the name is one that there is,
+    and of several the longest."""
+    if len(chosen) > _MOST_FILTERS:
+        raise BadInput(
+            f"{len(chosen)} attributes are too many", hint=f"choose at most {_MOST_FILTERS}"
+        )
+    filters = []
+    for each in chosen:
+        fitting = [name for name in names if each.startswith(f"{name}=")]
+        if not fitting:
+            raise BadInput(
+                f"no point has an attribute as in {each!r}",
+                hint=f"write name=value, with a name of {', '.join(names[:20]) or 'none here'}",
+            )
+        name = max(fitting, key=len)
+        filters.append(Filter(name, each[len(name) + 1 :]))
+    return filters
+
+
+def _read_point(row: Mapping[str, Any], by: str | None, *, with_buckets: bool) -> Point:
     properties = row["properties"] or {}
-    label = "all"
+    label = EVERYTHING
     if by is not None:
         label = (row["service_name"] if by == "service" else properties.get(by)) or "none"
     series = repr((row["process_id"], row["target"], sorted(properties.items(), key=str)))
-    numbers = (_finite(row[name]) for name in ("value", "count", "sum"))
-    return Point(row["time"], series, label, row["start"], *numbers)
+    return Point(
+        row["time"],
+        series,
+        label,
+        row["start"],
+        _finite(row["value"]),
+        _finite(row["count"]),
+        _finite(row["sum"]),
+        read_buckets(row) if with_buckets else None,
+        _finite(row["min"]) if with_buckets else None,
+        _finite(row["max"]) if with_buckets else None,
+    )
 
 
 def _finite(value: Any) -> float | None:
     return float(value) if isinstance(value, int | float) else None
-
-
-def plan_lines(
-    points: Sequence[Point], bins: Bins, within: TimeRange, way: str, *, is_cumulative: bool
-) -> list[MetricLine]:
-    """A line for each label, the largest first."""
-    ordered = sorted(points, key=lambda each: each.time)
-    upper: dict[str, dict[int, float]] = defaultdict(lambda: defaultdict(float))
-    lower: dict[str, dict[int, float]] = defaultdict(lambda: defaultdict(float))
-    if way == "value":
-        for each in ordered:
-            if each.value is not None:
-                upper[each.label][bins.find(each.time)] += each.value
-                lower[each.label][bins.find(each.time)] += 1
-    else:
-        wanted = list(_increases(ordered, within) if is_cumulative else ordered)
-        for each in wanted:
-            number = bins.find(each.time)
-            if way == "mean":
-                if each.sum is not None and each.count is not None:
-                    upper[each.label][number] += each.sum
-                    lower[each.label][number] += each.count
-            else:
-                grown = each.value if each.value is not None else each.count
-                if grown is not None:
-                    upper[each.label][number] += grown
-                    lower[each.label][number] = bins.width / SECOND
-    lines = []
-    for label in upper:
-        values = [
-            upper[label][number] / lower[label][number] if lower[label].get(number) else None
-            for number in range(bins.count)
-        ]
-        latest = next((value for value in reversed(values) if value is not None), None)
-        lines.append(MetricLine(label, values, latest))
-    return sorted(lines, key=lambda each: (-sum(abs(v) for v in each.values if v), each.name))
-
-
-def _increases(points: Iterable[Point], within: TimeRange) -> Iterable[Point]:
-    """What each point of cumulative series adds to the one before. Of the first point of a series
-    that is only known if the series began inside the range."""
-    last: dict[str, Point] = {}
-    for each in points:
-        before = last.get(each.series)
-        last[each.series] = each
-        restarted = before is not None and (
-            before.start != each.start or _fell(before.value, each.value, before.count, each.count)
-        )
-        if before is None:
-            if each.start is None or each.start // 1000 < within.begin:
-                continue
-            yield each
-        elif restarted:
-            yield each
-        else:
-            yield Point(
-                each.time,
-                each.series,
-                each.label,
-                each.start,
-                _minus(each.value, before.value),
-                _minus(each.count, before.count),
-                _minus(each.sum, before.sum),
-            )
-
-
-def _fell(*pairs: float | None) -> bool:
-    value_before, value, count_before, count = pairs
-    return any(
-        after is not None and before is not None and after < before
-        for before, after in ((value_before, value), (count_before, count))
-    )
-
-
-def _minus(after: float | None, before: float | None) -> float | None:
-    return None if after is None or before is None else after - before

@@ -1,0 +1,211 @@
+"""Data points of one metric as lines over time. Pure.
+
+What a line means depends on the way: the average of values, the increase per second, the mean or a
+percentile of what distributions measured. Series that count since their beginning are taken apart
+first, so that a restarted process does not look like a fall.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from lakebed.model.time import SECOND, TimeRange
+from lakebed.web.percentiles import Bucket, Counts, confine, find_percentile, subtract
+from lakebed.web.times import Bins
+
+PERCENTILES = {"p50": 50, "p90": 90, "p95": 95, "p99": 99}
+WAYS = {
+    "value": "average value",
+    "rate": "increase per second",
+    "mean": "mean of what was measured",
+    "percentiles": "percentiles 50, 90 and 99",
+    **{name: f"percentile {percent}" for name, percent in PERCENTILES.items()},
+}
+"""How a metric can be shown."""
+EVERYTHING = "all"
+"""The label of points that are not split."""
+_DISTRIBUTIONS = ("histogram", "exponential_histogram")
+_TOGETHER = ("p99", "p90", "p50")
+
+
+@dataclass(frozen=True, slots=True)
+class MetricLine:
+    """One line of the chart: a number for each bin, or none."""
+
+    name: str
+    values: Sequence[float | None]
+    latest: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One data point, as far as charts need it."""
+
+    time: int
+    series: str
+    """Points of one series follow each other."""
+    label: str
+    start: int | None
+    """Since when a cumulative series counts."""
+    value: float | None = None
+    count: float | None = None
+    sum: float | None = None
+    buckets: Counts | None = None
+    least: float | None = None
+    greatest: float | None = None
+
+
+def choose_way(kind: str, is_monotonic: bool | None) -> str:
+    """How a metric of this kind is shown, unless somebody says otherwise."""
+    if kind in (*_DISTRIBUTIONS, "summary"):
+        return "mean"
+    return "rate" if kind == "sum" and is_monotonic else "value"
+
+
+def list_ways(kind: str) -> list[str]:
+    """The ways in which a metric of this kind has something to show."""
+    if kind in _DISTRIBUTIONS:
+        return ["mean", "rate", "percentiles", *PERCENTILES]
+    return ["mean", "rate"] if kind == "summary" else ["value", "rate"]
+
+
+def needs_buckets(way: str | None) -> bool:
+    """Whether it is made of the buckets of histograms."""
+    return way == "percentiles" or way in PERCENTILES
+
+
+def plan_lines(
+    points: Sequence[Point], bins: Bins, within: TimeRange, way: str, *, is_cumulative: bool
+) -> list[MetricLine]:
+    """A line for each label, the largest first; of several percentiles, some for each."""
+    ordered = sorted(points, key=lambda each: each.time)
+    if needs_buckets(way):
+        ordered = [each for each in ordered if each.buckets is not None]
+    if is_cumulative and way != "value":
+        ordered = list(_increases(ordered, within))
+    if way == "percentiles":
+        return _join_percentiles(_gather_buckets(ordered, bins), bins)
+    if way in PERCENTILES:
+        lines = _draw_percentile(_gather_buckets(ordered, bins), bins, PERCENTILES[way])
+    else:
+        lines = _draw_quotients(ordered, bins, way)
+    return sorted(lines, key=_by_size)
+
+
+def _by_size(line: MetricLine) -> tuple[float, str]:
+    return -sum(abs(each) for each in line.values if each), line.name
+
+
+def _draw_quotients(points: Iterable[Point], bins: Bins, way: str) -> list[MetricLine]:
+    upper: dict[str, dict[int, float]] = defaultdict(lambda: defaultdict(float))
+    lower: dict[str, dict[int, float]] = defaultdict(lambda: defaultdict(float))
+    for each in points:
+        number = bins.find(each.time)
+        if way == "value":
+            if each.value is not None:
+                upper[each.label][number] += each.value
+                lower[each.label][number] += 1
+        elif way == "mean":
+            if each.sum is not None and each.count is not None:
+                upper[each.label][number] += each.sum
+                lower[each.label][number] += each.count
+        else:
+            grown = each.value if each.value is not None else each.count
+            if grown is not None:
+                upper[each.label][number] += grown
+                lower[each.label][number] = bins.width / SECOND
+    return [
+        _make_line(
+            label,
+            [
+                upper[label][number] / lower[label][number] if lower[label].get(number) else None
+                for number in range(bins.count)
+            ],
+        )
+        for label in upper
+    ]
+
+
+def _make_line(name: str, values: Sequence[float | None]) -> MetricLine:
+    latest = next((value for value in reversed(values) if value is not None), None)
+    return MetricLine(name, values, latest)
+
+
+_Gathered = Mapping[str, Mapping[int, Counts]]
+
+
+def _gather_buckets(points: Iterable[Point], bins: Bins) -> _Gathered:
+    """The buckets of all points of a label and bin together."""
+    found: dict[str, dict[int, dict[Bucket, int]]] = defaultdict(lambda: defaultdict(dict))
+    for each in points:
+        total = found[each.label][bins.find(each.time)]
+        for bucket, count in confine(each.buckets or {}, each.least, each.greatest).items():
+            total[bucket] = total.get(bucket, 0) + count
+    return found
+
+
+def _draw_percentile(gathered: _Gathered, bins: Bins, percent: int) -> list[MetricLine]:
+    lines = [
+        _make_line(
+            label,
+            [find_percentile(by_bin.get(number, {}), percent) for number in range(bins.count)],
+        )
+        for label, by_bin in gathered.items()
+    ]
+    return [line for line in lines if line.latest is not None]
+
+
+def _join_percentiles(gathered: _Gathered, bins: Bins) -> list[MetricLine]:
+    drawn = {
+        name: {line.name: line for line in _draw_percentile(gathered, bins, PERCENTILES[name])}
+        for name in _TOGETHER
+    }
+    ranked = sorted(drawn[_TOGETHER[0]].values(), key=_by_size)
+    return [
+        replace(drawn[name][label.name], name=_name_percentile(label.name, name))
+        for label in ranked
+        for name in _TOGETHER
+    ]
+
+
+def _name_percentile(label: str, name: str) -> str:
+    return name if label == EVERYTHING else f"{label} {name}"
+
+
+def _increases(points: Iterable[Point], within: TimeRange) -> Iterable[Point]:
+    """What each point of cumulative series adds to the one before. Of the first point of a series
+    that is only known if the series began inside the range."""
+    last: dict[str, Point] = {}
+    for each in points:
+        before = last.get(each.series)
+        last[each.series] = each
+        if before is None:
+            if each.start is None or each.start // 1000 < within.begin:
+                continue
+            yield each
+            continue
+        grown = None
+        if each.buckets is not None and before.buckets is not None:
+            grown = subtract(each.buckets, before.buckets)
+        fell = _fell(before.value, each.value) or _fell(before.count, each.count)
+        lost = each.buckets is not None and before.buckets is not None and grown is None
+        if before.start != each.start or fell or lost:
+            yield each
+        else:
+            yield replace(
+                each,
+                value=_minus(each.value, before.value),
+                count=_minus(each.count, before.count),
+                sum=_minus(each.sum, before.sum),
+                buckets=grown,
+            )
+
+
+def _fell(before: float | None, after: float | None) -> bool:
+    return after is not None and before is not None and after < before
+
+
+def _minus(after: float | None, before: float | None) -> float | None:
+    return None if after is None or before is None else after - before
