@@ -9,8 +9,8 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-demo: $(VENV)/.run  ## a lake's life in a minute, explained as it happens
-	@$(BIN)/lakebed demo
+demo: $(VENV)/.demo  ## a living lake in the browser: a server, a shop, a fleet of rings, Spark
+	@$(BIN)/lakebed demo $(ARGS)
 
 test: $(VENV)/.dev lint  ## format, lint, types, import layers and all tests of the default run
 	$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
@@ -34,7 +34,7 @@ docs: $(VENV)/.dev  ## regenerate the pages that are made from the code
 lock:  ## pin the dependencies again (needs uv); each list agrees with the longer ones
 	uv pip compile pyproject.toml --all-extras --group build --group dev --group bench $(LOCK) -o requirements/bench.txt
 	uv pip compile pyproject.toml --all-extras --group build --group dev -c requirements/bench.txt $(LOCK) -o requirements/dev.txt
-	uv pip compile pyproject.toml --group build -c requirements/dev.txt $(LOCK) -o requirements/run.txt
+	uv pip compile pyproject.toml --extra demo --group build -c requirements/dev.txt $(LOCK) -o requirements/demo.txt
 LOCK := --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate
 
 clean:  ## remove what the targets made
@@ -46,13 +46,13 @@ $(BIN)/python:
 	@echo "making $(VENV) …"
 	@$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.run: pyproject.toml requirements/run.txt | $(BIN)/python
-	@echo "installing what lakebed needs into $(VENV) (once) …"
-	@$(PIP) --require-hashes --requirement requirements/run.txt
+$(VENV)/.demo: pyproject.toml requirements/demo.txt | $(BIN)/python
+	@echo "installing what lakebed needs into $(VENV) (once; some minutes on a slow line) …"
+	@$(PIP) --require-hashes --requirement requirements/demo.txt
 	@$(PIP) --no-deps --no-build-isolation --editable .
 	@touch $@
 
-$(VENV)/.dev: requirements/dev.txt $(VENV)/.run | $(BIN)/python
+$(VENV)/.dev: requirements/dev.txt $(VENV)/.demo | $(BIN)/python
 	@echo "installing what the tests need into $(VENV) (once) …"
 	@$(PIP) --require-hashes --requirement requirements/dev.txt
 	@touch $@

@@ -1088,6 +1088,7 @@ def test_every_command_is_here() -> None:
         "backup restore",
         "migrate",
         "demo",
+        "tour",
     }
 
 

@@ -19,6 +19,7 @@ from lakebed.cli import (
     blocks,
     build,
     config,
+    demo,
     doctor,
     duties,
     keys,
@@ -77,17 +78,8 @@ app.command("journal")(upkeep.show_journal)
 app.command("leases")(upkeep.show_leases)
 app.add_typer(upkeep.backup_app, name="backup")
 app.command()(upkeep.migrate)
-
-
-@app.command()
-def demo() -> None:
-    """Watch a lake's life in a minute, in a temporary folder.
-
-    Example: lakebed demo
-    """
-    from lakebed.cli.demo import run
-
-    run()
+app.command()(demo.demo)
+app.command()(demo.tour)
 
 
 def _print_version(wanted: bool) -> None:

@@ -1,4 +1,4 @@
-"""The demo tells a lake's whole life, on a real lake, and leaves nothing behind."""
+"""The tour tells a lake's whole life, on a real lake, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ CHAPTERS = [
 ]
 
 
-def test_the_demo_ends_with_a_clean_lake_and_no_trace(
+def test_the_tour_ends_with_a_clean_lake_and_no_trace(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.chdir(tmp_path)
-    assert run(["demo"]) == 0
+    assert run(["tour"]) == 0
     told, talk = capsys.readouterr()
     assert talk == ""
     assert re.findall(r"^(\d\. .*?) ─*$", told, re.MULTILINE) == CHAPTERS

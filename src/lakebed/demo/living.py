@@ -1,0 +1,302 @@
+"""The living demo: a server on an embedded lake, a shop and a fleet of rings that send to it, Spark
+that builds, and what to look at. It ends in order, and its folder with it unless it is to be kept.
+"""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from queue import Queue
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+
+from lakebed.demo.rings import DATABASE, TABLE, Fleet, make_table
+from lakebed.demo.shop import Shop
+from lakebed.demo.visits import SERVICES
+from lakebed.errors import LakebedError
+from lakebed.lake import Lake, init_lake, open_lake
+from lakebed.logs import warnings_on_stderr
+from lakebed.serve.server import Listening, Server
+from lakebed.storage.layout import CATALOG_FILE
+from lakebed.upkeep.upkeep import Upkeep
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+QUERIES = (
+    (
+        "which requests are slow",
+        "SELECT name, count(*) AS n, round(max(duration_ns) / 1e6) AS slowest_ms, "
+        "count(*) FILTER (WHERE status_code = 'error') AS failed "
+        "FROM spans WHERE kind = 'server' GROUP BY name ORDER BY slowest_ms DESC LIMIT 5",
+    ),
+    (
+        "what goes wrong, and where",
+        "SELECT service_name, severity_text, msg, count(*) AS n FROM log_entries "
+        "WHERE severity_number >= 17 GROUP BY ALL ORDER BY n DESC LIMIT 5",
+    ),
+    (
+        "whose heart beats fastest",
+        f"SELECT ring, count(*) AS n, min(bpm) AS lowest, max(bpm) AS highest "
+        f"FROM {DATABASE}.{TABLE} GROUP BY ring ORDER BY highest DESC LIMIT 5",
+    ),
+)
+_PORTS = (4318, 4317, 50051)
+_HISTORY_MINUTES, _VISITS = 30, 600
+_HISTORY_HOURS = 24
+_BUILT = ("log_entries", "measures", "spans")
+_SECOND_NS = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What somebody wants of the demo."""
+
+    once: bool = False
+    """Run everything through and end."""
+    keep: Path | None = None
+    """A folder for the lake, which stays; otherwise it is gone at the end."""
+    any_ports: bool = False
+    seed: int = 7
+
+
+class Ended(Exception):
+    """Somebody wants it to end before it was all there."""
+
+
+def run(wishes: Wishes) -> bool:
+    """Run the demo until it is ended, or once; whether all was found that was sent."""
+    console = Console(highlight=False, soft_wrap=True)
+    console.print("[bold]Lakebed[/] shows itself. All of it is on this machine; Ctrl-C ends it.\n")
+    with _told_to_end() as end, _lake_folder(wishes.keep) as folder, warnings_on_stderr():
+        try:
+            return _Demo(wishes, console, end).run(folder)
+        except Ended:
+            return True
+        finally:
+            gone = wishes.keep is None
+            console.print("\nThe lake is gone again." if gone else f"\nThe lake is in {folder}")
+
+
+@contextmanager
+def _told_to_end() -> Iterator[threading.Event]:
+    """Set by Ctrl-C and SIGTERM; a second Ctrl-C does not wait."""
+    end = threading.Event()
+
+    def note(_number: int, _frame: FrameType | None) -> None:
+        if end.is_set():
+            raise KeyboardInterrupt
+        end.set()
+
+    if threading.current_thread() is not threading.main_thread():
+        yield end
+        return
+    before = {each: signal.signal(each, note) for each in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield end
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _lake_folder(keep: Path | None) -> Iterator[Path]:
+    if keep is not None:
+        yield keep
+        return
+    folder = Path(tempfile.mkdtemp(prefix="lakebed-demo-"))
+    try:
+        yield folder / "lake"
+    finally:
+        shutil.rmtree(folder)
+
+
+class _Demo:
+    def __init__(self, wishes: Wishes, console: Console, end: threading.Event) -> None:
+        self._wishes = wishes
+        self._console = console
+        self._end = end
+
+    def run(self, folder: Path) -> bool:
+        begun = time.monotonic()
+        is_new = not (folder / CATALOG_FILE).exists()
+        with init_lake(folder) if is_new else open_lake(folder) as lake:
+            make_table(lake)
+            self._did(f"a lake in {folder}: a catalog in SQLite, a store of Parquet files")
+            with self._serving(lake) as (port, flight_port):
+                url = f"http://127.0.0.1:{port}"
+                with urllib.request.urlopen(f"{url}/lake", timeout=60) as page:  # noqa: S310
+                    page.read()
+                took = time.monotonic() - begun
+                self._did(f"a server; its first page was there after {took:.1f} s: {url}")
+                return self._live(lake, url, flight_port)
+
+    @contextmanager
+    def _serving(self, lake: Lake) -> Iterator[tuple[int, int]]:
+        """The server in a thread, because this one is told when to end; its ports for HTTP and
+        FlightSQL."""
+        http, otlp, flight = (0, 0, 0) if self._wishes.any_ports else _find_ports()
+        listening = Listening(
+            port=http, otlp_port=otlp, flight_port=flight, own_telemetry_seconds=15
+        )
+        server = Server(lake, listening)
+        ready: Queue[int] = Queue()
+        thread = threading.Thread(target=server.run, args=(ready.put,), name="lakebed-demo-server")
+        thread.start()
+        try:
+            yield ready.get(timeout=60), server.ports["FlightSQL"]
+        finally:
+            self._say("ending; what was begun is finished first, a build too …")
+            server.stop()
+            thread.join()
+
+    def _live(self, lake: Lake, url: str, flight_port: int) -> bool:
+        shop = Shop(url, self._wishes.seed)
+        fleet = Fleet(url, self._wishes.seed)
+        try:
+            self._send_history(shop, fleet)
+            self._wait_for_spark(lake)
+            self._show_ways(url, flight_port)
+            if not self._wishes.once:
+                self._go_on(shop, fleet)
+                return True
+            self._serve_one_second(shop, fleet)
+            shop.flush()
+            return self._judge(lake, shop, fleet)
+        finally:
+            shop.close()
+
+    def _send_history(self, shop: Shop, fleet: Fleet) -> None:
+        now = time.time_ns()
+        apart = _HISTORY_MINUTES * 60 * _SECOND_NS // _VISITS
+        with self._console.status("the shop serves its customers of the last half hour …"):
+            for place in range(_VISITS):
+                self._look_up()
+                shop.visit(now - (_VISITS - place) * apart)
+            shop.flush()
+        told = shop.told
+        self._did(
+            f"a shop of {len(SERVICES)} services, instrumented with the OpenTelemetry SDK: "
+            f"{told['visits']:,} visits of the last half hour, {told['spans']:,} spans, "
+            f"{told['log lines']:,} log lines"
+        )
+        with self._console.status("rings send the heart rates of the last day …"):
+            fleet.send_history(now // 1000, _HISTORY_HOURS)
+        again = fleet.sent - len(fleet.keys)
+        self._did(
+            f"a fleet of rings: {fleet.sent:,} heart rates of the last day as JSON records, "
+            f"{again:,} of them corrections, which replaced the first"
+        )
+
+    def _wait_for_spark(self, lake: Lake) -> None:
+        """The server's upkeep builds by itself; wait until it has."""
+        with self._console.status("Spark builds partitions; to start it takes some seconds …"):
+            while True:
+                self._look_up()
+                (build,) = (s for d, s in Upkeep(lake).list_duties() if d.name == "build")
+                if build.error is not None:
+                    raise LakebedError(f"Spark could not build: {build.error}")
+                found = lake.partitions.list_partitions()
+                if build.last_success and set(_BUILT) <= {each.view_set for each in found}:
+                    break
+                self._end.wait(0.2)
+        built = [each for each in found if each.view_set in _BUILT and not each.is_empty]
+        rows = sum(each.num_rows for each in built)
+        self._did(f"Spark built {len(built)} partitions with {rows:,} rows, and goes on every 10 s")
+
+    def _show_ways(self, url: str, flight: int) -> None:
+        command = sys.argv[0] if sys.argv[0].endswith("lakebed") else "lakebed"
+        say = self._console.print
+        say(f"\n[bold]Look at it[/]\n  {url}/")
+        say("\n[bold]Point your own program at it[/]")
+        say(f"  export OTEL_EXPORTER_OTLP_ENDPOINT={url}")
+        say("  export OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf")
+        say("  export OTEL_SERVICE_NAME=my-program")
+        say("\n[bold]Three queries to try[/], here or on the page /sql")
+        for what, sql in QUERIES:
+            say(f"  # {what}\n  {command} query --lake grpc://127.0.0.1:{flight} \\", markup=False)
+            say(f'    "{sql}"', markup=False)
+        say("")
+
+    def _go_on(self, shop: Shop, fleet: Fleet) -> None:
+        with self._console.status("the shop is open; Ctrl-C ends it") as status:
+            while not self._end.wait(1):
+                self._serve_one_second(shop, fleet)
+                status.update(
+                    f"the shop is open: {shop.told['spans']:,} spans, "
+                    f"{shop.told['log lines']:,} log lines and {fleet.sent:,} heart rates so far; "
+                    "Ctrl-C ends it"
+                )
+
+    def _serve_one_second(self, shop: Shop, fleet: Fleet) -> None:
+        now = time.time_ns()
+        for place in range(3):
+            shop.visit(now - (3 - place) * _SECOND_NS // 3 - 6 * _SECOND_NS)
+        fleet.send_now(now // 1000)
+
+    def _judge(self, lake: Lake, shop: Shop, fleet: Fleet) -> bool:
+        """Ask what was asked for above, and whether all that was sent is there."""
+        for what, sql in QUERIES:
+            self._console.print(f"[bold]{what}[/]")
+            self._console.print(_as_text(lake.query(sql, admin=False).to_arrow()))
+            self._console.print()
+        services = ", ".join(f"'{each}'" for each in SERVICES)
+        sent = {
+            "spans": (shop.told["spans"], "spans", f"service_name IN ({services})"),
+            "log lines": (shop.told["log lines"], "log_entries", f"service_name IN ({services})"),
+            "heart rates": (len(fleet.keys), f"{DATABASE}.{TABLE}", "true"),
+        }
+        is_whole = True
+        for what, (wanted, table, where) in sent.items():
+            found = lake.query(f"SELECT count(*) AS n FROM {table} WHERE {where}").to_arrow()
+            (there,) = found["n"].to_pylist()
+            self._console.print(f"{what}: {wanted:,} sent, {there:,} in the lake")
+            is_whole &= there == wanted
+        return is_whole
+
+    def _look_up(self) -> None:
+        if self._end.is_set():
+            raise Ended
+
+    def _did(self, what: str) -> None:
+        self._console.print(f"[green]✓[/] {what}")
+
+    def _say(self, what: str) -> None:
+        self._console.print(what)
+
+
+def _as_text(rows: pa.Table) -> Table:
+    table = Table(box=None, header_style="bold", padding=(0, 2))
+    for name in rows.column_names:
+        table.add_column(name)
+    for row in rows.to_pylist():
+        table.add_row(*(str(each) for each in row.values()))
+    return table
+
+
+def _find_ports() -> tuple[int, ...]:
+    """The usual ports, or, for those that somebody else listens on, any."""
+    return tuple(port if _is_free(port) else 0 for port in _PORTS)
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as tried:
+        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            tried.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True

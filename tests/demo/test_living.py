@@ -1,0 +1,69 @@
+"""The demo, as people start it: through to the end, and ended halfway; nothing is left."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import urllib.request
+from pathlib import Path
+
+import lakebed
+from lakebed.demo.visits import SERVICES
+from tests.parts import servers
+
+COMMAND = [sys.executable, "-m", "lakebed", "demo", "--any-ports"]
+
+
+def start(folder: Path, *options: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [*COMMAND, *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"TMPDIR": str(folder)},
+    )
+
+
+def test_all_that_was_sent_is_there(tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    demo = start(tmp_path, "--once", "--keep", str(kept))
+    told, talk = demo.communicate(timeout=600)
+    assert (demo.returncode, talk) == (0, "")
+    counts = re.findall(r"^(.+): ([\d,]+) sent, ([\d,]+) in the lake$", told, re.MULTILINE)
+    assert [what for what, _, _ in counts] == ["spans", "log lines", "heart rates"]
+    assert all(sent == there != "0" for _, sent, there in counts)
+    assert "Spark built" in told
+    asked = re.findall(r"^which|^what goes|^whose", told, re.MULTILINE)
+    assert len(asked) == 3
+    assert told.count("export OTEL_") == 3
+    with lakebed.open(kept) as lake:
+        services = lake.query("SELECT DISTINCT service_name FROM spans").to_arrow()
+        assert set(services["service_name"].to_pylist()) == set(SERVICES)
+        metrics = lake.query("SELECT DISTINCT name FROM measures").to_arrow()["name"].to_pylist()
+        assert {"http.server.request.duration", "shop.payments", "shop.stock"} <= set(metrics)
+        linked = lake.query("SELECT count(*) AS n FROM spans WHERE cardinality(links) > 0").to_arrow()
+        assert linked["n"][0].as_py() > 0
+        built = {each.view_set for each in lake.partitions.list_partitions()}
+        assert {"log_entries", "measures", "spans"} <= built
+        assert lake.checker.run().is_clean
+
+
+def test_it_ends_when_it_is_told_to_and_leaves_nothing() -> None:
+    """Once while it is being made ready, by whoever looked at its first page."""
+    with tempfile.TemporaryDirectory(dir=servers.quick_folder()) as folder:
+        demo = start(Path(folder))
+        assert demo.stdout is not None
+        address = None
+        while address is None:
+            address = re.search(r"its first page .* (http://\S+)$", demo.stdout.readline())
+        with urllib.request.urlopen(f"{address[1]}/lake", timeout=60) as page:
+            assert b"Lakebed" in page.read()
+        demo.send_signal(signal.SIGINT)
+        told, talk = demo.communicate(timeout=600)
+        assert (demo.returncode, talk) == (0, "")
+        assert told.endswith("The lake is gone again.\n")
+        assert list(Path(folder).glob("lakebed-demo-*")) == []
