@@ -88,9 +88,7 @@ class LeaseObserver:
             seen[lease.lease_id] = (lease.beats, since if beats == lease.beats else now)
         self._seen = seen
         return [
-            lease
-            for lease in present
-            if now - self._seen[lease.lease_id][1] >= lease.ttl_us / 1_000_000
+            lease for lease in present if now - seen[lease.lease_id][1] >= lease.ttl_us / 1_000_000
         ]
 
 

@@ -32,10 +32,10 @@ from lakebed.lake import Lake
 from lakebed.query.formats import CsvWriter, JsonWriter, ParquetWriter
 from lakebed.query.streaming import stream
 from lakebed.web import shown
+from lakebed.web.administration import ADMIN_PAGES, DEEDS
 from lakebed.web.notes import Done, Notes
 from lakebed.web.pages import sql as sql_page
 from lakebed.web.routes import (
-    DEEDS,
     PAGES,
     PERFETTO,
     SHOWN,
@@ -113,7 +113,7 @@ class Web:
         for deed in DEEDS:
             do = self._counted(deed.name, self._do(deed))
             routes.append(Route(deed.path, do, methods=["POST"]))
-        for page in PAGES:
+        for page in (*PAGES, *ADMIN_PAGES):
             routes.append(Route(f"{page.path}.json", self._data(page)))
             routes.append(Route(page.path, self._shown(page)))
         return routes

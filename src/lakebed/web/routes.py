@@ -9,18 +9,14 @@ from typing import Any
 from lakebed.access.keys import Caller, Role
 from lakebed.lake import Lake
 from lakebed.web.notes import Done
-from lakebed.web.pages import admin as admin_page
 from lakebed.web.pages import lake as lake_page
 from lakebed.web.pages import logs as logs_page
 from lakebed.web.pages import measures as measures_page
 from lakebed.web.pages import partition as partition_page
-from lakebed.web.pages import retired as retired_page
-from lakebed.web.pages import retiring as retiring_page
 from lakebed.web.pages import sql as sql_page
 from lakebed.web.pages import tables as tables_page
 from lakebed.web.pages import trace as trace_page
 from lakebed.web.pages import traces as traces_page
-from lakebed.web.pages import unseen as unseen_page
 
 Read = Callable[[Lake, "Asked"], Any]
 """Makes a page's data from the lake and what was asked."""
@@ -78,20 +74,6 @@ def _read_trace(lake: Lake, asked: Asked) -> trace_page.TracePage:
     return trace_page.read_trace(lake, asked.path["trace_id"], asked.parameters, asked.seconds)
 
 
-_RETIRING = Page(
-    "retiring",
-    "/lake/partitions/{partition_id}/retire",
-    lambda lake, asked: retiring_page.read_retiring(lake, asked.path["partition_id"]),
-    role=Role.ADMIN,
-    with_form=True,
-)
-_UNSEEN = Page(
-    "unseen",
-    "/admin/incompatible/{view_set}",
-    lambda lake, asked: unseen_page.read_unseen(lake, asked.path["view_set"]),
-    role=Role.ADMIN,
-    with_form=True,
-)
 PAGES = (
     Page(
         "lake", "/lake", lambda lake, asked: lake_page.read_lake(lake, asked.parameters, asked.now)
@@ -100,21 +82,6 @@ PAGES = (
         "partition",
         "/lake/partitions/{partition_id}",
         lambda lake, asked: partition_page.read_partition(lake, asked.path["partition_id"]),
-        with_form=True,
-    ),
-    _RETIRING,
-    Page(
-        "admin",
-        "/admin",
-        lambda lake, asked: admin_page.read_admin(lake, asked.parameters),
-        role=Role.ADMIN,
-    ),
-    _UNSEEN,
-    Page(
-        "retired",
-        "/admin/retired",
-        lambda lake, asked: retired_page.read_retired(lake, asked.parameters),
-        role=Role.ADMIN,
         with_form=True,
     ),
     Page(
@@ -152,25 +119,6 @@ PAGES = (
         lambda lake, asked, problem, hint: sql_page.read_failed(
             lake, asked.parameters, problem, hint
         ),
-    ),
-)
-DEEDS = (
-    Deed(
-        "retire",
-        _RETIRING.path,
-        lambda lake, sent: retiring_page.retire(lake, sent.path["partition_id"]),
-        _RETIRING,
-    ),
-    Deed(
-        "restore",
-        "/lake/partitions/{partition_id}/restore",
-        lambda lake, sent: retiring_page.restore(lake, sent.path["partition_id"]),
-    ),
-    Deed(
-        "retire-incompatible",
-        _UNSEEN.path,
-        lambda lake, sent: unseen_page.retire_unseen(lake, sent.path["view_set"], sent.fields),
-        _UNSEEN,
     ),
 )
 PERFETTO = Page(

@@ -1,0 +1,68 @@
+"""The pages for administrators, and what they do by form."""
+
+from __future__ import annotations
+
+from lakebed.access.keys import Role
+from lakebed.web.pages import admin as admin_page
+from lakebed.web.pages import checking as checking_page
+from lakebed.web.pages import retired as retired_page
+from lakebed.web.pages import retiring as retiring_page
+from lakebed.web.pages import sweeping as sweeping_page
+from lakebed.web.pages import unseen as unseen_page
+from lakebed.web.routes import Deed, Page, Read
+
+
+def _page(name: str, path: str, read: Read) -> Page:
+    return Page(name, path, read, role=Role.ADMIN, with_form=True)
+
+
+_RETIRING = _page(
+    "retiring",
+    "/lake/partitions/{partition_id}/retire",
+    lambda lake, asked: retiring_page.read_retiring(lake, asked.path["partition_id"]),
+)
+_UNSEEN = _page(
+    "unseen",
+    "/admin/incompatible/{view_set}",
+    lambda lake, asked: unseen_page.read_unseen(lake, asked.path["view_set"]),
+)
+_SWEEP = _page("sweep", "/admin/sweep", lambda lake, _asked: sweeping_page.read_sweep(lake))
+_CHECK = _page("check", "/admin/check", lambda lake, _asked: checking_page.read_check(lake))
+ADMIN_PAGES = (
+    _page("admin", "/admin", lambda lake, asked: admin_page.read_admin(lake, asked.parameters)),
+    _RETIRING,
+    _UNSEEN,
+    _page(
+        "retired",
+        "/admin/retired",
+        lambda lake, asked: retired_page.read_retired(lake, asked.parameters),
+    ),
+    _SWEEP,
+    _CHECK,
+)
+DEEDS = (
+    Deed(
+        "retire",
+        _RETIRING.path,
+        lambda lake, sent: retiring_page.retire(lake, sent.path["partition_id"]),
+        _RETIRING,
+    ),
+    Deed(
+        "restore",
+        "/lake/partitions/{partition_id}/restore",
+        lambda lake, sent: retiring_page.restore(lake, sent.path["partition_id"]),
+    ),
+    Deed(
+        "retire-incompatible",
+        _UNSEEN.path,
+        lambda lake, sent: unseen_page.retire_unseen(lake, sent.path["view_set"], sent.fields),
+        _UNSEEN,
+    ),
+    Deed("sweep-now", _SWEEP.path, lambda lake, _sent: sweeping_page.sweep(lake), _SWEEP),
+    Deed(
+        "check-now",
+        _CHECK.path,
+        lambda lake, sent: checking_page.check_now(lake, sent.fields),
+        _CHECK,
+    ),
+)

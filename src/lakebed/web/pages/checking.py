@@ -1,0 +1,142 @@
+"""Whether the lake is what its catalog says: what the daily duty found, and a check at once, whose
+findings are kept in the journal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+
+from lakebed.catalog import blocks, files, journal, partitions
+from lakebed.errors import BadInput, Conflict, Refused
+from lakebed.lake import Lake
+from lakebed.lifecycle.check import CheckReport, Level
+from lakebed.model.time import format_instant
+from lakebed.web.notes import Done
+from lakebed.web.pages.duties import DutyRow, list_duties
+
+LEVELS = {
+    "catalog": "the catalog's rules; no file is opened",
+    "files": "also whether every file is there and of its size, and what else is in the store",
+    "footers": "also row counts, schemas, and the blocks that partitions are made of",
+}
+"""What can be asked for here, and what is looked at."""
+_OPERATION = "check"
+_DUTY = "duty check"
+"""The right under which upkeep checks: one at a time is enough."""
+_MOST_FILES = 5_000
+_MOST_FINDINGS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class FindingRow:
+    """One thing that is not as it should be."""
+
+    severity: str
+    kind: str
+    subject: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class LastCheck:
+    """A check that somebody asked for."""
+
+    tick: str
+    actor: str
+    level: str
+    is_clean: bool
+    partitions: int
+    segments: int
+    blocks: int
+    files: int
+    rows: int
+    bytes: int
+    finding_count: int
+    findings: Sequence[FindingRow]
+    """The worst of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckPage:
+    """What the page shows."""
+
+    duty: DutyRow
+    last: LastCheck | None
+    levels: Mapping[str, str]
+    files: int
+    most_files: int
+    """With more files than this, only the catalog is checked here."""
+
+
+def read_check(lake: Lake) -> CheckPage:
+    """What is known; nothing is checked."""
+    with lake.catalog.read() as connection:
+        entries = journal.list_entries(connection, limit=1, operations=[_OPERATION])
+    duty = next(each for each in list_duties(lake) if each.name == "check")
+    last = _read_last(entries[0]) if entries else None
+    return CheckPage(duty, last, LEVELS, _count_files(lake), _MOST_FILES)
+
+
+def check_now(lake: Lake, fields: Mapping[str, str]) -> Done:
+    """Look, repair nothing, and write down what was found."""
+    name = fields.get("level", "")
+    if name not in LEVELS:
+        raise BadInput(f"there is no level {name!r} here", hint=f"one of {', '.join(LEVELS)}")
+    level = Level[name.upper()]
+    if level > Level.CATALOG and _count_files(lake) > _MOST_FILES:
+        raise Refused(
+            f"this lake has more than {_MOST_FILES:,} files, which takes too long for a page",
+            hint=f"choose catalog, or run: lakebed check --level {name}",
+        )
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(lake.leases.building(_DUTY))
+        except Conflict as taken:
+            raise Conflict("the lake is being checked at this moment", hint=taken.hint) from taken
+        report = lake.checker.run(level)
+        with lake.catalog.write() as transaction:
+            entry = journal.Entry(_OPERATION, _describe(report), detail=_write(report))
+            journal.append(transaction, [entry])
+    return Done("/admin/check", f"Checked: {_describe(report)}.")
+
+
+def _count_files(lake: Lake) -> int:
+    """Roughly: partitions without rows are among them."""
+    with lake.catalog.read() as connection:
+        live = sum(partitions.count_live(connection).values())
+        return live + len(files.list_files(connection)) + len(blocks.list_segments(connection))
+
+
+def _describe(report: CheckReport) -> str:
+    damaged = sum(each.severity == "damage" for each in report.findings)
+    verdict = "nothing is damaged" if report.is_clean else f"{damaged} damaged"
+    others = len(report.findings) - damaged
+    return f"{verdict}, {others} other findings, down to {report.level.name.lower()}"
+
+
+def _write(report: CheckReport) -> dict[str, object]:
+    severities = ("damage", "warning", "note")
+    worst = sorted(report.findings, key=lambda each: severities.index(each.severity))
+    return {
+        "level": report.level.name.lower(),
+        "is_clean": report.is_clean,
+        "partitions": report.partitions,
+        "segments": report.segments,
+        "blocks": report.blocks,
+        "files": report.files,
+        "rows": report.rows,
+        "bytes": report.bytes,
+        "finding_count": len(report.findings),
+        "findings": [
+            asdict(FindingRow(each.severity.value, each.kind, each.subject, each.message))
+            for each in worst[:_MOST_FINDINGS]
+        ],
+    }
+
+
+def _read_last(entry: journal.Entry) -> LastCheck:
+    told = dict(entry.detail)
+    findings = [FindingRow(**each) for each in told.pop("findings")]
+    return LastCheck(format_instant(entry.tick), entry.actor, findings=findings, **told)
