@@ -1,19 +1,22 @@
-"""The page of metrics: points, averages, rates and means are those of what was sent."""
+"""The page of metrics: averages, rates, means and percentiles are those of what was sent."""
 
 from __future__ import annotations
 
 import math
+import random
+from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import parse_qs, urlencode, urlsplit
 
 import pytest
 
 from lakebed.lake import init_lake
 from lakebed.model.time import SECOND, TimeRange, to_instant
-from lakebed.samples.generator import Generator
-from lakebed.web.series import Point, choose_way, plan_lines
+from lakebed.samples.generator import BEGIN_NS, Generator
+from lakebed.web.series import WAYS, Point, choose_way, plan_lines
 from lakebed.web.times import plan_bins
 from tests.parts.building import build
 from tests.serve.parts import Served
@@ -21,6 +24,58 @@ from tests.web.parts import see, showing
 
 RANGE = {"begin": "2026-11-15T11:59:00Z", "end": "2026-11-15T13:00:00Z"}
 MARKUP = "<svg onload=alert(1)>"
+MINUTE_NS = 60 * 10**9
+BOUNDS = [5.0, 10.0, 25.0, 50.0, 100.0, 250.0]
+ROUTES = ("/cart", "/pay?by=card")
+RESTARTED = 20
+"""In which minute the shop begins to count anew."""
+WITHOUT_VALUE = (10, 33)
+"""In which minutes its points only say that nothing was recorded."""
+
+
+def make_latencies() -> dict[tuple[str, int], list[float]]:
+    """What requests took, by route and minute."""
+    chance = random.Random(20261115)
+    return {
+        (route, minute): [chance.lognormvariate(2 + place, 1) for _ in range(chance.randint(1, 40))]
+        for place, route in enumerate(ROUTES)
+        for minute in range(40)
+    }
+
+
+LATENCIES = make_latencies()
+
+
+def add_shop(request: Any, begin_ns: int) -> None:
+    """A service whose histogram counts since it started, and one that tells each minute alone in
+    powers of two; of both the values are `LATENCIES`."""
+    group = request.resource_metrics.add()
+    group.resource.attributes.add(key="service.name").value.string_value = "shop"
+    scope = group.scope_metrics.add()
+    since_start = scope.metrics.add(name="shop.latency", unit="ms").histogram
+    each_minute = scope.metrics.add(name="shop.latency.exact", unit="ms").exponential_histogram
+    since_start.aggregation_temporality, each_minute.aggregation_temporality = 2, 1
+    for (route, minute), values in LATENCIES.items():
+        start = 0 if minute < RESTARTED else RESTARTED
+        points = since_start.data_points.add(), each_minute.data_points.add()
+        for point, from_minute in zip(points, (start, minute), strict=True):
+            point.attributes.add(key="http.route").value.string_value = route
+            point.attributes.add(key="region").value.string_value = "eu"
+            point.start_time_unix_nano = begin_ns + from_minute * MINUTE_NS
+            point.time_unix_nano = begin_ns + minute * MINUTE_NS + MINUTE_NS // 2
+        if minute in WITHOUT_VALUE:
+            points[0].flags = 1
+        else:
+            until = [each for m in range(start, minute + 1) for each in LATENCIES[route, m]]
+            points[0].count, points[0].sum = len(until), sum(until)
+            points[0].explicit_bounds.extend(BOUNDS)
+            points[0].bucket_counts.extend(
+                [sum(bisect_left(BOUNDS, each) == n for each in until) for n in range(7)]
+            )
+        powers = Counter(math.ceil(math.log2(each)) - 1 for each in values)
+        first, last = min(powers), max(powers)
+        points[1].count, points[1].positive.offset = len(values), first
+        points[1].positive.bucket_counts.extend(powers[n] for n in range(first, last + 1))
 
 
 @pytest.fixture(scope="module")
@@ -35,6 +90,7 @@ def sent() -> list[Any]:
     )
     point = marked.gauge.data_points.add(time_unix_nano=generator.now_ns, as_double=2.5)
     point.attributes.add(key=MARKUP).value.string_value = MARKUP
+    add_shop(requests[1], BEGIN_NS)
     return requests
 
 
@@ -57,8 +113,8 @@ def metrics_of(sent: list[Any]) -> Iterator[tuple[str, Any]]:
                 yield names["service.name"], metric
 
 
-def data_of(served: Served, **asked: str) -> Any:
-    answer = served.ask("GET", f"/measures.json?{urlencode(RANGE | asked)}")
+def data_of(served: Served, **asked: str | Sequence[str]) -> Any:
+    answer = served.ask("GET", f"/measures.json?{urlencode(RANGE | asked, doseq=True)}")
     assert answer.status == 200, answer.body
     return answer.json()
 
@@ -110,16 +166,132 @@ def test_gauges_are_averaged_and_deltas_added(served: Served, sent: list[Any]) -
         assert total == pytest.approx(bytes_sent[line["name"]])
 
 
+def test_points_are_chosen_by_their_attributes(served: Served, sent: list[Any]) -> None:
+    totals: Counter[tuple[str, str]] = Counter()
+    for _, metric in metrics_of(sent):
+        if metric.name == "network.io":
+            for point in metric.sum.data_points:
+                had = {each.key: each.value for each in point.attributes}
+                number = point.as_double or point.as_int
+                key = had["http.route"].string_value, str(had["shard"].int_value)
+                totals[key] += number if math.isfinite(number) and not point.flags else 0
+    routes = sorted({route for route, _ in totals})
+    shard = next(shard for route, shard in totals if route == routes[0])
+
+    def total_of(*chosen: str) -> float:
+        chart = data_of(served, name="network.io", attribute=chosen)["chart"]
+        assert [f"{each['name']}={each['value']}" for each in chart["filters"]] == list(chosen)
+        (line,) = chart["lines"]
+        return sum(v for v in line["values"] if v is not None) * float(chart["bin_seconds"])
+
+    one, two = (f"http.route={route}" for route in routes[:2])
+    of_route = Counter[str]()
+    for (route, _), count in totals.items():
+        of_route[route] += count
+    assert total_of(one) == pytest.approx(of_route[routes[0]])
+    assert total_of(one, two) == pytest.approx(of_route[routes[0]] + of_route[routes[1]])
+    assert total_of(one, f"shard={shard}") == pytest.approx(totals[routes[0], shard])
+    found = {
+        each["name"]: each for each in data_of(served, name="network.io")["chart"]["attributes"]
+    }
+    assert sorted(found["http.route"]["values"]) == routes
+    shards = {shard for _, shard in totals}
+    assert len(found["shard"]["values"]) + found["shard"]["values_left_out"] == len(shards)
+
+    asked = urlencode(RANGE | {"name": "network.io", "attribute": [one, two]}, doseq=True)
+    page = see(served.ask("GET", f"/measures?{asked}"))
+    (without,) = (
+        a["href"] for t, a in page.tags if a.get("aria-label") == f"Without {as_text(two)}"
+    )
+    kept = parse_qs(urlsplit(without or "").query)
+    assert kept["attribute"] == [one]
+    (as_json,) = (link for link in page.links if ".json" in link)
+    assert parse_qs(urlsplit(as_json).query)["attribute"] == [one, two]
+
+
+def as_text(chosen: str) -> str:
+    return chosen.replace("=", " = ", 1)
+
+
+def edges_of(value: float, edges: Sequence[float]) -> tuple[float, float]:
+    place = bisect_left(edges, value)
+    return edges[place - 1] if place else 0.0, edges[min(place, len(edges) - 1)]
+
+
+@pytest.mark.parametrize(
+    ("name", "edges"),
+    [("shop.latency", BOUNDS), ("shop.latency.exact", [2.0**n for n in range(-20, 20)])],
+)
+def test_percentiles_are_in_the_buckets_of_the_truth(
+    served: Served, name: str, edges: list[float]
+) -> None:
+    """In a bin whose point has no value, those of the next point are all that was since."""
+    for route in ROUTES:
+        chosen = {"name": name, "attribute": f"http.route={route}"}
+        chart = data_of(served, way="percentiles", **chosen)["chart"]
+        begins = [to_instant(each) * 1000 for each in chart["bins"]]
+        values: dict[int, list[float]] = defaultdict(list)
+        for (of_route, minute), measured in LATENCIES.items():
+            if of_route == route:
+                if name == "shop.latency" and minute in WITHOUT_VALUE:
+                    minute += 1
+                at = BEGIN_NS + minute * MINUTE_NS + MINUTE_NS // 2
+                values[max(n for n, begin in enumerate(begins) if begin <= at)] += measured
+        assert [each["name"] for each in chart["lines"]] == ["p99", "p90", "p50"]
+        for line in chart["lines"]:
+            percent = int(line["name"][1:])
+            shown = {n: each for n, each in enumerate(line["values"]) if each is not None}
+            assert shown.keys() == values.keys()
+            for number, estimate in shown.items():
+                rank = -(-len(values[number]) * percent // 100)
+                low, high = edges_of(sorted(values[number])[rank - 1], edges)
+                assert low <= estimate <= high, (route, line["name"], number)
+        split = data_of(served, name=name, way="p90", by="http.route")["chart"]
+        (same,) = (each for each in split["lines"] if each["name"] == route)
+        assert same["values"] == chart["lines"][1]["values"]
+    both = data_of(served, name=name, way="percentiles", by="http.route")["chart"]["lines"]
+    assert [each["name"] for each in both] == [
+        f"{route} {each}" for route in reversed(ROUTES) for each in ("p99", "p90", "p50")
+    ]
+
+
+def test_a_way_without_numbers_says_so(served: Served) -> None:
+    asked = urlencode(RANGE | {"name": "process.cpu.utilization", "way": "p99"})
+    page = see(served.ask("GET", f"/measures?{asked}"))
+    assert "try another way" in page.text
+    assert {"value", "rate", "p99"} == {
+        a["value"] for a in page.all("option") if a["value"] in WAYS
+    }
+
+
 def test_markup_and_wrong_wishes(served: Served) -> None:
     page = see(served.ask("GET", f"/measures?{urlencode(RANGE | {'name': MARKUP, 'by': MARKUP})}"))
     assert MARKUP not in page.html
     assert page.text.count(MARKUP) > 4
     assert "2.5" in page.text
     assert see(served.ask("GET", f"/measures?{urlencode(RANGE | {'name': 'no'})}"), 404)
-    wrong = {"name": "network.io", "by": "<b>"}
-    assert "<b>" not in see(served.ask("GET", f"/measures?{urlencode(RANGE | wrong)}"), 400).html
+    chosen = {"name": MARKUP, "attribute": f"{MARKUP}={MARKUP}"}
+    page = see(served.ask("GET", f"/measures?{urlencode(RANGE | chosen)}"))
+    assert MARKUP not in page.html
+    assert data_of(served, **chosen)["chart"]["filters"] == [{"name": MARKUP, "value": MARKUP}]
+    for status, more in (
+        (400, {"by": "<b>"}),
+        (400, {"attribute": "<b>=1"}),
+        (400, {"attribute": "shard"}),
+        (400, {"attribute": [f"shard={number}" for number in range(99)]}),
+        (404, {"attribute": "shard=<b>"}),
+    ):
+        asked = urlencode(RANGE | {"name": "network.io"} | more, doseq=True)
+        assert "<b>" not in see(served.ask("GET", f"/measures?{asked}"), status).html
     assert see(served.ask("GET", "/measures?way=sideways"), 400)
     assert "newest point" in see(served.ask("GET", "/measures?begin=1s")).text
+
+
+def test_without_metrics_the_page_says_how_to_send_some(tmp_path: Path) -> None:
+    with init_lake(tmp_path / "lake") as new, showing(new) as other:
+        page = see(other.ask("GET", "/measures"))
+    assert "export OTEL_EXPORTER_OTLP_ENDPOINT=" in page.text
+    assert "export OTEL_METRICS_EXPORTER=otlp" in page.text
 
 
 BEGIN = to_instant("2026-11-15T12:00:00Z")
