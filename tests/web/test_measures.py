@@ -255,6 +255,13 @@ def test_percentiles_are_in_the_buckets_of_the_truth(
     ]
 
 
+def test_points_without_a_value_are_no_restart(served: Served) -> None:
+    chart = data_of(served, name="shop.latency", way="rate")["chart"]
+    (line,) = chart["lines"]
+    counted = sum(each for each in line["values"] if each is not None) * chart["bin_seconds"]
+    assert counted == pytest.approx(sum(len(each) for each in LATENCIES.values()))
+
+
 def test_a_way_without_numbers_says_so(served: Served) -> None:
     asked = urlencode(RANGE | {"name": "process.cpu.utilization", "way": "p99"})
     page = see(served.ask("GET", f"/measures?{asked}"))
