@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 import sqlalchemy as sa
 
 from lakebed.catalog import files, footers, journal, leases
+from lakebed.catalog.leases import Lease, LeaseKind
 from lakebed.catalog.schema import lake_clock, temporary_files
 from lakebed.errors import Conflict, LeaseLost, Refused, UnknownFooter, UnknownPartition
 from lakebed.lake import Lake, open_lake
@@ -229,3 +232,16 @@ def test_files_of_refused_publishes_are_swept(lake: Lake) -> None:
             publish_hour(lake, 0)
     lake.sweeper.run()
     assert stored_files(lake) == {kept.file_path}
+
+
+def test_looking_at_leases_at_the_same_time_disturbs_nobody() -> None:
+    """Another thread looks, and does not see the lease any more, before this look ends."""
+    observer = LeaseObserver(lambda: 0.0)
+    lease = Lease("id", LeaseKind.READER, "holder", 1, 1, 1)
+
+    class Seen(list[Lease]):
+        def __iter__(self) -> Iterator[Lease]:
+            observer.observe([])
+            yield from super().__iter__()
+
+    assert observer.observe(Seen([lease])) == []

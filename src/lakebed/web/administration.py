@@ -5,6 +5,7 @@ from __future__ import annotations
 from lakebed.access.keys import Role
 from lakebed.web.pages import admin as admin_page
 from lakebed.web.pages import checking as checking_page
+from lakebed.web.pages import keys as keys_page
 from lakebed.web.pages import retired as retired_page
 from lakebed.web.pages import retiring as retiring_page
 from lakebed.web.pages import sweeping as sweeping_page
@@ -28,6 +29,12 @@ _UNSEEN = _page(
 )
 _SWEEP = _page("sweep", "/admin/sweep", lambda lake, _asked: sweeping_page.read_sweep(lake))
 _CHECK = _page("check", "/admin/check", lambda lake, _asked: checking_page.read_check(lake))
+_KEYS = _page("keys", "/admin/keys", lambda lake, _asked: keys_page.read_keys(lake))
+_REVOKING = _page(
+    "revoking",
+    "/admin/keys/{key_id}/revoke",
+    lambda lake, asked: keys_page.read_revoking(lake, asked.path["key_id"], asked.caller.name),
+)
 ADMIN_PAGES = (
     _page("admin", "/admin", lambda lake, asked: admin_page.read_admin(lake, asked.parameters)),
     _RETIRING,
@@ -39,6 +46,8 @@ ADMIN_PAGES = (
     ),
     _SWEEP,
     _CHECK,
+    _KEYS,
+    _REVOKING,
 )
 DEEDS = (
     Deed(
@@ -64,5 +73,12 @@ DEEDS = (
         _CHECK.path,
         lambda lake, sent: checking_page.check_now(lake, sent.fields),
         _CHECK,
+    ),
+    Deed("create-key", _KEYS.path, lambda lake, sent: keys_page.create(lake, sent.fields), _KEYS),
+    Deed(
+        "revoke-key",
+        _REVOKING.path,
+        lambda lake, sent: keys_page.revoke(lake, sent.path["key_id"]),
+        _REVOKING,
     ),
 )

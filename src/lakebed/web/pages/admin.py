@@ -12,23 +12,12 @@ from lakebed.lake import Lake
 from lakebed.model.partition import FileState
 from lakebed.model.time import SECOND, format_instant
 from lakebed.web.pages.duties import DutyRow, list_duties
+from lakebed.web.pages.keys import KeyRow, list_keys
 from lakebed.web.pages.unseen import UnseenRow, list_unseen
 from lakebed.web.times import read_number
 
 _ENTRIES = 100
 _MOST_ENTRIES = 1_000
-
-
-@dataclass(frozen=True, slots=True)
-class KeyRow:
-    """One key, without its secret."""
-
-    key_id: str
-    name: str
-    roles: Sequence[str]
-    created: str
-    last_used: str | None
-    revoked: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,17 +93,7 @@ def read_admin(lake: Lake, asked: Mapping[str, str]) -> AdminPage:
         wanted,
         duties,
         any(each.runs for each in duties),
-        [
-            KeyRow(
-                each.key_id,
-                each.name,
-                each.roles,
-                format_instant(each.created_at),
-                _when(each.last_used_at),
-                _when(each.revoked_at),
-            )
-            for each in lake.keys.list_keys()
-        ],
+        list_keys(lake),
         [LeaseRow(each.kind, each.holder, each.view_set, _when(each.oldest_tick)) for each in held],
         Unswept(
             len(retired),

@@ -1,0 +1,122 @@
+"""Who may use the lake's servers: the keys, making one, and ending one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from lakebed.access.keys import Role
+from lakebed.catalog.keys import Key
+from lakebed.errors import BadInput, NotFound
+from lakebed.lake import Lake
+from lakebed.model.time import format_instant
+from lakebed.web.notes import Done
+
+_PATH = "/admin/keys"
+_ROLES = {
+    Role.INGEST.value: "sends telemetry and records; reads nothing",
+    Role.READ.value: "queries, and sees the pages; changes nothing",
+    Role.ADMIN.value: "may do everything",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRow:
+    """One key, without its secret."""
+
+    key_id: str
+    name: str
+    roles: Sequence[str]
+    created: str
+    last_used: str | None
+    revoked: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class KeysPage:
+    """What the page shows."""
+
+    keys: Sequence[KeyRow]
+    has_any: bool
+    """Whether a key is in force; if not, nobody needs one yet."""
+    roles: Mapping[str, str]
+    """What a key can be for."""
+
+
+@dataclass(frozen=True, slots=True)
+class RevokingPage:
+    """A key that may be about to end."""
+
+    key: KeyRow
+    warnings: Sequence[str]
+
+
+def list_keys(lake: Lake) -> list[KeyRow]:
+    """Every key there ever was, the oldest first."""
+    return [_show(each) for each in lake.keys.list_keys()]
+
+
+def read_keys(lake: Lake) -> KeysPage:
+    """The keys, and what one can be for."""
+    rows = list_keys(lake)
+    return KeysPage(rows, any(each.revoked is None for each in rows), _ROLES)
+
+
+def read_revoking(lake: Lake, key_id: str, asker: str) -> RevokingPage:
+    """One key in force, and what ending it means; ``asker`` is the name of who wants to."""
+    in_force = [each for each in lake.keys.list_keys() if each.revoked_at is None]
+    ending = [each for each in in_force if each.key_id == key_id]
+    if not ending:
+        raise NotFound(
+            f"no key in force has the id {key_id!r}", hint="it may have been revoked already"
+        )
+    return RevokingPage(_show(ending[0]), plan_warnings(ending[0], in_force, asker))
+
+
+def plan_warnings(ending: Key, in_force: Sequence[Key], asker: str) -> list[str]:
+    """What whoever ends a key should know before. Pure."""
+    others = [each for each in in_force if each.key_id != ending.key_id]
+    warnings = []
+    if ending.name == asker:
+        warnings.append("It has your name: if it is the one that you came with, you are locked out")
+    if not others:
+        warnings.append(
+            "It is the last key. A server that is started after that asks for none, and whoever "
+            "reaches its port may do everything"
+        )
+    elif not any(Role.ADMIN in each.roles for each in others) and Role.ADMIN in ending.roles:
+        warnings.append(
+            "It is the last one of the role admin. To make another, the command line is left: "
+            "lakebed keys create NAME --role admin"
+        )
+    return warnings
+
+
+def create(lake: Lake, fields: Mapping[str, str]) -> Done:
+    """Make a key, which is shown once."""
+    roles = [each for each in _ROLES if fields.get(each) == "yes"]
+    if not roles:
+        raise BadInput("a key without a role is good for nothing", hint="tick one at least")
+    made = lake.keys.create(fields.get("name", "").strip(), roles)
+    said = f"Made key {made.key.key_id} of {made.key.name}, for {' and '.join(made.key.roles)}."
+    return Done(_PATH, said, made.secret)
+
+
+def revoke(lake: Lake, key_id: str) -> Done:
+    """End a key."""
+    ended = lake.keys.revoke(key_id)
+    return Done(_PATH, f"Revoked key {key_id} of {ended.name}. Servers refuse it within seconds.")
+
+
+def _show(key: Key) -> KeyRow:
+    def spell(tick: int | None) -> str | None:
+        return None if tick is None else format_instant(tick)
+
+    return KeyRow(
+        key.key_id,
+        key.name,
+        key.roles,
+        format_instant(key.created_at),
+        spell(key.last_used_at),
+        spell(key.revoked_at),
+    )
