@@ -1,4 +1,4 @@
-"""The geometry of charts, in the units of an SVG's view box. Pure; templates draw it."""
+"""Lines, and the geometry of charts in the units of an SVG's view box. Pure; templates draw it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,26 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 WIDTH, HEIGHT = 1000, 120
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line over time: a number for each bin, or none."""
+
+    name: str
+    values: Sequence[float | None]
+    latest: float | None
+
+
+def make_line(name: str, values: Sequence[float | None]) -> Line:
+    """A line with its latest number."""
+    latest = next((value for value in reversed(values) if value is not None), None)
+    return Line(name, values, latest)
+
+
+def by_size(line: Line) -> tuple[float, str]:
+    """Sorts the largest line first."""
+    return -sum(abs(each) for each in line.values if each), line.name
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from lakebed.model.time import SECOND, TimeRange
+from lakebed.web.charts import Line, by_size, make_line
 from lakebed.web.percentiles import Bucket, Counts, confine, find_percentile, subtract
 from lakebed.web.times import Bins
 
@@ -28,15 +29,6 @@ EVERYTHING = "all"
 """The label of points that are not split."""
 _DISTRIBUTIONS = ("histogram", "exponential_histogram")
 _TOGETHER = ("p99", "p90", "p50")
-
-
-@dataclass(frozen=True, slots=True)
-class MetricLine:
-    """One line of the chart: a number for each bin, or none."""
-
-    name: str
-    values: Sequence[float | None]
-    latest: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +70,7 @@ def needs_buckets(way: str | None) -> bool:
 
 def plan_lines(
     points: Sequence[Point], bins: Bins, within: TimeRange, way: str, *, is_cumulative: bool
-) -> list[MetricLine]:
+) -> list[Line]:
     """A line for each label, the largest first; of several percentiles, some for each."""
     ordered = sorted(points, key=lambda each: each.time)
     if needs_buckets(way):
@@ -91,14 +83,10 @@ def plan_lines(
         lines = _draw_percentile(_gather_buckets(ordered, bins), bins, PERCENTILES[way])
     else:
         lines = _draw_quotients(ordered, bins, way)
-    return sorted(lines, key=_by_size)
+    return sorted(lines, key=by_size)
 
 
-def _by_size(line: MetricLine) -> tuple[float, str]:
-    return -sum(abs(each) for each in line.values if each), line.name
-
-
-def _draw_quotients(points: Iterable[Point], bins: Bins, way: str) -> list[MetricLine]:
+def _draw_quotients(points: Iterable[Point], bins: Bins, way: str) -> list[Line]:
     upper: dict[str, dict[int, float]] = defaultdict(lambda: defaultdict(float))
     lower: dict[str, dict[int, float]] = defaultdict(lambda: defaultdict(float))
     for each in points:
@@ -117,7 +105,7 @@ def _draw_quotients(points: Iterable[Point], bins: Bins, way: str) -> list[Metri
                 upper[each.label][number] += grown
                 lower[each.label][number] = bins.width / SECOND
     return [
-        _make_line(
+        make_line(
             label,
             [
                 upper[label][number] / lower[label][number] if lower[label].get(number) else None
@@ -126,11 +114,6 @@ def _draw_quotients(points: Iterable[Point], bins: Bins, way: str) -> list[Metri
         )
         for label in upper
     ]
-
-
-def _make_line(name: str, values: Sequence[float | None]) -> MetricLine:
-    latest = next((value for value in reversed(values) if value is not None), None)
-    return MetricLine(name, values, latest)
 
 
 _Gathered = Mapping[str, Mapping[int, Counts]]
@@ -146,9 +129,9 @@ def _gather_buckets(points: Iterable[Point], bins: Bins) -> _Gathered:
     return found
 
 
-def _draw_percentile(gathered: _Gathered, bins: Bins, percent: int) -> list[MetricLine]:
+def _draw_percentile(gathered: _Gathered, bins: Bins, percent: int) -> list[Line]:
     lines = [
-        _make_line(
+        make_line(
             label,
             [find_percentile(by_bin.get(number, {}), percent) for number in range(bins.count)],
         )
@@ -157,12 +140,12 @@ def _draw_percentile(gathered: _Gathered, bins: Bins, percent: int) -> list[Metr
     return [line for line in lines if line.latest is not None]
 
 
-def _join_percentiles(gathered: _Gathered, bins: Bins) -> list[MetricLine]:
+def _join_percentiles(gathered: _Gathered, bins: Bins) -> list[Line]:
     drawn = {
         name: {line.name: line for line in _draw_percentile(gathered, bins, PERCENTILES[name])}
         for name in _TOGETHER
     }
-    ranked = sorted(drawn[_TOGETHER[0]].values(), key=_by_size)
+    ranked = sorted(drawn[_TOGETHER[0]].values(), key=by_size)
     return [
         replace(drawn[name][label.name], name=_name_percentile(label.name, name))
         for label in ranked

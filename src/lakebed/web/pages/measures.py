@@ -12,11 +12,11 @@ from lakebed.errors import BadInput, NotFound
 from lakebed.lake import Lake
 from lakebed.model.time import SECOND, TimeRange, format_instant, to_instant
 from lakebed.query.plain import to_objects
+from lakebed.web.charts import Line
 from lakebed.web.percentiles import read_buckets
 from lakebed.web.series import (
     EVERYTHING,
     WAYS,
-    MetricLine,
     Point,
     choose_way,
     list_ways,
@@ -92,7 +92,7 @@ class MetricChart:
     bins: Sequence[str]
     """When each bin begins."""
     bin_seconds: float
-    lines: Sequence[MetricLine]
+    lines: Sequence[Line]
     lines_left_out: int
 
 
