@@ -267,6 +267,7 @@ class Lake:
             except LakebedError as error:  # it is no reason to stay open
                 _log.warning("closed without upkeep: %s", error)
         try:
+            self.pipeline.close()
             self.queries.close()
             self._lander.close()
             if not self.catalog.read_only:

@@ -137,6 +137,7 @@ class Pipeline:
         self._keeper = keeper
         self._registry = registry
         self.limits = limits or Limits()
+        self._kept: tuple[SparkSession, ExitStack] | None = None
 
     def plan(self, *names: str, begin: Instant | None = None, end: Instant | None = None) -> Plan:
         """The steps that are due for these view sets and tables (``database.table``), or all: what
@@ -160,6 +161,7 @@ class Pipeline:
         master: str | None = None,
         remote: str | None = None,
         quick: bool | None = None,
+        keep_session: bool = False,
         pass_credentials: bool = False,
         progress: Callable[[Progress], None] = lambda _progress: None,
         notice: Callable[[Lease], None] = lambda _lease: None,
@@ -169,9 +171,10 @@ class Pipeline:
 
         The caller's session is used as it is; otherwise one is started (local, or at a master or a
         Spark Connect server) and stopped at the end; ``quick``, by default if there is little to
-        do, is for a JVM that compiles less and starts sooner. Where somebody else builds,
-        ``notice`` is told; `Conflict` if they are alive. A step that is overtaken is planned
-        again; it is a problem only if that happens again and again.
+        do, is for a JVM that compiles less and starts sooner. ``keep_session`` leaves it to the
+        next build, unless something failed, until `close`. Where somebody else builds, ``notice``
+        is told; `Conflict` if they are alive. A step that is overtaken is planned again; it is a
+        problem only if that happens again and again.
         """
         report = BuildReport()
         plan = self.plan(*names, begin=begin, end=end)
@@ -179,10 +182,20 @@ class Pipeline:
         if not plan.steps:
             return report
         with ExitStack() as stack:
+            if keep_session:
+                stack.push(lambda _kind, error, _trace: self.close() if error else None)
 
             def open_session() -> SparkSession:
                 quickly = plan.is_small if quick is None else quick
-                return stack.enter_context(_use_session(spark, master, remote, quick=quickly))
+                if not keep_session:
+                    return stack.enter_context(_use_session(spark, master, remote, quick=quickly))
+                if self._kept is not None and _is_jvm_dead():
+                    self.close()
+                if self._kept is None:
+                    kept = ExitStack()
+                    using = _use_session(spark, master, remote, quick=bool(quick))
+                    self._kept = (kept.enter_context(using), kept)
+                return self._kept[0]
 
             session: SparkSession | None = None
             pin = self._keeper.pin()
@@ -211,7 +224,15 @@ class Pipeline:
                     if plan.steps:
                         report.give_up(len(outcomes))
                     break
+        if report.problems:
+            self.close()
         return report
+
+    def close(self) -> None:
+        """Stop the session that was kept, if there is one."""
+        kept, self._kept = self._kept, None
+        if kept is not None:
+            kept[1].close()
 
     def _fold_here(self, plan: Plan, tell: Callable[[Outcome], None]) -> None:
         """Fold what is small, one bucket after the other."""
@@ -299,6 +320,12 @@ class Pipeline:
         if due and not self._catalog.read_only:
             with self._catalog.write():
                 pass
+
+
+def _is_jvm_dead() -> bool:
+    from lakebed.pipeline import jvm
+
+    return jvm.is_dead()
 
 
 @contextmanager

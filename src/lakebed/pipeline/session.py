@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lakebed.errors import BadInput, Unavailable
+from lakebed.pipeline import jvm
 from lakebed.pipeline.archive import Archive
 from lakebed.pipeline.java import Java, cache_folder, find_java, make_wrapper
 
@@ -110,7 +111,8 @@ def use_session(
     try:
         yield session
     finally:
-        session.stop()
+        if not jvm.is_dead():
+            session.stop()
 
 
 def own_java() -> Java:
@@ -146,6 +148,7 @@ def _find_active() -> SparkSession | None:
     from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
 
+    jvm.forget_if_dead()
     try:
         return SparkSession.active()
     except (PySparkRuntimeError, AttributeError):

@@ -24,7 +24,7 @@ class Duty:
 
 
 def _build(lake: Lake) -> str:
-    report = lake.pipeline.build()
+    report = lake.pipeline.build(keep_session=True)
     if report.problems:
         raise LakebedError(
             f"{len(report.problems)} steps failed: {report.problems[0].problem}",
