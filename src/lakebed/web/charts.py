@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 WIDTH, HEIGHT = 1000, 120
+_FLAT = 1e-9
+"""The part of a number below which differences are those of arithmetic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +87,17 @@ class Drawn:
 
 
 def draw_lines(
-    xs: Sequence[float], series: Sequence[Sequence[float | None]], height: float = HEIGHT
+    xs: Sequence[float],
+    series: Sequence[Sequence[float | None]],
+    height: float = HEIGHT,
+    *,
+    from_zero: bool = True,
 ) -> Drawn:
-    """Lines through values over the whole width; the ground is zero, or a round number below the
-    least value. Where a series has no number, its line goes on without that point."""
+    """Lines through values over the whole width, between round numbers, one of which is zero; or,
+    not from zero, as near to the values as is needed to see how they change. Where a series has no
+    number, its line goes on without that point."""
     numbers = [y for ys in series for y in ys if y is not None and math.isfinite(y)]
-    high = find_ceiling(max(numbers, default=1.0)) if max(numbers, default=1.0) > 0 else 0.0
-    low = -find_ceiling(-min(numbers)) if min(numbers, default=0.0) < 0 else 0.0
+    low, high = find_limits(min(numbers, default=0.0), max(numbers, default=1.0), from_zero)
     left, right = min(xs, default=0.0), max(xs, default=0.0)
     wide, tall = (right - left) or 1.0, (high - low) or 1.0
     lines = [
@@ -103,3 +109,14 @@ def draw_lines(
         for ys in series
     ]
     return Drawn(lines, low, high)
+
+
+def find_limits(least: float, greatest: float, from_zero: bool) -> tuple[float, float]:
+    """Round numbers around all values."""
+    size = max(abs(least), abs(greatest))
+    spread = greatest - least
+    if from_zero or least <= 0 <= greatest or not _FLAT * size < spread < size / 2:
+        high = find_ceiling(greatest) if greatest > 0 else 0.0
+        return (-find_ceiling(-least) if least < 0 else 0.0), high
+    step = find_ceiling(spread / 4)
+    return math.floor(least / step) * step, math.ceil(greatest / step) * step

@@ -14,6 +14,7 @@ from lakebed.web.pages import logs as logs_page
 from lakebed.web.pages import measures as measures_page
 from lakebed.web.pages import partition as partition_page
 from lakebed.web.pages import sql as sql_page
+from lakebed.web.pages import table as table_page
 from lakebed.web.pages import tables as tables_page
 from lakebed.web.pages import trace as trace_page
 from lakebed.web.pages import traces as traces_page
@@ -108,8 +109,13 @@ PAGES = (
     Page(
         "table",
         "/tables/{database}/{name}",
-        lambda lake, asked: tables_page.read_table(
-            lake, asked.path["database"], asked.path["name"], asked.parameters, asked.seconds
+        lambda lake, asked: table_page.read_table(
+            lake,
+            asked.path["database"],
+            asked.path["name"],
+            asked.parameters,
+            asked.now,
+            asked.seconds,
         ),
     ),
     Page(

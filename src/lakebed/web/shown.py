@@ -13,7 +13,7 @@ import jinja2
 import msgspec
 
 from lakebed.model.time import SECOND, format_instant, to_instant
-from lakebed.web import charts, series, times
+from lakebed.web import charts, series, statements, times
 from lakebed.web.pages import sql
 
 _FOLDER = Path(__file__).parent
@@ -129,6 +129,8 @@ def make_environment() -> jinja2.Environment:
         "example": sql.EXAMPLE,
         "quick": times.QUICK,
         "ways": series.WAYS,
+        "comparisons": statements.COMPARISONS,
+        "plot_ways": list(statements.WAYS),
         "hour_before": lambda text: _shift(text, -3600 * SECOND),
         "hour_after": lambda text: _shift(text, 3600 * SECOND),
         "just_after": lambda text: _shift(text, 1),

@@ -1,0 +1,263 @@
+"""One table of a user's: its schema, its figures, its rows page by page, a column of them over
+time, and what it refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from lakebed.catalog import overview
+from lakebed.lake import Lake
+from lakebed.model.table import Column
+from lakebed.model.time import SECOND, TimeRange, format_instant, parse_moment, to_instant
+from lakebed.model.user_table import REJECTS
+from lakebed.query.plain import to_values
+from lakebed.tables.table import Table
+from lakebed.web.charts import Line, by_size, make_line
+from lakebed.web.pages.tables import TableRow, describe
+from lakebed.web.statements import (
+    PLOTTED,
+    SPLIT,
+    Condition,
+    check_plot,
+    plan_condition,
+    plan_plot,
+    plan_rows,
+)
+from lakebed.web.times import Bins, plan_bins, read_number
+
+_ROWS = 50
+_MOST_ROWS = 1_000
+_MOST_SKIPPED = 1_000_000
+_REJECTS = 20
+_BINS = 60
+_MOST_LINES = 6
+_SOME = 6
+_EXAMPLES: Mapping[str, Any] = {
+    "int": 1,
+    "float": 1.5,
+    "string": "text",
+    "bool": True,
+    "datetime": "2026-11-16T05:00:00Z",
+    "json": {},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """One column over time."""
+
+    column: str
+    way: str
+    by: str | None
+    bins: Sequence[str]
+    """When each bin begins."""
+    bin_seconds: float
+    lines: Sequence[Line]
+    lines_left_out: int
+    begin: str
+    end: str
+    sql: str
+    """The statement that gives its numbers, in this range."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """One page of rows, the newest first."""
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Any]]
+    page: int
+    is_last: bool
+    until: str | None
+    """The newest row of the first page; later pages leave out what came after it."""
+    sql: str
+    """The statement that gives them."""
+
+
+@dataclass(frozen=True, slots=True)
+class TablePage:
+    """What the page shows."""
+
+    asked: Mapping[str, str]
+    table: TableRow
+    schema: Sequence[Mapping[str, Any]]
+    out_of_range: str
+    figures: Mapping[str, int | None]
+    earliest: str | None
+    latest: str | None
+    can_be_plotted: Sequence[str]
+    can_be_split_by: Sequence[str]
+    plot: Plot | None
+    found: Rows
+    example: Mapping[str, Any]
+    """A record that the table would take."""
+    rejects: Sequence[Sequence[Any]]
+    """Time, place, reasons and record of what was refused last."""
+
+
+def read_table(
+    lake: Lake,
+    database: str,
+    name: str,
+    asked: Mapping[str, str],
+    now: int,
+    seconds: float | None,
+) -> TablePage:
+    """One table; `UnknownTable` if there is none. For its figures all its times are read."""
+    known = ("where", "op", "value", "begin", "end", "rows", "page", "until", "plot", "way", "by")
+    wanted = {each: asked[each] for each in known if asked.get(each)}
+    table = lake.tables.get(database, name)
+    definition = table.definition
+    condition = plan_condition(definition.schema, wanted)
+    check_plot(definition.schema, wanted)
+    found = _read_rows(table, wanted, condition, now, seconds)
+    with lake.catalog.read() as connection:
+        pieces = [
+            each
+            for each in overview.list_pieces(connection)
+            if each.view_set == definition.stored_as and each.retired_at is None
+        ]
+    figures = asdict(table.stats())
+    earliest, latest = figures.pop("earliest"), figures.pop("latest")
+    plot = None
+    if wanted.get("plot") and earliest is not None:
+        within = _choose_range(wanted, now, earliest, latest)
+        plot = _read_plot(table, wanted, condition, within, seconds)
+    columns = definition.schema.columns
+    return TablePage(
+        wanted,
+        describe(definition, pieces),
+        [asdict(each) for each in columns],
+        definition.schema.out_of_range,
+        figures,
+        None if earliest is None else format_instant(earliest),
+        None if latest is None else format_instant(latest),
+        [each.name for each in columns if each.type in PLOTTED],
+        [each.name for each in columns if each.type in SPLIT],
+        plot,
+        found,
+        make_example(columns),
+        _read_rejects(table, seconds) if figures["rejected"] else [],
+    )
+
+
+def make_example(columns: Sequence[Column]) -> dict[str, Any]:
+    """A record that fits: what must be there, and some of what may be."""
+    made = {}
+    for place, each in enumerate(columns):
+        if each.required or place < _SOME:
+            limits = (limit for limit in (each.min, each.max) if limit is not None)
+            value = next(limits, _EXAMPLES[each.item_type])
+            made[each.name] = [value] if each.is_array else value
+    return made
+
+
+def _read_rows(
+    table: Table, asked: Mapping[str, str], condition: Condition, now: int, seconds: float | None
+) -> Rows:
+    limit = read_number(asked, "rows", _ROWS, _MOST_ROWS)
+    page = read_number(asked, "page", 1, _MOST_SKIPPED // limit)
+    begin, end = (
+        parse_moment(asked[each], now) if asked.get(each) else None for each in ("begin", "end")
+    )
+    until = to_instant(asked["until"]) if asked.get("until") else None
+    if until is not None:
+        end = until + 1 if end is None else min(end, until + 1)
+    definition = table.definition
+    skipped = (page - 1) * limit
+    more = plan_rows(definition, condition, limit + 1, skipped)
+    got = table.query(
+        more.text,
+        begin,
+        end,
+        parameters=more.parameters,
+        timeout=seconds,
+        admin=False,
+    ).to_arrow()
+    rows = _list_rows(got.slice(0, limit))
+    if until is None and page == 1 and rows:
+        until = to_instant(rows[0][got.column_names.index(definition.time_column)])
+    return Rows(
+        got.column_names,
+        rows,
+        page,
+        got.num_rows <= limit,
+        None if until is None else format_instant(until),
+        plan_rows(definition, condition, limit, skipped).spell(),
+    )
+
+
+def _choose_range(asked: Mapping[str, str], now: int, earliest: int, latest: int) -> TimeRange:
+    """All of a table's time, or the part of it that an address names."""
+    begin = parse_moment(asked["begin"], now) if asked.get("begin") else None
+    end = parse_moment(asked["end"], now) if asked.get("end") else None
+    if begin is None:
+        begin = earliest if end is None else min(earliest, end - 1)
+    return TimeRange(begin, max(latest, begin) + 1 if end is None else end)
+
+
+def _read_plot(
+    table: Table,
+    asked: Mapping[str, str],
+    condition: Condition,
+    within: TimeRange,
+    seconds: float | None,
+) -> Plot:
+    bins = plan_bins(within, _BINS)
+    statement = plan_plot(table.definition, asked, condition, bins, _MOST_LINES)
+    got = table.query(
+        statement.text,
+        within.begin,
+        within.end,
+        parameters=statement.parameters,
+        timeout=seconds,
+        admin=False,
+    ).to_arrow()
+    rows = _list_rows(got)
+    way = asked.get("way") or "mean"
+    lines = _make_lines(rows, bins, 0.0 if way == "count" else None)
+    return Plot(
+        asked["plot"],
+        way,
+        asked.get("by"),
+        [format_instant(bins.begin_of(number)) for number in range(bins.count)],
+        bins.width / SECOND,
+        lines,
+        rows[0][3] - len(lines) if rows else 0,
+        format_instant(within.begin),
+        format_instant(within.end),
+        statement.spell(),
+    )
+
+
+def _make_lines(rows: Sequence[Sequence[Any]], bins: Bins, otherwise: float | None) -> list[Line]:
+    found: dict[str | None, list[float | None]] = {}
+    for time, label, value, _ in rows:
+        line = found.setdefault(label, [otherwise] * bins.count)
+        if isinstance(value, int | float):
+            line[bins.find(to_instant(time))] = value
+    return sorted(
+        (make_line("none" if label is None else label, values) for label, values in found.items()),
+        key=by_size,
+    )
+
+
+def _read_rejects(table: Table, seconds: float | None) -> list[list[Any]]:
+    return _list_rows(
+        table.query(
+            f"SELECT time, position, reasons, record FROM {table.name}{REJECTS} ORDER BY time DESC",
+            limit=_REJECTS,
+            timeout=seconds,
+            admin=False,
+        ).to_arrow()
+    )
+
+
+def _list_rows(table: Any) -> list[list[Any]]:
+    columns = [
+        [value for chunk in column.chunks for value in to_values(chunk)] for column in table.columns
+    ]
+    return [list(row) for row in zip(*columns, strict=True)]

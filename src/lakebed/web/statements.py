@@ -1,0 +1,189 @@
+"""The statements behind a table's page: some of its rows, and a column over time. Pure. Names of
+columns come from the table's schema, values are parameters; nothing in an address is read as SQL.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lakebed.errors import BadInput
+from lakebed.model.table import Column, TableSchema
+from lakebed.model.time import format_instant, to_instant
+from lakebed.model.user_table import UserTable
+from lakebed.query.parameters import prepare
+from lakebed.web.times import Bins
+
+COMPARISONS = {
+    "eq": ("=", '"{}" = {}'),
+    "ne": ("≠", '"{}" <> {}'),
+    "lt": ("<", '"{}" < {}'),
+    "le": ("≤", '"{}" <= {}'),
+    "gt": (">", '"{}" > {}'),
+    "ge": ("≥", '"{}" >= {}'),
+    "contains": ("contains", 'strpos(lower("{}"), lower({})) > 0'),
+    "missing": ("is missing", '"{}" IS NULL'),
+    "present": ("is there", '"{}" IS NOT NULL'),
+}
+"""How a column is compared, as people read it and in SQL."""
+_ALONE = ("missing", "present")
+_ORDERED = ("eq", "ne", "lt", "le", "gt", "ge", *_ALONE)
+_FITTING = {
+    "int": _ORDERED,
+    "float": _ORDERED,
+    "datetime": _ORDERED,
+    "string": (*_ORDERED, "contains"),
+    "json": ("contains", *_ALONE),
+    "bool": ("eq", "ne", *_ALONE),
+}
+PLOTTED = ("int", "float", "bool")
+SPLIT = ("string", "int", "bool")
+WAYS = {
+    "mean": "avg({0})",
+    "min": "min({0})",
+    "max": "max({0})",
+    "count": "CAST(count({0}) AS DOUBLE)",
+    "last": "last_value({0} ORDER BY {1}, {0})",
+}
+"""What is drawn of the values in each stretch of time. Of booleans, the mean is the share that is
+true."""
+_INT64 = 1 << 63
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A statement with the values of its parameters."""
+
+    text: str
+    parameters: Sequence[Any]
+
+    def spell(self) -> str:
+        """The same with its values written out, to be run by somebody else."""
+        return prepare(self.text).bind(self.parameters).sql
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """Which rows are wanted, as SQL with its parameters; TRUE if all are."""
+
+    text: str = "TRUE"
+    parameters: tuple[Any, ...] = ()
+
+
+def plan_condition(schema: TableSchema, asked: Mapping[str, str]) -> Condition:
+    """What ``where``, ``op`` and ``value`` of an address mean; `BadInput` if that is nothing."""
+    if not asked.get("where"):
+        if asked.get("value"):
+            raise BadInput(
+                f"nothing says what is compared with {asked['value']!r}",
+                hint=f"choose a column with where: {', '.join(schema.names)}",
+            )
+        return Condition()
+    column = schema.column(asked["where"])
+    fitting = _ALONE if column.is_array else _FITTING[column.type]
+    name = asked.get("op") or fitting[0]
+    if name not in fitting:
+        raise BadInput(
+            f"{column.name} cannot be compared by {name!r}: it is {column.type}",
+            hint=f"use one of {', '.join(fitting)}",
+        )
+    _, form = COMPARISONS[name]
+    if name in _ALONE:
+        return Condition(form.format(column.name))
+    if not asked.get("value"):
+        raise BadInput(
+            f"nothing says what {column.name} is compared with", hint="give a value, or missing"
+        )
+    if name == "contains":
+        return Condition(form.format(column.name, "?"), (asked["value"],))
+    place = """arrow_cast(?, 'Timestamp(Microsecond, Some("UTC"))')"""
+    place = place if column.type == "datetime" else "?"
+    return Condition(form.format(column.name, place), (_read_value(column, asked["value"]),))
+
+
+def _read_value(column: Column, text: str) -> Any:
+    match column.type:
+        case "int":
+            number = _read_number(column, text, int)
+            if not -_INT64 <= number < _INT64:
+                raise BadInput(f"{text} is beyond what {column.name} can hold")
+            return int(number)
+        case "float":
+            return _read_number(column, text, float)
+        case "bool":
+            if text not in ("true", "false"):
+                raise BadInput(f"{column.name} is true or false, not {text!r}")
+            return text == "true"
+        case "datetime":
+            return format_instant(to_instant(text))
+    return text
+
+
+def _read_number(column: Column, text: str, kind: type[int] | type[float]) -> int | float:
+    """No number in SQL has more than some digits; what Python takes beyond that is refused."""
+    try:
+        number = kind(text) if len(text) < 400 else math.nan
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise BadInput(
+            f"{column.name} is compared with a number, not {text[:80]!r}",
+            hint="write it like 60" if kind is int else "write it like 36.6",
+        )
+    return number
+
+
+def plan_rows(table: UserTable, condition: Condition, limit: int, skipped: int) -> Statement:
+    """Rows by time, the newest first. Those of one instant are in an order of their own, so that a
+    page begins where the one before ended: by the key or, without one, by all columns."""
+    others = [each for each in table.key or table.schema.names if each != table.time_column]
+    order = ", ".join([f'"{table.time_column}" DESC', *(f'"{each}"' for each in others)])
+    where = "" if condition == Condition() else f"\nWHERE {condition.text}"
+    offset = f" OFFSET {skipped}" if skipped else ""
+    return Statement(
+        f'SELECT * FROM "{table.database}"."{table.name}"{where}\n'
+        f"ORDER BY {order}\nLIMIT {limit}{offset}",
+        condition.parameters,
+    )
+
+
+def check_plot(schema: TableSchema, asked: Mapping[str, str]) -> None:
+    """`BadInput` if ``plot``, ``by`` or ``way`` of an address cannot be drawn."""
+    for name, fitting, what in (("plot", PLOTTED, "drawn"), ("by", SPLIT, "split by")):
+        if asked.get(name) and schema.column(asked[name]).type not in fitting:
+            known = [each.name for each in schema.columns if each.type in fitting]
+            raise BadInput(
+                f"{asked[name]} is {schema.column(asked[name]).type} and cannot be {what}",
+                hint=f"choose one of {', '.join(known) or 'none: the table has no such column'}",
+            )
+    if asked.get("way") and asked["way"] not in WAYS:
+        raise BadInput(f"{asked['way']!r} is no way to draw it", hint=f"use {', '.join(WAYS)}")
+
+
+def plan_plot(
+    table: UserTable, asked: Mapping[str, str], condition: Condition, bins: Bins, most_lines: int
+) -> Statement:
+    """One number for each line and bin, of the largest lines; and how many lines there are."""
+    time, column = f'"{table.time_column}"', asked["plot"]
+    value = f'CAST("{column}" AS DOUBLE)'
+    label = f'CAST("{asked["by"]}" AS VARCHAR)' if asked.get("by") else f"'{column}'"
+    drawn = WAYS[asked.get("way") or "mean"].format(value, time)
+    begin, width = bins.first, bins.width
+    return Statement(
+        f"""SELECT time, label, value, labels FROM (
+  SELECT *, max(place) OVER () AS labels FROM (
+    SELECT *, dense_rank() OVER (ORDER BY size DESC, label) AS place FROM (
+      SELECT *, sum(abs(value)) OVER (PARTITION BY label) AS size FROM (
+        SELECT to_timestamp_micros((CAST({time} AS BIGINT) - {begin}) / {width} * {width} + {begin})
+            AS time, {label} AS label, {drawn} AS value
+        FROM "{table.database}"."{table.name}"
+        WHERE "{column}" IS NOT NULL AND {condition.text}
+        GROUP BY 1, 2
+      )
+    )
+  )
+) WHERE place <= {most_lines} ORDER BY time, place""",
+        condition.parameters,
+    )
