@@ -12,7 +12,7 @@ from lakebed.catalog.keys import Key
 from lakebed.errors import Unauthenticated
 from lakebed.lake import Lake, init_lake
 from lakebed.web.pages.keys import plan_warnings
-from tests.web.browsing import Browser
+from tests.web.forms import Browser
 from tests.web.parts import showing
 
 PATH = "/admin/keys"
@@ -135,6 +135,9 @@ def test_the_first_key_is_made_with_a_warning_and_not_by_other_sites(tmp_path: P
         for path in (PATH, "/admin/sweep", "/admin/check"):
             assert foreign.send(path, name="mine", admin="yes", level="catalog").status == 403
         assert lake.keys.list_keys() == []
+        # Without a referrer, browsers send "Origin: null" with forms of our own.
+        assert anybody.ask(PATH).headers["referrer-policy"] == "same-origin"
+        anybody.headers = {"Origin": served.url}
         page = anybody.send_and_see(PATH, name="first", admin="yes")
         assert "Made key" in page.text
         assert "whoever has none is locked out" not in page.text

@@ -12,7 +12,7 @@ from lakebed.lake import Lake, init_lake
 from lakebed.lifecycle.check import Level
 from lakebed.upkeep.upkeep import Upkeep
 from tests.parts.data import HOUR, T0, publish_hour, readings, stored_files
-from tests.web.browsing import Browser
+from tests.web.forms import Browser
 from tests.web.parts import showing
 
 MARKUP = "<b>stray</b>"

@@ -13,7 +13,7 @@ from lakebed.model.partition import Partition, hash_sources
 from tests.parts.building import land, tick
 from tests.parts.data import HOUR, T0, publish_hour, readings, rows
 from tests.serve.parts import Served
-from tests.web.browsing import Browser
+from tests.web.forms import Browser
 from tests.web.parts import showing
 
 PATH = "/admin/incompatible/readings"
@@ -202,7 +202,7 @@ def test_retired_partitions_are_restored_from_the_list(
     assert f"/lake/partitions/{second.partition_id}" in page.links
     reader.load("/admin/retired", 403)
     told = admin.send_and_see(action)
-    assert "Restored." in told.text
+    assert "Restored, as this" in told.text
     assert sum(e.num_rows for e in lake.partitions.list_partitions("readings")) == 16 + 2 + 5
     (again,) = admin.ask("/admin/retired.json?lines=1").json()["retired"]
     assert again["partition_id"] == second.partition_id

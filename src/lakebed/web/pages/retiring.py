@@ -63,7 +63,7 @@ def retire(lake: Lake, partition_id: str) -> Done:
 def restore(lake: Lake, partition_id: str) -> Done:
     """Bring a retired partition back; as a new one, which is shown."""
     back = lake.retirement.restore(partition_id)
-    return Done(f"/lake/partitions/{back.partition_id}", "Restored. Queries see this one.")
+    return Done(f"/lake/partitions/{back.partition_id}", "Restored, as this new partition.")
 
 
 def _plan(lake: Lake, partition_id: str) -> RetirementPlan:
