@@ -1,63 +1,147 @@
-"""A browser of somebody: it keeps its cookie, and sends forms with the token that they had."""
+"""A real browser, and a lake to look at in it: the demo's shop and rings sent to it, partitions are
+in every state, and something among it is full of markup.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+import re
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.cookies import SimpleCookie
-from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import parse_qs, urlsplit
 
-from lakebed.web.sessions import COOKIE
-from tests.serve.parts import Answer, Served
-from tests.web.parts import Page, see
+import pyarrow as pa
+from playwright.sync_api import Browser, Page, sync_playwright
 
-FORM = {"Content-Type": "application/x-www-form-urlencoded"}
+from lakebed.demo.rings import Fleet, make_table
+from lakebed.demo.shop import Shop
+from lakebed.lake import Lake
+from lakebed.model.time import to_instant
+from lakebed.model.view_set import ViewSet
+from lakebed.samples.generator import Generator
+from tests.parts.building import build, tick
+from tests.serve.parts import Served
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+MARKUP = "<img src=x onerror=document.title='broken'>"
+SIZES = {"laptop": (1280, 800), "phone": (390, 844)}
+_SECOND_NS = 1_000_000_000
+_HOUR_US = 3600 * 1_000_000
+_IDS = re.compile(r"[0-9a-f]{16,}|[0-9a-f]{8}-[0-9a-f-]{27}")
 
 
-@dataclass(slots=True)
-class Browser:
-    """Loads pages and sends forms."""
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    """Debian's, because playwright's own would be loaded from elsewhere. Only root, whom its
+    sandbox refuses, goes without it."""
+    arguments = ["--no-sandbox"] if os.getuid() == 0 else []
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=arguments)
+        try:
+            yield browser
+        finally:
+            browser.close()
 
-    served: Served
-    headers: Mapping[str, str] = field(default_factory=dict)
-    word: str = ""
-    token: str = ""
 
-    def ask(self, path: str) -> Answer:
-        """A page as it comes."""
-        answer = self.served.ask("GET", path, headers=self._headers())
-        if "set-cookie" in answer.headers:
-            self.word = SimpleCookie(answer.headers["set-cookie"])[COOKIE].value
-        return answer
+@dataclass
+class Seen:
+    """A page, and everything that it complained about."""
 
-    def load(self, path: str, status: int = 200) -> Page:
-        """A page, whose token is kept."""
-        return self._keep(see(self.ask(path), status))
+    page: Page
+    complaints: list[str] = field(default_factory=list)
 
-    def data(self, path: str) -> Any:
-        """A page's data."""
-        return self.ask(f"{path}.json").json()
+    def __post_init__(self) -> None:
+        self.page.on("console", lambda said: self.complaints.append(said.text))
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("dialog", lambda dialog: self.complaints.append(dialog.message))
 
-    def send(self, path: str, **fields: str) -> Answer:
-        """A form with the last token."""
-        body = urlencode({"token": self.token} | fields).encode()
-        return self.served.ask("POST", path, body, FORM | self._headers())
+    def judge(self) -> None:
+        """Nothing threw, nothing that was shown became part of the page, nothing sticks out."""
+        page = self.page
+        assert self.complaints == [], (page.url, self.complaints)
+        assert "Lakebed" in page.title(), page.url
+        assert page.locator("h1").count() == 1, page.url
+        wide, room = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
+        assert wide <= room, f"{page.url} is {wide} wide, in {room}"
 
-    def send_and_see(self, path: str, **fields: str) -> Page:
-        """The page that says what came of a form."""
-        answer = self.send(path, **fields)
-        assert answer.status == 303, answer.body.decode()
-        return self.load(answer.headers["location"])
 
-    def send_in_vain(self, path: str, status: int, **fields: str) -> Page:
-        """The page that says why a form was refused."""
-        return self._keep(see(self.send(path, **fields), status))
+@contextmanager
+def new_page(browser: Browser, size: str, *, dark: bool = False) -> Iterator[Seen]:
+    width, height = SIZES[size]
+    context = browser.new_context(
+        viewport={"width": width, "height": height},
+        has_touch=size == "phone",
+        color_scheme="dark" if dark else "light",
+        device_scale_factor=1,
+    )
+    try:
+        yield Seen(context.new_page())
+    finally:
+        context.close()
 
-    def _keep(self, page: Page) -> Page:
-        for each in page.all("input", name="token"):
-            self.token = each["value"] or ""
-        return page
 
-    def _headers(self) -> dict[str, str]:
-        return dict(self.headers) | ({"Cookie": f"{COOKIE}={self.word}"} if self.word else {})
+def kind_of(address: str) -> str:
+    """Addresses of one kind differ only in what they name: ``/traces/#?span``."""
+    parts = urlsplit(address)
+    path = _IDS.sub("#", parts.path)
+    return f"{path}?{','.join(sorted(parse_qs(parts.query)))}"
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """What was sent."""
+
+    spans: int
+    log_lines: int
+    heart_rates: int
+    visits: int
+
+
+def fill(lake: Lake, served: Served, seed: int = 7, visits: int = 150) -> Truth:
+    """Let the shop and the rings send, build what they sent, and bring partitions into every
+    state that there is."""
+    make_table(lake)
+    shop, fleet = Shop(served.url, seed), Fleet(served.url, seed, rings=4)
+    now = time.time_ns()
+    for place in range(visits):
+        shop.visit(now - (visits - place) * 11 * _SECOND_NS)
+    shop.flush()
+    fleet.send_history(now // 1000, hours=6)
+    first = tick(lake) + 1
+    for name in ("blocks", "log_entries", "measures", "spans"):
+        build(lake, name, end=first)
+    hostile = Generator(3, begin_ns=now - 60 * _SECOND_NS).make("logs", 5)
+    for scope in (each for sender in hostile.resource_logs for each in sender.scope_logs):
+        scope.scope.name = MARKUP
+        for record in scope.log_records:
+            record.body.string_value = MARKUP
+    lake.telemetry.land("logs", hostile.SerializeToString())
+    _make_every_state(lake)
+    shop.close()
+    return Truth(
+        shop.told["spans"], shop.told["log lines"] + 5, len(fleet.keys), shop.told["visits"]
+    )
+
+
+def _make_every_state(lake: Lake) -> None:
+    """A view set with an empty partition, incompatible ones, and one that is retired."""
+    fields = [("time", pa.timestamp("us", "UTC")), ("station", pa.string())]
+    begin = to_instant("2026-11-01T00:00:00Z")
+    for version, more in ((1, []), (2, [("celsius", pa.float64())])):
+        schema = pa.schema(fields + more)
+        lake.views.register(ViewSet("weather", version, schema, "time", ("time",)))
+        for hour in range(3):
+            times = (begin + hour * _HOUR_US, begin + (hour + 1) * _HOUR_US)
+            rows = {"time": [times[0]], "station": [MARKUP], "celsius": [8.5]}
+            table = pa.table({name: rows[name] for name in schema.names}, schema=schema)
+            if (version, hour) != (2, 1):
+                made = lake.partitions.publish("weather", *times, table)
+            else:
+                lake.partitions.publish_completed_empty("weather", *times)
+    lake.retirement.retire_partition_by_metadata(
+        "weather", made.instance, *(made.insert_range.begin, made.insert_range.end),
+        made.schema_hash,
+    )  # fmt: skip

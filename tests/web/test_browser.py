@@ -1,127 +1,217 @@
-"""Pages in a real browser: they load under their policy without a complaint, and the live tail has
-what lands. Skipped where no Chromium is installed, and run with the campaigns.
+"""Pages in a real browser, on a laptop and on a phone: every page and every link, every form, what
+stands on them compared with what was sent, by mouse and by keyboard; nothing throws, and nothing
+that was sent becomes part of a page. Skipped where no Chromium is installed.
 """
 
 from __future__ import annotations
 
-import re
-import shutil
-import subprocess
-import threading
 import time
+from collections import Counter, deque
 from collections.abc import Iterator
-from pathlib import Path
+from typing import Any
+from urllib.parse import urljoin, urlsplit
 
 import pytest
 
 from lakebed.lake import Lake, init_lake
 from lakebed.samples.generator import Generator
-from tests.parts.building import build
-from tests.serve.parts import Served
-from tests.web.parts import showing
+from tests.serve.parts import Served, serving
+from tests.web import browsing
+from tests.web.browsing import SIZES, Seen, Truth, kind_of, new_page
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 pytestmark = [
-    pytest.mark.campaign,
     pytest.mark.skipif(
-        CHROMIUM is None, reason="no Chromium is installed: apt-get install chromium"
+        browsing.CHROMIUM is None, reason="no Chromium is installed: apt-get install chromium"
     ),
 ]
-MARKUP = "<img src=x onerror=document.title='broken'>"
+MOST_OF_A_KIND = 2
+FIELDS = {
+    "text": "order",
+    "level": "error",
+    "service": "storefront",
+    "begin": "1h",
+    "name": "POST /checkout",
+    "min_ms": "1",
+    "max_ms": "60000",
+    "find": "shop",
+    "rows": "20",
+    "lines": "20",
+    "operation": "publish",
+    "sql": "SELECT service_name, count(*) AS n FROM spans GROUP BY 1 ORDER BY 1",
+}
 
 
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
-    with init_lake(tmp_path_factory.mktemp("web") / "lake") as lake:
-        generator = Generator(3, begin_ns=time.time_ns() - 60 * 10**9)
-        for signal, view_set in (("logs", "log_entries"), ("traces", "spans")):
-            request = generator.make(signal, 200)  # type: ignore[arg-type]
-            if signal == "logs":
-                for scope in request.resource_logs[0].scope_logs:
-                    for record in scope.log_records:
-                        record.body.string_value = MARKUP
-            lake.telemetry.land(signal, request.SerializeToString())
-            build(lake, view_set)
-        lake.telemetry.land("metrics", generator.serialized("metrics", 100))
+    with init_lake(tmp_path_factory.mktemp("browser") / "lake") as lake:
         yield lake
 
 
 @pytest.fixture(scope="module")
 def served(lake: Lake) -> Iterator[Served]:
-    with showing(lake) as served:
+    with serving(lake, flight_port=None, otlp_port=None, roles=("ingest", "web")) as served:
         yield served
 
 
-def load(address: str, folder: Path, *, width: int = 412, wait_ms: int = 1500) -> tuple[str, str]:
-    """The page as the browser has it in the end, and what its console said."""
-    assert CHROMIUM is not None
-    done = subprocess.run(
-        [
-            CHROMIUM,
-            "--headless",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--enable-logging=stderr",
-            f"--user-data-dir={folder}",
-            f"--window-size={width},900",
-            f"--virtual-time-budget={wait_ms}",
-            "--dump-dom",
-            address,
-        ],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    )
-    said = [line for line in done.stderr.splitlines() if ":CONSOLE" in line]
-    return done.stdout, "\n".join(said)
+@pytest.fixture(scope="module")
+def truth(lake: Lake, served: Served) -> Truth:
+    return browsing.fill(lake, served)
 
 
-def test_every_page_loads_without_a_complaint(served: Served, tmp_path: Path) -> None:
-    trace = served.ask("GET", "/traces.json").json()["traces"][0]["trace_id"]
-    layers = {each["name"]: each for each in served.ask("GET", "/lake.json").json()["layers"]}
-    partition = layers["spans"]["cells"][0]["partition_id"]
-    sql = "/sql?sql=SELECT+level,+count(*)+AS+n+FROM+log_entries+GROUP+BY+1"
-    pages = [
-        "/lake",
-        f"/lake/partitions/{partition}",
-        "/logs",
-        "/traces",
-        f"/traces/{trace}",
-        "/measures",
-        "/measures?name=process.cpu.utilization",
-        "/tables",
-        sql,
-        "/sign-in",
-    ]
-    for page in pages:
-        html, said = load(served.url + page, tmp_path)
-        assert said == "", (page, said)
-        title = re.search(r"<title>(.*?)</title>", html)
-        assert title is not None
-        assert "Lakebed" in title[1], page
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with browsing.chromium() as browser:
+        yield browser
 
 
-def test_the_live_tail_shows_what_lands(served: Served, lake: Lake, tmp_path: Path) -> None:
-    """Lines land once the page was sent; the browser's clock runs ahead while it waits."""
-    counter = served.server.http._meters.requests.labels("web/logs", "200")
-    asked = counter._value.get()
-    sent = threading.Event()
+@pytest.fixture(params=SIZES)
+def seen(request: pytest.FixtureRequest, browser: Any, truth: Truth) -> Iterator[Seen]:
+    assert truth.spans
+    with new_page(browser, request.param) as seen:
+        yield seen
 
-    def land_later() -> None:
-        while counter._value.get() == asked:
-            if sent.wait(0.01):
-                return
-        lake.telemetry.land(
-            "logs", Generator(4, begin_ns=time.time_ns() - 10**9).serialized("logs", 7)
+
+def test_every_link_leads_somewhere(seen: Seen, served: Served) -> None:
+    """Followed from the first page on; of addresses that differ only in what they name, some."""
+    waiting, known = deque([f"{served.url}/"]), {f"{served.url}/"}
+    kinds: Counter[str] = Counter()
+    while waiting:
+        address = waiting.popleft()
+        kind = kind_of(address)
+        if kinds[kind] == MOST_OF_A_KIND:
+            continue
+        kinds[kind] += 1
+        if any(each in urlsplit(address).path for each in (".json", ".csv", ".parquet")):
+            answer = seen.page.request.get(address)
+            assert answer.status == 200, (address, answer.text())
+            continue
+        response = seen.page.goto(address)
+        assert response is not None
+        assert response.status == 200, address
+        seen.judge()
+        links = seen.page.eval_on_selector_all(
+            "a", "all => all.map(each => each.href.baseVal ?? each.getAttribute('href'))"
         )
+        for link in links:
+            target = urljoin(address, link).split("#")[0]
+            if target.startswith(served.url) and target not in known:
+                known.add(target)
+                waiting.append(target)
+    paths = {kind.split("?")[0] for kind in kinds}
+    assert {
+        "/lake", "/lake/partitions/#", "/logs", "/traces", "/traces/#", "/traces/#/perfetto.json",
+        "/measures", "/tables", "/tables/fleet/heart_rate", "/sql", "/admin", "/lake.json",
+    } <= paths  # fmt: skip
 
-    lander = threading.Thread(target=land_later)
-    lander.start()
-    try:
-        html, said = load(f"{served.url}/logs?begin=1h&live=1", tmp_path, wait_ms=60_000)
-    finally:
-        sent.set()
-        lander.join()
-    assert said == ""
-    assert "<strong>207</strong>" in html
+
+def _forms(seen: Seen, method: str) -> int:
+    return seen.page.locator(f"main form[method={method}]").count()
+
+
+PAGES_WITH_FORMS = (
+    "/lake",
+    "/logs",
+    "/traces",
+    "/measures",
+    "/measures?name=http.server.request.duration",
+    "/tables/fleet/heart_rate",
+    "/sql",
+    "/admin",
+)
+
+
+@pytest.mark.parametrize("path", PAGES_WITH_FORMS)
+def test_every_form_asks_for_what_it_says(seen: Seen, served: Served, path: str) -> None:
+    """Each is filled in and sent, and the address says what was asked for."""
+    seen.page.goto(served.url + path)
+    count = _forms(seen, "get")
+    assert count
+    for place in range(count):
+        seen.page.goto(served.url + path)
+        form = seen.page.locator("main form[method=get]").nth(place)
+        filled = {}
+        for name, value in FIELDS.items():
+            fields = form.locator(f"[name={name}]:visible")
+            if fields.count() != 1:
+                continue
+            if fields.evaluate("each => each.tagName") == "SELECT":
+                if value not in fields.evaluate("each => [...each.options].map(o => o.value)"):
+                    continue
+                fields.select_option(value)
+            else:
+                fields.fill(value)
+            filled[name] = value
+        with seen.page.expect_navigation():
+            form.locator("button").first.click()
+        seen.judge()
+        asked = seen.page.evaluate("Object.fromEntries(new URL(location).searchParams)")
+        assert {name: asked.get(name) for name in filled} == filled
+
+
+def test_numbers_are_what_was_sent(seen: Seen, served: Served, truth: Truth) -> None:
+    page = seen.page
+    page.goto(f"{served.url}/logs?begin=2h")
+    assert page.locator("#found strong").first.inner_text() == f"{truth.log_lines:,}"
+    page.goto(f"{served.url}/lake")
+    spans = page.locator("section, article").filter(has_text="spans").first
+    assert f"{truth.spans:,}" in spans.inner_text()
+    page.goto(f"{served.url}/tables/fleet/heart_rate")
+    assert f"{truth.heart_rates:,}" in page.locator("main").inner_text()
+    sql = "SELECT count(*) AS n FROM spans WHERE parent_span_id IS NULL AND kind = 'server'"
+    page.goto(f"{served.url}/sql?sql={sql}")
+    assert page.locator(".scroll table tbody td").first.inner_text() == f"{truth.visits}"
+    seen.judge()
+
+
+def test_what_was_sent_stays_text(seen: Seen, served: Served) -> None:
+    seen.page.goto(f"{served.url}/logs?text=onerror")
+    assert seen.page.get_by_text(browsing.MARKUP).count() >= 5
+    assert seen.page.locator("main img").count() == 0
+    seen.judge()
+
+
+def test_from_a_line_to_its_trace(seen: Seen, served: Served) -> None:
+    """What went wrong is found, its trace opened, its span unfolded, and its logs are beside it."""
+    page = seen.page
+    page.goto(f"{served.url}/logs?begin=2h&text=did+not+answer")
+    page.locator("a.trace").first.click()
+    page.wait_for_url("**/traces/**")
+    opened = page.locator("details[open]").first
+    assert "charge card" in opened.inner_text()
+    assert "did not answer" in opened.inner_text()
+    assert "exception" in opened.inner_text()
+    seen.judge()
+
+
+def test_the_keyboard_is_enough(seen: Seen, served: Served) -> None:
+    page = seen.page
+    page.goto(f"{served.url}/logs")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "skip"
+    page.keyboard.press("Enter")
+    page.wait_for_function("document.activeElement.id == 'main'")
+    page.keyboard.press("Tab")
+    page.keyboard.type("order")
+    with page.expect_navigation():
+        page.keyboard.press("Enter")
+    assert "text=order" in page.url
+    page.goto(f"{served.url}/sql")
+    page.locator("textarea").fill("SELECT 40 + 2 AS answer")
+    with page.expect_navigation():
+        page.keyboard.press("Control+Enter")
+    assert page.locator(".scroll table tbody td").first.inner_text() == "42"
+    seen.judge()
+
+
+def test_the_live_tail_shows_what_lands(browser: Any, served: Served, lake: Lake) -> None:
+    line = f"landed at {time.time_ns()}"
+    with new_page(browser, "laptop") as seen:
+        seen.page.goto(f"{served.url}/logs?begin=1h&live=1")
+        assert seen.page.get_by_text(line).count() == 0
+        request = Generator(4, begin_ns=time.time_ns() - 10**9).make("logs", 1)
+        for sender in request.resource_logs:
+            for record in (each for scope in sender.scope_logs for each in scope.log_records):
+                record.body.string_value = line
+        lake.telemetry.land("logs", request.SerializeToString())
+        seen.page.get_by_text(line).first.wait_for(timeout=60_000)
+        seen.judge()
