@@ -8,9 +8,12 @@ from pathlib import Path
 import pytest
 
 from lakebed.access.keys import Role
+from lakebed.errors import Refused
 from lakebed.lake import Lake, init_lake
 from lakebed.lifecycle.check import Level
 from lakebed.upkeep.upkeep import Upkeep
+from lakebed.web.pages.checking import check_now
+from lakebed.web.pages.sweeping import sweep
 from tests.parts.data import HOUR, T0, publish_hour, readings, stored_files
 from tests.web.forms import Browser
 from tests.web.parts import showing
@@ -63,7 +66,9 @@ def test_a_sweep_is_shown_and_then_done(browsers: tuple[Browser, Browser], lake:
     assert Browser(admin.served, admin.headers, admin.word, "0").send("/admin/sweep").status == 403
     assert gone.file_path in stored_files(lake)
 
+    assert "More is left: sweep again." in sweep(lake, most_batches=0).said
     told = admin.send_and_see("/admin/sweep").text
+    assert "More is left" not in told
     assert f"Swept 1 file of {gone.file_size:,} bytes, 1 empty partition" in told
     assert "nothing to delete" in told
     assert stored_files(lake) == {kept.file_path}
@@ -129,6 +134,10 @@ def test_a_check_shows_what_it_finds(
     told = admin.send_and_see("/admin/check", level="catalog").text
     assert "down to catalog" in told
 
+    with pytest.raises(Refused, match="takes too long") as refused:
+        check_now(lake, {"level": "files"}, most_files=1)
+    assert "lakebed check --level files" in str(refused.value.hint)
+    assert "down to catalog" in check_now(lake, {"level": "catalog"}, most_files=1).said
     for level in ("pages", "<b>", ""):
         page = admin.send_in_vain("/admin/check", 400, level=level)
         assert "one of catalog, files, footers" in page.text

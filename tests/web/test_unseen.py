@@ -213,4 +213,15 @@ def test_retired_partitions_are_restored_from_the_list(
     for bad in ("lines=0", "replaced=no", "view_set=a.b.c"):
         assert admin.ask(f"/admin/retired?{bad}").status == 400
     assert admin.ask("/admin/retired?view_set=no.such").status == 404
+    lake.tables.create_database("home")
+    draft = {"time": {"type": "datetime", "time": True}, "bpm": "int"}
+    lake.tables.create_table("home", "pulse", draft)
+    lake.tables.insert("home", "pulse", [{"time": "2026-01-01T00:00:00Z", "bpm": 60}])
+    name = lake.tables.definitions.get("home", "pulse").stored_as
+    (stored,) = lake.partitions.list_partitions(name)
+    lake.retirement.retire_partition_by_metadata(
+        name, stored.instance, stored.insert_range.begin, stored.insert_range.end
+    )
+    (row,) = admin.ask("/admin/retired.json?view_set=home.pulse").json()["retired"]
+    assert (row["name"], row["rows"], row["obstacle"]) == ("home.pulse", 1, None)
     assert admin.ask("/admin/retired.json?view_set=none").json()["retired"] == []

@@ -79,15 +79,15 @@ def read_check(lake: Lake) -> CheckPage:
     return CheckPage(duty, last, LEVELS, _count_files(lake), _MOST_FILES)
 
 
-def check_now(lake: Lake, fields: Mapping[str, str]) -> Done:
+def check_now(lake: Lake, fields: Mapping[str, str], *, most_files: int = _MOST_FILES) -> Done:
     """Look, repair nothing, and write down what was found."""
     name = fields.get("level", "")
     if name not in LEVELS:
         raise BadInput(f"there is no level {name!r} here", hint=f"one of {', '.join(LEVELS)}")
     level = Level[name.upper()]
-    if level > Level.CATALOG and _count_files(lake) > _MOST_FILES:
+    if level > Level.CATALOG and _count_files(lake) > most_files:
         raise Refused(
-            f"this lake has more than {_MOST_FILES:,} files, which takes too long for a page",
+            f"this lake has more than {most_files:,} files, which takes too long for a page",
             hint=f"choose catalog, or run: lakebed check --level {name}",
         )
     with ExitStack() as stack:

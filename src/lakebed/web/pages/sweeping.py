@@ -87,9 +87,9 @@ def read_sweep(lake: Lake) -> SweepPage:
     )
 
 
-def sweep(lake: Lake) -> Done:
+def sweep(lake: Lake, *, most_batches: int = _MOST_BATCHES) -> Done:
     """Delete what can be deleted now, as much as one request should."""
-    result = lake.sweeper.run(most_batches=_MOST_BATCHES)
+    result = lake.sweeper.run(most_batches=most_batches)
     left = lake.sweeper.plan()
     return Done("/admin/sweep", _describe(result, has_more=bool(left.files or left.empty)))
 
