@@ -164,7 +164,8 @@ def _finish(lake: Lake, spark: SparkSession, truth: Counter[tuple[str, int]], wh
         with again.partitions.snapshot("log_stats") as snapshot:
             counts = snapshot.read_all("log_stats", ["count"])["count"].to_pylist()
         assert sum(counts) == sum(truth.values()), what
-        again.sweeper.watch_leases()
+        # Until those of the killed are dead; the test's own have the usual time to live.
+        again.sweeper.watch_leases(lambda _seconds: time.sleep(PATIENCE_SECONDS + 0.1))
         again.sweeper.run()
         checked = again.checker.run(Level.PAGES)
         assert checked.is_clean, (what, checked.findings)
