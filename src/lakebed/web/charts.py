@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 WIDTH, HEIGHT = 1000, 120
+_TINIEST = 1e-300
+"""Powers of ten much below this one are zero to a double."""
 _FLAT = 1e-9
 """The part of a number below which differences are those of arithmetic."""
 
@@ -72,8 +75,9 @@ def find_ceiling(value: float) -> float:
     """A round number at or above a value: few digits with zeros."""
     if value <= 0 or not math.isfinite(value):
         return 1.0
-    power = 10.0 ** math.floor(math.log10(value))
-    return next(step * power for step in (1, 1.5, 2, 3, 4, 5, 6, 8, 10) if step * power >= value)
+    power = 10.0 ** math.floor(math.log10(max(value, _TINIEST)))
+    steps = (step * power for step in (1, 1.5, 2, 3, 4, 5, 6, 8, 10, 15))
+    return min(next(step for step in steps if step >= value), sys.float_info.max)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,10 +103,13 @@ def draw_lines(
     numbers = [y for ys in series for y in ys if y is not None and math.isfinite(y)]
     low, high = find_limits(min(numbers, default=0.0), max(numbers, default=1.0), from_zero)
     left, right = min(xs, default=0.0), max(xs, default=0.0)
-    wide, tall = (right - left) or 1.0, (high - low) or 1.0
+    wide, half = (right - left) or 1.0, (high / 2 - low / 2) or 1.0  # the whole may be infinite
     lines = [
         [
-            (round((x - left) / wide * WIDTH, 2), round(height - (y - low) / tall * height, 2))
+            (
+                round((x - left) / wide * WIDTH, 2),
+                round(height - (y / 2 - low / 2) / half * height, 2),
+            )
             for x, y in sorted(zip(xs, ys, strict=True), key=lambda point: point[0])
             if y is not None and math.isfinite(y)
         ]
