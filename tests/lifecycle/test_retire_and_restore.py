@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import sqlalchemy as sa
 
-from lakebed.catalog import journal
+from lakebed.catalog import journal, partitions
 from lakebed.errors import Ambiguous, BadInput, Conflict, Overlap, Refused, UnknownPartition
 from lakebed.lake import Lake
 from lakebed.model.partition import hash_sources
@@ -255,3 +257,22 @@ def test_a_stale_plan_names_what_is_stale(lake: Lake) -> None:
         lake.retirement.carry_out(plan)
     assert str(gone.file_path) in str(stale.value)
     assert lake.partitions.list_partitions() == [kept]
+
+
+def test_the_last_retired_come_first_without_what_was_replaced(lake: Lake) -> None:
+    old = publish_hour(lake, 0)
+    publish_hour(lake, 0, replaces=[old])
+    later = [publish_hour(lake, hour) for hour in (1, 2)]
+    for hour in (2, 1):
+        lake.retirement.retire_partitions("readings", T0 + hour * HOUR, T0 + (hour + 1) * HOUR)
+
+    def list_ids(limit: int = 9, **options: Any) -> list[str]:
+        with lake.catalog.read() as connection:
+            found = partitions.list_retired(connection, limit, **options)
+        return [each.partition_id for each in found]
+
+    assert list_ids() == [each.partition_id for each in later]
+    assert list_ids(1) == [later[0].partition_id]
+    everything = [*(each.partition_id for each in later), old.partition_id]
+    assert list_ids(with_replaced=True, view_set="readings") == everything
+    assert list_ids(view_set="others") == []

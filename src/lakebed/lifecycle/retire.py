@@ -210,9 +210,10 @@ class Retirement:
 
     def plan_incompatible(self, view_set: str | None = None) -> RetirementPlan:
         """Every incompatible partition, with a warning for those that cannot be built again."""
-        return self._plan_incompatible(self.list_incompatible_partitions(view_set))
+        return self.plan_found(self.list_incompatible_partitions(view_set))
 
-    def _plan_incompatible(self, found: Sequence[IncompatiblePartition]) -> RetirementPlan:
+    def plan_found(self, found: Sequence[IncompatiblePartition]) -> RetirementPlan:
+        """The same for those that were listed before."""
         lost = sum(not each.can_be_rebuilt and not each.partition.is_empty for each in found)
         with self._catalog.read() as connection:
             chosen = [each.partition for each in found]
@@ -322,7 +323,7 @@ class Retirement:
         """Retire what queries cannot see, one transaction per partition, and say what was done to
         each. What cannot be rebuilt is left alone unless ``allow_loss``."""
         found = self.list_incompatible_partitions(view_set)
-        plan = self._plan_incompatible(found)
+        plan = self.plan_found(found)
         _require_confirmed(plan, confirmed)
         rebuildable = {each.partition.partition_id: each.can_be_rebuilt for each in found}
         outcomes = []

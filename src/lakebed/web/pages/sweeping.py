@@ -53,7 +53,7 @@ class SweepPage:
     dead_leases: Sequence[str]
     """Whose they are."""
     waiting: int
-    """Files whose grace period still runs."""
+    """Files whose grace period still runs, or that are held."""
     grace: str
     protected: int
     """Files past it that somebody may still read."""

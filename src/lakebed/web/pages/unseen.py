@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from lakebed.errors import Refused, StalePlan
 from lakebed.lake import Lake
-from lakebed.lifecycle.retire import IncompatiblePartition, RetirementPlan
+from lakebed.lifecycle.retire import IncompatiblePartition
 from lakebed.model.time import format_duration, format_instant
 from lakebed.web.notes import Done
 
@@ -66,25 +66,6 @@ class UnseenPage:
     """Stands for exactly this plan; a form that carries another one is refused."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    plan: RetirementPlan
-    found: Mapping[str, IncompatiblePartition]
-
-    def is_lost(self, partition_id: str) -> bool:
-        """Whether rows are gone for good once it is swept; also if nobody knows."""
-        each = self.found.get(partition_id)
-        return each is None or (not each.can_be_rebuilt and not each.partition.is_empty)
-
-    @property
-    def mark(self) -> str:
-        """The partitions, and which of them would be lost."""
-        told = hashlib.sha256()
-        for each in sorted(part.partition_id for part in self.plan.partitions):
-            told.update(f"{each} {self.is_lost(each)}\n".encode())
-        return told.hexdigest()
-
-
 def list_unseen(lake: Lake) -> list[UnseenRow]:
     """Every view set of which queries cannot see something."""
     found: dict[str, list[IncompatiblePartition]] = {}
@@ -96,7 +77,7 @@ def list_unseen(lake: Lake) -> list[UnseenRow]:
             len(parts),
             sum(each.partition.num_rows for each in parts),
             sum(each.partition.file_size for each in parts),
-            sum(not each.can_be_rebuilt and not each.partition.is_empty for each in parts),
+            sum(_is_lost(each) for each in parts),
         )
         for name, parts in sorted(found.items())
     ]
@@ -104,71 +85,78 @@ def list_unseen(lake: Lake) -> list[UnseenRow]:
 
 def read_unseen(lake: Lake, view_set: str) -> UnseenPage:
     """The plan for one view set; nothing is changed."""
-    seen = _look(lake, view_set)
-    chosen = seen.plan.partitions
-    lost = [each for each in chosen if seen.is_lost(each.partition_id)]
+    found = lake.retirement.list_incompatible_partitions(view_set)
+    plan = lake.retirement.plan_found(found)
+    lost = [each.partition for each in found if _is_lost(each)]
     return UnseenPage(
         view_set,
         any(each.view_set.name == view_set for each in lake.views.list_view_sets()),
         [
             UnseenPartition(
-                each.partition_id,
-                each.instance,
-                format_instant(each.insert_range.begin),
-                format_instant(each.insert_range.end),
-                each.num_rows,
-                each.file_size,
-                each.schema_hash.hex(),
-                each.is_empty,
-                not seen.is_lost(each.partition_id),
+                each.partition.partition_id,
+                each.partition.instance,
+                format_instant(each.partition.insert_range.begin),
+                format_instant(each.partition.insert_range.end),
+                each.partition.num_rows,
+                each.partition.file_size,
+                each.partition.schema_hash.hex(),
+                each.partition.is_empty,
+                not _is_lost(each),
             )
-            for each in chosen[:_MOST_SHOWN]
+            for each in found[:_MOST_SHOWN]
         ],
-        len(chosen),
-        sum(each.num_rows for each in chosen),
-        seen.plan.bytes,
+        len(found),
+        sum(each.partition.num_rows for each in found),
+        plan.bytes,
         len(lost),
         sum(each.num_rows for each in lost),
-        seen.plan.warnings,
-        seen.plan.confirm,
+        plan.warnings,
+        plan.confirm,
         format_duration(lake.row.grace_us),
-        seen.mark,
+        _mark(found),
     )
 
 
 def retire_unseen(lake: Lake, view_set: str, fields: Mapping[str, str]) -> Done:
     """Retire what the page has shown, all of it in one transaction; what cannot be built again
     only if that was allowed, as on the command line."""
-    seen = _look(lake, view_set)
-    if not seen.plan.partitions or fields.get("plan") != seen.mark:
+    found = lake.retirement.list_incompatible_partitions(view_set)
+    if not found or fields.get("plan") != _mark(found):
         raise StalePlan(
             "what would be retired is not what it was when the page was loaded",
             hint="look at the plan again, which is new",
         )
-    chosen = seen.plan.partitions
-    if fields.get("allow_loss") != "yes":
-        chosen = tuple(each for each in chosen if not seen.is_lost(each.partition_id))
+    plan = lake.retirement.plan_found(found)
+    loss = fields.get("allow_loss") == "yes"
+    chosen = tuple(each.partition for each in found if loss or not _is_lost(each))
     if not chosen:
         raise Refused(
             "none of them can be built again",
             hint="tick the box, if their rows may be lost after the grace period",
         )
     typed = fields.get("confirm", "").strip()
-    if any(name != typed for name in seen.plan.confirm):
-        names = " and ".join(seen.plan.confirm)
+    if any(name != typed for name in plan.confirm):
+        names = " and ".join(plan.confirm)
         raise Refused(f"this is most of {names}", hint=f"confirm it by typing {names}")
-    lake.retirement.carry_out(replace(seen.plan, partitions=chosen), confirmed=[typed])
+    lake.retirement.carry_out(replace(plan, partitions=chosen), confirmed=[typed])
     rows = sum(each.num_rows for each in chosen)
-    left = len(seen.plan.partitions) - len(chosen)
+    left = len(found) - len(chosen)
     return Done(
         "/admin/retired",
-        f"Retired {len(chosen):,} of {len(seen.plan.partitions):,} partitions of {view_set} with "
-        f"{rows:,} rows. They can be restored for {format_duration(lake.row.grace_us)}."
+        f"Retired {len(chosen):,} of {len(found):,} partitions of {view_set} with {rows:,} rows. "
+        f"They can be restored for {format_duration(lake.row.grace_us)}."
         + (f" {left:,} cannot be built again and were left alone." if left else ""),
     )
 
 
-def _look(lake: Lake, view_set: str) -> _Seen:
-    found = lake.retirement.list_incompatible_partitions(view_set)
-    plan = lake.retirement.plan_incompatible(view_set)
-    return _Seen(plan, {each.partition.partition_id: each for each in found})
+def _is_lost(each: IncompatiblePartition) -> bool:
+    """Whether rows are gone for good once it is swept."""
+    return not each.can_be_rebuilt and not each.partition.is_empty
+
+
+def _mark(found: Sequence[IncompatiblePartition]) -> str:
+    """Which partitions they are, and which of them would be lost."""
+    told = hashlib.sha256()
+    for name, lost in sorted((each.partition.partition_id, _is_lost(each)) for each in found):
+        told.update(f"{name} {lost}\n".encode())
+    return told.hexdigest()
