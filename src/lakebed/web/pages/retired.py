@@ -16,7 +16,7 @@ from lakebed.model.user_table import is_table, split_name, table_id_of
 from lakebed.web.times import read_number
 
 _LINES = 50
-_MOST_LINES = 500
+_MOST_LINES = 200
 
 
 @dataclass(frozen=True, slots=True)
