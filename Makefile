@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help demo test lint campaign bench docs lock clean
+.PHONY: help demo test lint campaign bench docs screenshots lock clean
 
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -30,6 +30,9 @@ bench: $(VENV)/.bench  ## measure against the peers and the targets; prints the 
 docs: $(VENV)/.dev  ## regenerate the pages that are made from the code
 	$(BIN)/python -m lakebed.cli.reference > docs/cli.md
 	$(BIN)/python -m lakebed.views.reference docs/views.md
+
+screenshots: $(VENV)/.dev  ## take the pictures of the docs again (needs Chromium)
+	$(BIN)/python -m tests.web.screenshots
 
 lock:  ## pin the dependencies again (needs uv); each list agrees with the longer ones
 	uv pip compile pyproject.toml --all-extras --group build --group dev --group bench $(LOCK) -o requirements/bench.txt

@@ -29,6 +29,7 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 MARKUP = "<img src=x onerror=document.title='broken'>"
 SIZES = {"laptop": (1280, 800), "phone": (390, 844)}
 _SECOND_NS = 1_000_000_000
+_MARKED = 5
 _HOUR_US = 3600 * 1_000_000
 _IDS = re.compile(r"[0-9a-f]{16,}|[0-9a-f]{8}-[0-9a-f-]{27}")
 
@@ -101,8 +102,8 @@ class Truth:
 
 
 def fill(lake: Lake, served: Served, seed: int = 7, visits: int = 150) -> Truth:
-    """Let the shop and the rings send, build what they sent, and bring partitions into every
-    state that there is."""
+    """Let the shop and the rings send, build what they sent, and, among markup, bring partitions
+    into every state that there is."""
     make_table(lake)
     shop, fleet = Shop(served.url, seed), Fleet(served.url, seed, rings=4)
     now = time.time_ns()
@@ -113,17 +114,20 @@ def fill(lake: Lake, served: Served, seed: int = 7, visits: int = 150) -> Truth:
     first = tick(lake) + 1
     for name in ("blocks", "log_entries", "measures", "spans"):
         build(lake, name, end=first)
-    hostile = Generator(3, begin_ns=now - 60 * _SECOND_NS).make("logs", 5)
+    shop.close()
+    _add_markup(lake, now)
+    _make_every_state(lake)
+    lines = shop.told["log lines"] + _MARKED
+    return Truth(shop.told["spans"], lines, len(fleet.keys), shop.told["visits"])
+
+
+def _add_markup(lake: Lake, now: int) -> None:
+    hostile = Generator(3, begin_ns=now - 60 * _SECOND_NS).make("logs", _MARKED)
     for scope in (each for sender in hostile.resource_logs for each in sender.scope_logs):
         scope.scope.name = MARKUP
         for record in scope.log_records:
             record.body.string_value = MARKUP
     lake.telemetry.land("logs", hostile.SerializeToString())
-    _make_every_state(lake)
-    shop.close()
-    return Truth(
-        shop.told["spans"], shop.told["log lines"] + 5, len(fleet.keys), shop.told["visits"]
-    )
 
 
 def _make_every_state(lake: Lake) -> None:
