@@ -33,6 +33,7 @@ from lakebed.query.formats import CsvWriter, JsonWriter, ParquetWriter
 from lakebed.query.streaming import stream
 from lakebed.web import shown
 from lakebed.web.administration import ADMIN_PAGES, DEEDS
+from lakebed.web.asking import has_key, keep_local, read_every, read_key
 from lakebed.web.notes import Done, Notes
 from lakebed.web.pages import sql as sql_page
 from lakebed.web.routes import (
@@ -125,9 +126,9 @@ class Web:
             try:
                 caller = await self._let_in(request, page.role)
             except Unauthenticated:
-                if _has_key(request):
+                if has_key(request):
                     raise
-                back = shown.address(request.url.path, _read_every(request))
+                back = shown.address(request.url.path, read_every(request))
                 sign_in = shown.address("/sign-in", next=back)
                 return RedirectResponse(sign_in, 303, headers=_HEADERS)
             asked = self._make_asked(request, caller)
@@ -168,7 +169,7 @@ class Web:
             time.time_ns() // 1000,
             caller,
             self._seconds,
-            _read_every(request),
+            read_every(request),
         )
 
     async def _download(self, request: Request) -> Response:
@@ -268,7 +269,7 @@ class Web:
         text = template.render(
             page=page,
             path=request.url.path,
-            data_address=shown.address(f"{request.url.path}.json", _read_every(request)),
+            data_address=shown.address(f"{request.url.path}.json", read_every(request)),
             pages=SHOWN_TO_ADMINISTRATORS if may_change else SHOWN,
             version=__version__,
             caller=caller if self._with_keys else None,
@@ -309,7 +310,7 @@ class Web:
         if not self._with_keys:
             self._hooks.require_own_site(request)
             return ANYBODY
-        key = _read_key(request) if _has_key(request) else self._find_key(request)
+        key = read_key(request) if has_key(request) else self._find_key(request)
         if key is None:
             raise Unauthenticated("a key is needed", hint="sign in with one that may read")
         caller: Caller = await self._hooks.work(lambda: self._lake.keys.check(key))
@@ -331,7 +332,7 @@ class Web:
         except (Unauthenticated, Denied) as error:
             return self._ask_for_key(request, next_path, 403, error)
         self._sessions.end(request.cookies.get(COOKIE, ""))
-        response = RedirectResponse(_local(next_path), 303, headers=_HEADERS)
+        response = RedirectResponse(keep_local(next_path), 303, headers=_HEADERS)
         self._set_cookie(request, response, self._sessions.begin(key))
         return response
 
@@ -340,7 +341,7 @@ class Web:
     ) -> Response:
         word = request.cookies.get(COOKIE) or self._sessions.new_word()
         page = {
-            "next": _local(next_path),
+            "next": keep_local(next_path),
             "problem": None if error is None else str(error),
             "needed": self._with_keys,
         }
@@ -384,21 +385,3 @@ class Web:
     def _set_cookie(self, request: Request, response: Response, word: str) -> None:
         secure = request.url.scheme == "https"
         response.set_cookie(COOKIE, word, httponly=True, samesite="strict", secure=secure)
-
-
-def _has_key(request: Request) -> bool:
-    return request.headers.get("authorization", "").lower().startswith("bearer ")
-
-
-def _read_key(request: Request) -> str:
-    return request.headers["authorization"].partition(" ")[2].strip()
-
-
-def _read_every(request: Request) -> dict[str, list[str]]:
-    return {name: request.query_params.getlist(name) for name in request.query_params}
-
-
-def _local(path: str) -> str:
-    """Where to go after signing in: a page of ours, whatever the address says."""
-    is_ours = path.startswith("/") and not path.startswith(("//", "/\\")) and "\n" not in path
-    return path if is_ours else "/lake"
