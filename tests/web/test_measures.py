@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import re
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
@@ -23,6 +24,7 @@ from tests.serve.parts import Served
 from tests.web.parts import see, showing
 
 RANGE = {"begin": "2026-11-15T11:59:00Z", "end": "2026-11-15T13:00:00Z"}
+ROOT = Path(__file__).parents[2]
 MARKUP = "<svg onload=alert(1)>"
 MINUTE_NS = 60 * 10**9
 BOUNDS = [5.0, 10.0, 25.0, 50.0, 100.0, 250.0]
@@ -260,6 +262,15 @@ def test_points_without_a_value_are_no_restart(served: Served) -> None:
     (line,) = chart["lines"]
     counted = sum(each for each in line["values"] if each is not None) * chart["bin_seconds"]
     assert counted == pytest.approx(sum(len(each) for each in LATENCIES.values()))
+
+
+def test_the_example_of_the_docs_is_answered(served: Served) -> None:
+    """Of a metric that is here."""
+    (example,) = re.findall(r"/(measures.json[?][^']+)'", (ROOT / "docs" / "web.md").read_text())
+    address = example.replace("http.server.request.duration", "shop.latency")
+    chart = served.ask("GET", f"/{address}&{urlencode(RANGE)}").json()["chart"]
+    assert [line["name"] for line in chart["lines"]] == ["shop"]
+    assert chart["filters"] == [{"name": "http.route", "value": "/cart"}]
 
 
 def test_a_way_without_numbers_says_so(served: Served) -> None:

@@ -208,6 +208,14 @@ def test_rows_are_chosen_by_a_column(
     assert answer["rows"] == data["found"]["rows"]
 
 
+def test_the_example_of_the_docs_is_answered(served: Served) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "web.md").read_text()
+    (example,) = re.findall(r"(/tables/home/heart_rate.json[?][^']+)'", page)
+    data = served.ask("GET", example).json()
+    assert {each["bpm"] >= 100 for each in rows_of(data)} == {True}
+    assert data["plot"]["way"] == "max"
+
+
 WAYS: dict[str, Callable[[list[tuple[str, float]]], float]] = {
     "mean": lambda points: mean(value for _, value in points),
     "min": lambda points: min(value for _, value in points),
