@@ -20,7 +20,9 @@ import lakebed
 from lakebed.cli import reference
 from lakebed.cli.main import run
 from lakebed.query.embedded import compatibility, functions, histograms, properties
+from tests.parts import servers
 from tests.serve.parts import Served, serving
+from tests.test_operating import require_accepted
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -105,6 +107,30 @@ def test_examples_of_connections_run(tmp_path: Path, monkeypatch: pytest.MonkeyP
             exec(compile(at(served, example), "docs/serving.md", "exec"), {})
             (line,) = re.findall(r"^    lakebed (query .*)$", page, re.M)
             assert run(shlex.split(at(served, line))) == 0
+
+
+def test_examples_of_clusters_run(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    postgres_url: str,
+    s3_bucket: str,
+) -> None:
+    """On a real PostgreSQL and a real S3. What serves for ever, or needs a cluster, is parsed."""
+    monkeypatch.chdir(tmp_path)
+    lakebed.init("shop").close()
+    page = (ROOT / "docs/cluster.md").read_text().replace("s3://telemetry", f"s3://{s3_bucket}")
+    for name in ("lake", "moved"):
+        url = servers.new_database(postgres_url, template="template0")
+        page = page.replace(f"postgresql://lakebed@db/{name}", url)
+    lines = re.findall(r"^    (lakebed .*)$", page, re.M)
+    assert len(lines) > 10
+    for line in lines:
+        arguments = shlex.split(line)[1:]
+        if arguments[0] == "serve" or {"--master", "--remote", "--engine"} & {*arguments}:
+            require_accepted(arguments)
+        else:
+            run_line(line, monkeypatch, capsys)
 
 
 def at(served: Served, text: str) -> str:
