@@ -79,6 +79,7 @@ def new_page(browser: Browser, size: str, *, dark: bool = False) -> Iterator[See
         device_scale_factor=1,
     )
     try:
+        context.set_default_timeout(60_000)
         yield Seen(context.new_page())
     finally:
         context.close()
@@ -116,7 +117,7 @@ def fill(lake: Lake, served: Served, seed: int = 7, visits: int = 150) -> Truth:
         build(lake, name, end=first)
     shop.close()
     _add_markup(lake, now)
-    _make_every_state(lake)
+    make_every_state(lake)
     lines = shop.told["log lines"] + _MARKED
     return Truth(shop.told["spans"], lines, len(fleet.keys), shop.told["visits"])
 
@@ -130,7 +131,7 @@ def _add_markup(lake: Lake, now: int) -> None:
     lake.telemetry.land("logs", hostile.SerializeToString())
 
 
-def _make_every_state(lake: Lake) -> None:
+def make_every_state(lake: Lake) -> None:
     """A view set with an empty partition, incompatible ones, and one that is retired."""
     fields = [("time", pa.timestamp("us", "UTC")), ("station", pa.string())]
     begin = to_instant("2026-11-01T00:00:00Z")

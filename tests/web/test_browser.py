@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections import Counter, deque
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
@@ -15,6 +16,7 @@ import pytest
 
 from lakebed.lake import Lake, init_lake
 from lakebed.samples.generator import Generator
+from tests.parts.data import stored_files
 from tests.serve.parts import Served, serving
 from tests.web import browsing
 from tests.web.browsing import SIZES, Seen, Truth, kind_of, new_page
@@ -214,4 +216,50 @@ def test_the_live_tail_shows_what_lands(browser: Any, served: Served, lake: Lake
                 record.body.string_value = line
         lake.telemetry.land("logs", request.SerializeToString())
         seen.page.get_by_text(line).first.wait_for(timeout=60_000)
+        seen.judge()
+
+
+def test_administrators_do_what_pages_offer(browser: Any, tmp_path: Path) -> None:
+    """Retire what queries cannot see, restore, check, sweep, make a key: with a thumb."""
+    with (
+        init_lake(tmp_path / "lake", grace="0s") as lake,
+        serving(lake, flight_port=None, otlp_port=None, roles=("web",)) as served,
+        new_page(browser, "phone") as seen,
+    ):
+        browsing.make_every_state(lake)
+        page = seen.page
+        page.goto(f"{served.url}/admin")
+        page.locator("a[href='/admin/incompatible/weather']").click()
+        page.locator("[name=allow_loss]").check()
+        if page.locator("[name=confirm]").count():
+            page.locator("[name=confirm]").fill("weather")
+        page.get_by_role("button", name="Retire").click()
+        page.get_by_role("status").wait_for()
+        assert lake.retirement.list_incompatible_partitions() == []
+
+        page.goto(f"{served.url}/admin/retired")
+        live = len(lake.partitions.list_partitions())
+        page.get_by_role("button", name="Restore").first.click()
+        page.get_by_role("status").wait_for()
+        assert len(lake.partitions.list_partitions()) == live + 1
+
+        page.goto(f"{served.url}/admin/check")
+        page.get_by_role("button", name="Check now").click()
+        page.get_by_text("Nothing was damaged.").wait_for()
+
+        lake.leases.beat()  # this process read before what was retired
+        before = len(stored_files(lake))
+        page.goto(f"{served.url}/admin/sweep")
+        page.get_by_role("button", name="Sweep").click()
+        page.get_by_role("status").wait_for()
+        assert len(stored_files(lake)) < before
+
+        page.goto(f"{served.url}/admin/keys")
+        page.locator("[name=name]").fill(browsing.MARKUP)
+        page.locator("[name=read]").check()
+        page.get_by_role("button", name="Make it").click()
+        secret = page.locator("#secret").inner_text()
+        assert lake.keys.check(secret).name == browsing.MARKUP
+        page.reload()
+        assert secret not in page.content()
         seen.judge()

@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlencode, urlsplit
+from urllib.parse import parse_qs, quote, urlencode, urlsplit
 
 import pytest
 
@@ -297,12 +297,17 @@ def test_markup_and_wrong_wishes(served: Served) -> None:
         (400, {"attribute": "<b>=1"}),
         (400, {"attribute": "shard"}),
         (400, {"attribute": [f"shard={number}" for number in range(99)]}),
-        (404, {"attribute": "shard=<b>"}),
+        (200, {"attribute": "shard=<b>"}),
+        (200, {"attribute": "shard=<b>", "begin": "1s", "end": ""}),
     ):
         asked = urlencode(RANGE | {"name": "network.io"} | more, doseq=True)
         assert "<b>" not in see(served.ask("GET", f"/measures?{asked}"), status).html
     assert see(served.ask("GET", "/measures?way=sideways"), 400)
     assert "newest point" in see(served.ask("GET", "/measures?begin=1s")).text
+    page = see(served.ask("GET", f"/measures?begin=1s&name={quote(MARKUP)}&attribute=gone=1"))
+    assert MARKUP not in page.html
+    (back,) = (link for link in page.links if "end=" in link)
+    assert "2.5" in see(served.ask("GET", back)).text
 
 
 def test_without_metrics_the_page_says_how_to_send_some(tmp_path: Path) -> None:

@@ -234,6 +234,7 @@ WAYS: dict[str, Callable[[list[tuple[str, float]]], float]] = {
         ("max", "grade", "Who", {"begin": "2026-11-10T03:00:00Z"}),
         ("count", "steps", "outside", {"end": "2026-11-10T08:00:01Z"}),
         ("last", "grade", "Who", {}),
+        ("max", "steps", "steps", {}),
     ],
 )
 def test_a_column_is_drawn_over_time(
@@ -265,7 +266,7 @@ def test_a_column_is_drawn_over_time(
     page = see(served.ask("GET", f"/tables/home/walks?{urlencode(asked)}"))
     assert len(page.all("polyline")) == len(shown)
     assert MARKUP not in page.html
-    link = next(link for link in page.links if link.startswith("/sql?") and "labels" in link)
+    link = next(link for link in page.links if link.startswith("/sql?") and "micros" in link)
     rows = served.ask("GET", link.replace("/sql?", "/sql.json?")).json()["answer"]["rows"]
     assert len(rows) == sum(len(truth[label]) for label in shown)
 
