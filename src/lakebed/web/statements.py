@@ -165,25 +165,37 @@ def check_plot(schema: TableSchema, asked: Mapping[str, str]) -> None:
 def plan_plot(
     table: UserTable, asked: Mapping[str, str], condition: Condition, bins: Bins, most_lines: int
 ) -> Statement:
-    """One number for each line and bin, of the largest lines; and how many lines there are."""
+    """A time and a number for each bin. Split: a time, a label and a number for each bin of the
+    largest lines, and how many lines there are."""
     time, column = f'"{table.time_column}"', asked["plot"]
-    value = f'CAST("{column}" AS DOUBLE)'
-    label = f'CAST("{asked["by"]}" AS VARCHAR)' if asked.get("by") else f"'{column}'"
-    drawn = WAYS[asked.get("way") or "mean"].format(value, time)
+    drawn = WAYS[asked.get("way") or "mean"].format(f'CAST("{column}" AS DOUBLE)', time)
     begin, width = bins.first, bins.width
+    binned = (
+        f"to_timestamp_micros((CAST({time} AS BIGINT) - {begin}) / {width} * {width} + {begin})"
+    )
+    wanted = "" if condition == Condition() else f" AND {condition.text}"
+    rows = f'''FROM "{table.database}"."{table.name}"
+WHERE "{column}" IS NOT NULL{wanted}'''
+    if not asked.get("by"):
+        text = f'''SELECT {binned} AS {time},
+  {drawn} AS "{column}"
+{rows}
+GROUP BY 1
+ORDER BY 1'''
+        return Statement(text, condition.parameters)
     return Statement(
         f"""SELECT time, label, value, labels FROM (
   SELECT *, max(place) OVER () AS labels FROM (
     SELECT *, dense_rank() OVER (ORDER BY size DESC, label) AS place FROM (
       SELECT *, sum(abs(value)) OVER (PARTITION BY label) AS size FROM (
-        SELECT to_timestamp_micros((CAST({time} AS BIGINT) - {begin}) / {width} * {width} + {begin})
-            AS time, {label} AS label, {drawn} AS value
-        FROM "{table.database}"."{table.name}"
-        WHERE "{column}" IS NOT NULL AND {condition.text}
-        GROUP BY 1, 2
+SELECT {binned} AS time,
+  CAST("{asked["by"]}" AS VARCHAR) AS label, {drawn} AS value
+{rows}
+GROUP BY 1, 2
       )
     )
   )
-) WHERE place <= {most_lines} ORDER BY time, place""",
+) WHERE place <= {most_lines}
+ORDER BY time, place""",
         condition.parameters,
     )

@@ -12,6 +12,13 @@ from lakebed.errors import BadInput, NotFound
 from lakebed.lake import Lake
 from lakebed.model.time import SECOND, TimeRange, format_instant, to_instant
 from lakebed.query.plain import to_objects
+from lakebed.web.attributes import (
+    Attribute,
+    Filter,
+    ask_for_attributes,
+    list_attributes,
+    plan_filters,
+)
 from lakebed.web.charts import Line
 from lakebed.web.percentiles import read_buckets
 from lakebed.web.series import (
@@ -30,9 +37,6 @@ _BINS = 60
 _MOST_POINTS = 100_000
 _MOST_HISTOGRAMS = 20_000
 _MOST_LINES = 6
-_MOST_CHOICES = 5_000
-_MOST_VALUES = 50
-_MOST_FILTERS = 20
 _NUMBERS = "value, count, sum"
 _BUCKETS = """min, max, explicit_bounds, bucket_counts, scale, zero_count, zero_threshold,
     positive_offset, positive_bucket_counts, negative_offset, negative_bucket_counts"""
@@ -51,24 +55,6 @@ class MetricRow:
     services: int
     points: int
     latest: str
-
-
-@dataclass(frozen=True, slots=True)
-class Attribute:
-    """What points can be chosen and split by."""
-
-    name: str
-    values: Sequence[str]
-    """The most frequent ones first."""
-    values_left_out: int
-
-
-@dataclass(frozen=True, slots=True)
-class Filter:
-    """An attribute that points must have; if it is there twice, one of the two values."""
-
-    name: str
-    value: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +92,7 @@ class MeasuresPage:
     metrics: Sequence[MetricRow]
     chart: MetricChart | None
     newest: str | None
+    """If nothing was found: when the newest point was, of the metric or of all."""
     warnings: Sequence[str]
 
 
@@ -131,13 +118,14 @@ def read_measures(
         chart = _read_chart(lake, wanted, chosen, within, seconds)
     else:
         metrics, warnings = _list_metrics(lake, wanted, within, seconds)
-        if not metrics:
-            latest = lake.query(
-                "SELECT max(time) AS latest FROM measures", timeout=seconds, admin=False
-            ).to_arrow()["latest"][0]
-            newest = format_instant(to_instant(latest.as_py())) if latest.is_valid else None
+    if not chart and not metrics:
+        newest = _find_newest(lake, wanted.get("name"), seconds)
+        if wanted.get("name") and newest is None:
+            raise NotFound(
+                f"there is no metric {wanted['name']!r}", hint="look at all metrics: /measures"
+            )
     return MeasuresPage(
-        {**wanted, "attribute": chosen} if chart and chosen else wanted,
+        {**wanted, "attribute": chosen} if wanted.get("name") and chosen else wanted,
         format_instant(within.begin),
         format_instant(within.end),
         metrics,
@@ -145,6 +133,18 @@ def read_measures(
         newest,
         warnings,
     )
+
+
+def _find_newest(lake: Lake, name: str | None, seconds: float | None) -> str | None:
+    """When the newest point was, of one metric or of all."""
+    where = "" if name is None else " WHERE name = ?"
+    latest = lake.query(
+        f"SELECT max(time) AS latest FROM measures{where}",
+        parameters=None if name is None else [name],
+        timeout=seconds,
+        admin=False,
+    ).to_arrow()["latest"][0]
+    return format_instant(to_instant(latest.as_py())) if latest.is_valid else None
 
 
 def _list_metrics(
@@ -172,7 +172,8 @@ def _read_chart(
     chosen: Sequence[str],
     within: TimeRange,
     seconds: float | None,
-) -> MetricChart:
+) -> MetricChart | None:
+    """None if no such point is in the range."""
     where, parameters = ["name = ?"], [asked["name"]]
     if asked.get("service"):
         where.append("service_name = ?")
@@ -189,8 +190,10 @@ def _read_chart(
         ).to_arrow()
         return [row for b in table.to_batches() for row in to_objects(b, table.column_names)]
 
-    attributes = _list_attributes(ask(_ask_for_attributes(" AND ".join(where))))
+    attributes = list_attributes(ask(ask_for_attributes(" AND ".join(where))))
     names = [each.name for each in attributes]
+    if chosen and not names:  # and so no points that could have them
+        return None
     filters = plan_filters(chosen, names)
     for name in dict.fromkeys(each.name for each in filters):
         values = [each.value for each in filters if each.name == name]
@@ -203,13 +206,9 @@ def _read_chart(
             {", ".join([_NUMBERS, *([_BUCKETS] if needs_buckets(asked.get("way")) else [])])}
             FROM measures WHERE {" AND ".join(where)} ORDER BY time DESC LIMIT {most + 1}"""
     )
-    by = asked.get("by")
     if not rows:
-        said = "".join(f", {each.name} = {each.value}" for each in filters)
-        raise NotFound(
-            f"no point of metric {asked['name']!r}{said} is in this range",
-            hint="choose another time or fewer attributes, or look at all metrics: /measures",
-        )
+        return None
+    by = asked.get("by")
     if by is not None and by not in ("service", *names):
         raise BadInput(
             f"no point has an attribute {by!r}",
@@ -240,55 +239,6 @@ def _read_chart(
         lines[:_MOST_LINES],
         max(0, len(lines) - _MOST_LINES),
     )
-
-
-def _ask_for_attributes(where: str) -> str:
-    return f"""SELECT * FROM (
-            SELECT name, value, count(*) OVER (PARTITION BY name) AS values,
-                row_number() OVER (PARTITION BY name ORDER BY points DESC, value) AS place
-            FROM (
-                SELECT name, value, count(*) AS points FROM (
-                    SELECT unnest(map_keys(properties)) AS name,
-                        unnest(map_values(properties)) AS value
-                    FROM measures WHERE {where}
-                ) GROUP BY 1, 2
-            )
-        ) WHERE place <= {_MOST_VALUES} ORDER BY name, place LIMIT {_MOST_CHOICES}"""
-
-
-def _list_attributes(rows: Sequence[Mapping[str, Any]]) -> list[Attribute]:
-    found: dict[str, list[str]] = {}
-    totals: dict[str, int] = {}
-    for row in rows:
-        if row["name"]:
-            found.setdefault(row["name"], [])
-            totals[row["name"]] = row["values"]
-            if row["value"]:
-                found[row["name"]].append(row["value"])
-    return [
-        Attribute(name, values, max(0, totals[name] - _MOST_VALUES))
-        for name, values in found.items()
-    ]
-
-
-def plan_filters(chosen: Sequence[str], names: Sequence[str]) -> list[Filter]:
-    """What ``name=value`` means, where both may have equals signs: the name is one that there is,
-    and of several the longest."""
-    if len(chosen) > _MOST_FILTERS:
-        raise BadInput(
-            f"{len(chosen)} attributes are too many", hint=f"choose at most {_MOST_FILTERS}"
-        )
-    filters = []
-    for each in chosen:
-        fitting = [name for name in names if each.startswith(f"{name}=")]
-        if not fitting:
-            raise BadInput(
-                f"no point has an attribute as in {each!r}",
-                hint=f"write name=value, with a name of {', '.join(names[:20]) or 'none here'}",
-            )
-        name = max(fitting, key=len)
-        filters.append(Filter(name, each[len(name) + 1 :]))
-    return filters
 
 
 def _read_point(row: Mapping[str, Any], by: str | None, *, with_buckets: bool) -> Point:

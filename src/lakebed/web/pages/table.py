@@ -217,6 +217,8 @@ def _read_plot(
         admin=False,
     ).to_arrow()
     rows = _list_rows(got)
+    if not asked.get("by"):
+        rows = [[time, asked["plot"], value, 1] for time, value in rows]
     way = asked.get("way") or "mean"
     lines = _make_lines(rows, bins, 0.0 if way == "count" else None)
     return Plot(

@@ -1,0 +1,82 @@
+"""Attributes of data points: which there are, and the points that have some of them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lakebed.errors import BadInput
+
+_MOST_CHOICES = 5_000
+_MOST_VALUES = 50
+_MOST_FILTERS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """What points can be chosen and split by."""
+
+    name: str
+    values: Sequence[str]
+    """The most frequent ones first."""
+    values_left_out: int
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """An attribute that points must have; if it is there twice, one of the two values."""
+
+    name: str
+    value: str
+
+
+def ask_for_attributes(where: str) -> str:
+    """The statement for all attributes of some points with their most frequent values."""
+    return f"""SELECT * FROM (
+            SELECT name, value, count(*) OVER (PARTITION BY name) AS values,
+                row_number() OVER (PARTITION BY name ORDER BY points DESC, value) AS place
+            FROM (
+                SELECT name, value, count(*) AS points FROM (
+                    SELECT unnest(map_keys(properties)) AS name,
+                        unnest(map_values(properties)) AS value
+                    FROM measures WHERE {where}
+                ) GROUP BY 1, 2
+            )
+        ) WHERE place <= {_MOST_VALUES} ORDER BY name, place LIMIT {_MOST_CHOICES}"""
+
+
+def list_attributes(rows: Sequence[Mapping[str, Any]]) -> list[Attribute]:
+    """What that statement found."""
+    found: dict[str, list[str]] = {}
+    totals: dict[str, int] = {}
+    for row in rows:
+        if row["name"]:
+            found.setdefault(row["name"], [])
+            totals[row["name"]] = row["values"]
+            if row["value"]:
+                found[row["name"]].append(row["value"])
+    return [
+        Attribute(name, values, max(0, totals[name] - _MOST_VALUES))
+        for name, values in found.items()
+    ]
+
+
+def plan_filters(chosen: Sequence[str], names: Sequence[str]) -> list[Filter]:
+    """What ``name=value`` means, where both may have equals signs: the name is one that there is,
+    and of several the longest."""
+    if len(chosen) > _MOST_FILTERS:
+        raise BadInput(
+            f"{len(chosen)} attributes are too many", hint=f"choose at most {_MOST_FILTERS}"
+        )
+    filters = []
+    for each in chosen:
+        fitting = [name for name in names if each.startswith(f"{name}=")]
+        if not fitting:
+            raise BadInput(
+                f"no point has an attribute as in {each!r}",
+                hint=f"write name=value, with a name of {', '.join(names[:20]) or 'none here'}",
+            )
+        name = max(fitting, key=len)
+        filters.append(Filter(name, each[len(name) + 1 :]))
+    return filters
