@@ -23,6 +23,7 @@ from benchmarks import (
     inserters,
     landing,
     one_trace,
+    pages,
     planning,
     query,
     replan,
@@ -54,6 +55,7 @@ BENCHMARKS = {
     "inserters": inserters,
     "serve": serve,
     "flight": flight,
+    "pages": pages,
 }
 
 

@@ -65,10 +65,10 @@ def bare_server(*arguments: str) -> Iterator[int]:
 
 
 @contextmanager
-def lakebed_server(lake: str) -> Iterator[tuple[int, int]]:
+def lakebed_server(lake: str, roles: str = "ingest,query") -> Iterator[tuple[int, int]]:
     """`lakebed serve` until the block is left: its ports of HTTP and of FlightSQL."""
     free = ["--port", "0", "--otlp-port", "0", "--flight-port", "0"]
-    only = ["--roles", "ingest,query", "--telemetry-seconds", "0"]
+    only = ["--roles", roles, "--telemetry-seconds", "0"]
     with _process(["lakebed", "serve", "--lake", lake, *free, *only], 3) as ports:
         yield ports[0], ports[2]
 
