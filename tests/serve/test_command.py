@@ -5,9 +5,12 @@ from __future__ import annotations
 import http.client
 import json
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 from lakebed.catalog import leases
 from lakebed.lake import init_lake, open_lake
@@ -65,3 +68,16 @@ def test_it_does_not_open_a_lake_without_keys_to_everybody(tmp_path: Path) -> No
     assert done.returncode == 4
     assert "no keys" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(("option", "what"), [("--port", "HTTP"), ("--otlp-port", "OTLP")])
+def test_a_port_that_is_taken_is_said_in_one_line(tmp_path: Path, option: str, what: str) -> None:
+    init_lake(tmp_path / "lake").close()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        ports = {"--port": "0", "--otlp-port": "0", "--flight-port": "0"} | {option: str(port)}
+        command = [sys.executable, "-m", "lakebed", "serve", "--lake", str(tmp_path / "lake")]
+        command += [word for each in ports.items() for word in each]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    said = f"error: cannot listen on 127.0.0.1:{port} for {what}; choose another port\n"
+    assert (done.returncode, done.stdout, done.stderr) == (69, "", said)

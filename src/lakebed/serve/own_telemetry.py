@@ -66,7 +66,8 @@ class OwnTelemetry(logging.Handler):
         """Write the rest, and stop to listen."""
         logging.getLogger(LOGGER).removeHandler(self)
         self._stop.set()
-        self._thread.join()
+        if self._thread.ident is not None:  # handlers are closed at exit, also before a start
+            self._thread.join()
         super().close()
 
     def emit(self, record: logging.LogRecord) -> None:

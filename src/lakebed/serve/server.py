@@ -76,6 +76,10 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
+def _cannot_listen(host: str, port: int, what: str) -> Unavailable:
+    return Unavailable(f"cannot listen on {host}:{port} for {what}", hint="choose another port")
+
+
 class Server:
     """One process that serves a lake."""
 
@@ -115,9 +119,7 @@ class Server:
         try:
             server, real = make_server(address, [*handlers, make_health()], certificate=certificate)
         except RuntimeError:
-            raise Unavailable(
-                f"cannot listen on {address} for {what}", hint="choose another port"
-            ) from None
+            raise _cannot_listen(self._listening.host, port, what) from None
         self._grpc.append((what, server, real))
 
     @property
@@ -163,6 +165,8 @@ class Server:
             for _, each, _ in self._grpc:
                 each.start()
             self._uvicorn.run()
+        except SystemExit:  # so it says that it cannot listen, and why in a log that nobody reads
+            raise _cannot_listen(self._listening.host, self._listening.port, "HTTP") from None
         finally:
             self._stop.set()
             for stopped in [each.stop(_DRAIN_SECONDS) for _, each, _ in self._grpc]:
