@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import socket
 import uuid
 from collections.abc import Iterator
@@ -480,7 +481,37 @@ def test_keys_on_every_route(tmp_path_factory: pytest.TempPathFactory) -> None:
                 knock_on_http(judge, served, wrong, others)
                 knock_on_grpc(judge, served, wrong, others)
             assert served.query(COUNT, admin) == [{"n": 0}]
+        with serving(lake, roles=("web",)) as served, judge.unchanged():
+            knock_on_pages(judge, served, wrong, others)
     print(dict(judge.counts.most_common()))  # noqa: T201
+
+
+def knock_on_pages(judge: Judge, served: Served, wrong: list[str], others: dict[Role, str]) -> None:
+    """Every page, its data, and every form: a browser without a key is led to sign in."""
+    open_to_all = {"/", "/sign-in", "/sign-out", "/static/{name}"}
+    open_to_all |= {"/livez", "/readyz", "/health", "/version", "/metrics"}
+    routes = [
+        (each.path, method)  # type: ignore[attr-defined]
+        for each in served.server.http.make_app().routes
+        for method in sorted(each.methods - {"HEAD"})  # type: ignore[attr-defined]
+        if each.path not in open_to_all  # type: ignore[attr-defined]
+    ]
+    assert len(routes) > 30
+    for route, method in routes:
+        path = re.sub(r"{\w+}", "x", route)
+        body = b"token=x&name=x" if method == "POST" else b""
+        form = {"Content-Type": "application/x-www-form-urlencoded"} if body else {}
+        is_page = method == "GET" and "." not in route
+        for header in wrong:
+            headers = form | ({"Authorization": header} if header else {})
+            answer = served.ask(method, path, body, headers)
+            is_led = is_page and not header.startswith("Bearer ")
+            if is_led:
+                assert answer.headers["location"].startswith("/sign-in?next=")
+            judge.judge(answer, (route, header), 303 if is_led else 401)
+        unfit = Role.READ if method == "POST" or "/admin" in route else Role.INGEST
+        headers = form | {"Authorization": f"Bearer {others[unfit]}"}
+        judge.judge(served.ask(method, path, body, headers), (route, unfit), 403)
 
 
 def knock_on_http(judge: Judge, served: Served, wrong: list[str], others: dict[Role, str]) -> None:
