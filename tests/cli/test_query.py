@@ -20,7 +20,6 @@ import termios
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import IO, Any
@@ -37,6 +36,7 @@ from lakebed.lake import init_lake, open_lake
 from lakebed.model.source import BlockSource
 from lakebed.model.view_set import ViewSet
 from lakebed.views.builtin import built_in
+from tests.cli.parts import Ran
 from tests.parts.building import build, land
 from tests.parts.data import publish_hour, readings
 
@@ -49,25 +49,6 @@ SELECT arrow_cast(1793491200123456, 'Timestamp(Microsecond, Some("UTC"))') AS t,
        arrow_cast(1.5, 'Decimal128(10, 2)') AS d, 'NaN'::double AS n, 'ü,"' AS u, '' AS e,
        true AS y, CAST(NULL AS INT) AS z
 """
-
-
-@dataclass(frozen=True)
-class Ran:
-    """How one command ended, and what it printed."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def error(self) -> str:
-        """The one line that an error is."""
-        assert self.out == ""
-        lines = self.err.splitlines()
-        assert len(lines) == 1, self.err
-        assert lines[0].startswith("error: ")
-        assert "unexpected" not in lines[0]
-        return lines[0]
 
 
 Query = Callable[..., Ran]

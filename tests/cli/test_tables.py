@@ -13,8 +13,6 @@ import struct
 import subprocess
 import sys
 import termios
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -29,6 +27,7 @@ from lakebed.cli.table_show import describe_change
 from lakebed.lake import init_lake, open_lake
 from lakebed.model.table import parse_schema
 from lakebed.settings import Settings
+from tests.cli.parts import Cli, Ran
 
 SCHEMA = {
     "time": {"type": "datetime", "unit": "ms"},
@@ -39,33 +38,6 @@ SCHEMA = {
 }
 RING = {"time": "2026-11-16T05:00:00Z", "device": "ring-7", "bpm": 60, "worn": True}
 WATCH = {"time": "2026-11-15T05:00:00Z", "device": "watch-1", "bpm": 70}
-
-
-@dataclass(frozen=True)
-class Ran:
-    """How one command ended, and what it printed."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
-
-    @property
-    def error(self) -> str:
-        """The one line that an error is."""
-        assert self.code not in (0, 5), self.out + self.err
-        assert self.out == ""
-        lines = self.err.splitlines()
-        assert len(lines) == 1, self.err
-        assert lines[0].startswith("error: ")
-        assert "unexpected" not in lines[0]
-        return lines[0]
-
-
-Cli = Callable[..., Ran]
 
 
 @pytest.fixture(scope="session")
