@@ -40,17 +40,44 @@ def encode_stream(
     """FlightData messages: the schema always, then a note without rows if there is one, then every
     batch."""
     shown = show(schema, keep_dictionaries=keep_dictionaries)
-    sink = _Sink()
-    options = pa.ipc.IpcWriteOptions(emit_dictionary_deltas=False, unify_dictionaries=False)
     yield encode_data(bytes(pa.ipc.read_message(shown.serialize()).metadata))
     if note:
         yield encode_data(b"", metadata=note)
-    with pa.ipc.new_stream(sink, shown, options=options) as writer:
-        for batch in batches:
-            for piece in _pieces(batch):
-                rows = piece if piece.schema.equals(shown) else piece.cast(shown)
-                writer.write_batch(rows)
-                yield from _messages(sink.take())
+    rows = (
+        piece if piece.schema.equals(shown) else piece.cast(shown)
+        for batch in batches
+        for piece in _pieces(batch)
+    )
+    if any(_has_dictionary(each.type) for each in shown):
+        yield from _encode_with_dictionaries(shown, rows)
+    else:
+        yield from map(_encode_batch, rows)
+
+
+def _encode_batch(rows: pa.RecordBatch) -> bytes:
+    """Rows without dictionaries are one message, which needs no writer and one copy less."""
+    message = pa.ipc.read_message(rows.serialize())
+    return encode_data(bytes(message.metadata), memoryview(message.body))
+
+
+def _encode_with_dictionaries(
+    schema: pa.Schema, batches: Iterable[pa.RecordBatch]
+) -> Iterator[bytes]:
+    """A writer knows which dictionaries have to go before which rows."""
+    sink = _Sink()
+    options = pa.ipc.IpcWriteOptions(emit_dictionary_deltas=False, unify_dictionaries=False)
+    with pa.ipc.new_stream(sink, schema, options=options) as writer:
+        for rows in batches:
+            writer.write_batch(rows)
+            yield from _messages(sink.take())
+
+
+def _has_dictionary(kind: pa.DataType) -> bool:
+    if pa.types.is_dictionary(kind):
+        return True
+    if isinstance(kind, pa.BaseExtensionType):
+        return _has_dictionary(kind.storage_type)
+    return any(_has_dictionary(kind.field(each).type) for each in range(kind.num_fields))
 
 
 def show(schema: pa.Schema, *, keep_dictionaries: bool = False) -> pa.Schema:
