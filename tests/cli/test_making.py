@@ -36,6 +36,18 @@ def test_init_makes_a_lake_and_says_what_comes_next(cli: Cli, tmp_path: Path) ->
     assert cli("check", "--lake", "weather").code == 0
 
 
+def test_init_makes_the_lake_that_commands_would_look_for(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LAKEBED_LAKE", "elsewhere")
+    assert cli("init").code == 0
+    assert cli("views", "list").code == 0
+    assert [each.name for each in tmp_path.iterdir()] == ["elsewhere"]
+    monkeypatch.setenv("LAKEBED_LAKE", "postgresql://me@db/lake")
+    ran = cli("init")
+    assert (ran.code, "lakebed init --catalog URL --store URL" in ran.error) == (2, True)
+
+
 def test_init_twice_is_refused_and_changes_nothing(cli: Cli, weather: Path) -> None:
     with unchanged(weather):
         ran = cli("init", weather)

@@ -46,7 +46,13 @@ class LevelName(enum.StrEnum):
 
 
 def init(
-    path: Annotated[Path, typer.Argument(help="The folder of an embedded lake.")] = Path(),
+    path: Annotated[
+        Path | None,
+        typer.Argument(
+            help="The folder of an embedded lake; default: LAKEBED_LAKE, or the one you are in.",
+            show_default=False,
+        ),
+    ] = None,
     catalog: CatalogOption = None,
     store: StoreOption = None,
     grace: Annotated[
@@ -63,13 +69,27 @@ def init(
     """
     from lakebed.lake import init_lake
 
-    made = init_lake(path, catalog=catalog, store=store, grace=grace, longest_read=longest_read)
+    folder = Path() if catalog else path or _find_folder()
+    made = init_lake(folder, catalog=catalog, store=store, grace=grace, longest_read=longest_read)
     with made:
-        place = "URL" if catalog else str(path)
+        place = "URL" if catalog else str(folder)
         output.tell(f"made lake {made.lake_id}")
         output.say(f"catalog: {made.catalog.dialect.describe()}")
         output.say(f"store:   {made.store.url}")
         output.say(f"next:    lakebed land FILE --lake {place}, then lakebed build --lake {place}")
+
+
+def _find_folder() -> Path:
+    """Where a lake is made if nobody says where: where commands would look for it."""
+    from lakebed.settings import read_settings
+
+    place = read_settings().lake
+    if "://" in place:
+        raise BadInput(
+            "the setting lake is a URL, and a shared lake needs a store as well",
+            hint="use: lakebed init --catalog URL --store URL",
+        )
+    return Path(place)
 
 
 def migrate(lake: LakeOption = HERE) -> None:
