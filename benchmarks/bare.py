@@ -1,6 +1,7 @@
 """Servers that do as little as possible on the same stacks as Lakebed's, to measure beside it: an
-HTTP endpoint that reads bodies, and a Flight server that sends batches from memory. Each is a
-process of its own: `python -m benchmarks.bare http` or `python -m benchmarks.bare flight FILE`.
+HTTP endpoint that reads bodies, and Flight servers that send batches from memory, or what the same
+engine reads of the same files. Each is a process of its own: `python -m benchmarks.bare http`,
+`… flight FILE` or `… scan FILE…`.
 """
 
 from __future__ import annotations
@@ -48,7 +49,27 @@ def serve_flight(file: str) -> None:
         def do_get(self, _context: object, _ticket: flight.Ticket) -> flight.FlightDataStream:
             return flight.GeneratorStream(schema, iter(batches))
 
-    with Bare("grpc://127.0.0.1:0") as server:
+    _serve_flight(Bare)
+
+
+def serve_scan(files: list[str]) -> None:
+    from datafusion import SessionContext
+
+    context = SessionContext()
+    places = ", ".join(f"'{each}'" for each in files)
+    context.sql(f"CREATE EXTERNAL TABLE made STORED AS PARQUET LOCATION ({places})")
+    frame = context.sql("SELECT * FROM made")
+
+    class Bare(flight.FlightServerBase):
+        def do_get(self, _context: object, _ticket: flight.Ticket) -> flight.FlightDataStream:
+            reader = pa.RecordBatchReader.from_stream(frame)
+            return flight.RecordBatchStream(reader)
+
+    _serve_flight(Bare)
+
+
+def _serve_flight(kind: type[flight.FlightServerBase]) -> None:
+    with kind("grpc://127.0.0.1:0") as server:
         _tell(server.port)
         server.wait()
 
@@ -97,5 +118,7 @@ def _process(module: list[str], lines: int) -> Iterator[list[int]]:
 if __name__ == "__main__":
     if sys.argv[1] == "http":
         serve_http()
-    else:
+    elif sys.argv[1] == "flight":
         serve_flight(sys.argv[2])
+    else:
+        serve_scan(sys.argv[2:])
