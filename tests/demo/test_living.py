@@ -45,7 +45,9 @@ def test_all_that_was_sent_is_there(tmp_path: Path) -> None:
         assert set(services["service_name"].to_pylist()) == set(SERVICES)
         metrics = lake.query("SELECT DISTINCT name FROM measures").to_arrow()["name"].to_pylist()
         assert {"http.server.request.duration", "shop.payments", "shop.stock"} <= set(metrics)
-        linked = lake.query("SELECT count(*) AS n FROM spans WHERE cardinality(links) > 0").to_arrow()
+        linked = lake.query(
+            "SELECT count(*) AS n FROM spans WHERE cardinality(links) > 0"
+        ).to_arrow()
         assert linked["n"][0].as_py() > 0
         built = {each.view_set for each in lake.partitions.list_partitions()}
         assert {"log_entries", "measures", "spans"} <= built

@@ -79,5 +79,8 @@ def test_a_port_that_is_taken_is_said_in_one_line(tmp_path: Path, option: str, w
         command = [sys.executable, "-m", "lakebed", "serve", "--lake", str(tmp_path / "lake")]
         command += [word for each in ports.items() for word in each]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    said = f"error: cannot listen on 127.0.0.1:{port} for {what}; choose another port\n"
+    said = (
+        f"error: cannot listen on 127.0.0.1:{port} for {what}, which another program may do; "
+        f"choose another port with {option}\n"
+    )
     assert (done.returncode, done.stdout, done.stderr) == (69, "", said)

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from lakebed.errors import BadInput, BadRecords, Conflict, LakebedError, Unavailable
+from lakebed.errors import BadInput, BadRecords, Conflict, LakebedError, Refused, Unavailable
 from lakebed.lake import Lake, open_lake
 from lakebed.model.table import FIRST_INSTANT, LAST_INSTANT
 from lakebed.model.time import format_instant
@@ -193,6 +193,14 @@ def test_a_commit_that_breaks_takes_all_or_nothing(lake: Lake, after: bool) -> N
     assert (again.rows, again.rejected, again.repeated) == (2, 1, after)
     assert values_of(table) == [0, 1, 2]
     assert len(rejects_of(lake, table)) == 1
+
+
+def test_nobody_inserts_into_rejects(lake: Lake) -> None:
+    table = make(lake, LOOSE)
+    rejects = lake.tables.get(table.database, f"{table.name}_rejects")
+    with pytest.raises(Refused, match="and nothing else"):
+        rejects.insert([{"time": NOON, "position": 0}])
+    assert rejects.count() == 0
 
 
 def test_rejects_go_to_the_table_that_is_there_now(lake: Lake) -> None:

@@ -67,7 +67,7 @@ def find_dialect(url: str, *, read_only: bool = False) -> Dialect:
         return PostgresDialect(url, read_only=read_only)
     raise BadInput(
         f"cannot tell what kind of catalog {url!r} is",
-        hint="use sqlite:////absolute/file or postgresql://user@host/database",
+        hint="use a folder or postgresql://user@host/database; a server is asked at grpc://host:port",
     )
 
 

@@ -1,9 +1,11 @@
 """The living demo: a server on an embedded lake, a shop and a fleet of rings that send to it, Spark
 that builds, and what to look at. It ends in order, and its folder with it unless it is to be kept.
+What the server warns of is among the lake's own logs.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import socket
@@ -28,7 +30,7 @@ from lakebed.demo.shop import Shop
 from lakebed.demo.visits import SERVICES
 from lakebed.errors import LakebedError
 from lakebed.lake import Lake, init_lake, open_lake
-from lakebed.logs import warnings_on_stderr
+from lakebed.model.partition import Partition
 from lakebed.serve.server import Listening, Server
 from lakebed.storage.layout import CATALOG_FILE
 from lakebed.upkeep.upkeep import Upkeep
@@ -59,6 +61,7 @@ _HISTORY_MINUTES, _VISITS = 30, 600
 _HISTORY_HOURS = 24
 _BUILT = ("log_entries", "measures", "spans")
 _SECOND_NS = 1_000_000_000
+_INTERRUPTED = 130
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +84,7 @@ def run(wishes: Wishes) -> bool:
     """Run the demo until it is ended, or once; whether all was found that was sent."""
     console = Console(highlight=False, soft_wrap=True)
     console.print("[bold]Lakebed[/] shows itself. All of it is on this machine; Ctrl-C ends it.\n")
-    with _told_to_end() as end, _lake_folder(wishes.keep) as folder, warnings_on_stderr():
+    with _lake_folder(wishes.keep) as folder, _told_to_end(folder, wishes) as end:
         try:
             return _Demo(wishes, console, end).run(folder)
         except Ended:
@@ -92,13 +95,15 @@ def run(wishes: Wishes) -> bool:
 
 
 @contextmanager
-def _told_to_end() -> Iterator[threading.Event]:
-    """Set by Ctrl-C and SIGTERM; a second Ctrl-C does not wait."""
+def _told_to_end(folder: Path, wishes: Wishes) -> Iterator[threading.Event]:
+    """Set by Ctrl-C and SIGTERM; a second one does not wait for what is going on."""
     end = threading.Event()
 
     def note(_number: int, _frame: FrameType | None) -> None:
         if end.is_set():
-            raise KeyboardInterrupt
+            if wishes.keep is None:
+                shutil.rmtree(folder.parent, ignore_errors=True)
+            os._exit(_INTERRUPTED)
         end.set()
 
     if threading.current_thread() is not threading.main_thread():
@@ -149,6 +154,8 @@ class _Demo:
         """The server in a thread, because this one is told when to end; its ports for HTTP and
         FlightSQL."""
         http, otlp, flight = (0, 0, 0) if self._wishes.any_ports else _find_ports()
+        if 0 in (http, otlp, flight) and not self._wishes.any_ports:
+            self._say("Some of the usual ports are taken by another program; free ones are used.")
         listening = Listening(
             port=http, otlp_port=otlp, flight_port=flight, own_telemetry_seconds=15
         )
@@ -159,7 +166,7 @@ class _Demo:
         try:
             yield ready.get(timeout=60), server.ports["FlightSQL"]
         finally:
-            self._say("ending; what was begun is finished first, a build too …")
+            self._say("ending; what was begun is finished first; Ctrl-C again does not wait …")
             server.stop()
             thread.join()
 
@@ -168,12 +175,10 @@ class _Demo:
         fleet = Fleet(url, self._wishes.seed)
         try:
             self._send_history(shop, fleet)
-            self._wait_for_spark(lake)
             self._show_ways(url, flight_port)
+            self._go_on(lake, shop, fleet)
             if not self._wishes.once:
-                self._go_on(shop, fleet)
                 return True
-            self._serve_one_second(shop, fleet)
             shop.flush()
             return self._judge(lake, shop, fleet)
         finally:
@@ -201,21 +206,14 @@ class _Demo:
             f"{again:,} of them corrections, which replaced the first"
         )
 
-    def _wait_for_spark(self, lake: Lake) -> None:
-        """The server's upkeep builds by itself; wait until it has."""
-        with self._console.status("Spark builds partitions; to start it takes some seconds …"):
-            while True:
-                self._look_up()
-                (build,) = (s for d, s in Upkeep(lake).list_duties() if d.name == "build")
-                if build.error is not None:
-                    raise LakebedError(f"Spark could not build: {build.error}")
-                found = lake.partitions.list_partitions()
-                if build.last_success and set(_BUILT) <= {each.view_set for each in found}:
-                    break
-                self._end.wait(0.2)
-        built = [each for each in found if each.view_set in _BUILT and not each.is_empty]
-        rows = sum(each.num_rows for each in built)
-        self._did(f"Spark built {len(built)} partitions with {rows:,} rows, and goes on every 10 s")
+    def _find_built(self, lake: Lake) -> list[Partition]:
+        """What Spark has built, once it has built something of everything."""
+        (build,) = (s for d, s in Upkeep(lake).list_duties() if d.name == "build")
+        if build.error is not None:
+            raise LakebedError(f"Spark could not build: {build.error}")
+        found = [each for each in lake.partitions.list_partitions() if each.view_set in _BUILT]
+        is_done = build.last_success and {each.view_set for each in found} == {*_BUILT}
+        return found if is_done else []
 
     def _show_ways(self, url: str, flight: int) -> None:
         command = sys.argv[0] if sys.argv[0].endswith("lakebed") else "lakebed"
@@ -231,15 +229,28 @@ class _Demo:
             say(f'    "{sql}"', markup=False)
         say("")
 
-    def _go_on(self, shop: Shop, fleet: Fleet) -> None:
-        with self._console.status("the shop is open; Ctrl-C ends it") as status:
+    def _go_on(self, lake: Lake, shop: Shop, fleet: Fleet) -> None:
+        """Customers come and rings send, until it is ended, or, if it is for once, until Spark has
+        built."""
+        is_built = False
+        with self._console.status("Spark starts …") as status:
             while not self._end.wait(1):
                 self._serve_one_second(shop, fleet)
+                if not is_built and (found := self._find_built(lake)):
+                    is_built = True
+                    rows = sum(each.num_rows for each in found)
+                    self._did(
+                        f"Spark built {len(found)} partitions with {rows:,} rows, and goes on"
+                    )
+                    if self._wishes.once:
+                        return
+                what = "the shop is open" if is_built else "the shop is open, Spark builds"
                 status.update(
-                    f"the shop is open: {shop.told['spans']:,} spans, "
-                    f"{shop.told['log lines']:,} log lines and {fleet.sent:,} heart rates so far; "
-                    "Ctrl-C ends it"
+                    f"{what}: {shop.told['spans']:,} spans, {shop.told['log lines']:,} log lines "
+                    f"and {fleet.sent:,} heart rates so far; Ctrl-C ends it"
                 )
+        if self._wishes.once:
+            raise Ended
 
     def _serve_one_second(self, shop: Shop, fleet: Fleet) -> None:
         now = time.time_ns()

@@ -25,6 +25,7 @@ _QUIET = "-Xlog:disable"  # or the JVM talks on stdout about archives that do no
 _FEWEST_CLASSES = 8_000  # a session that ran a query loads about 15,000
 _STALE_SECONDS = 3600
 _UNUSED_SECONDS = 60 * 24 * 3600
+_MOST_ARCHIVES = 4  # each has some 200 MB
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +118,17 @@ class Archive:
         return ":".join([str(self.jars.parent / "conf"), *first, f"{self.jars}/*"])
 
     def _remove_unused(self) -> None:
-        """Archives of Javas and Sparks that are gone; each use renews a file's time."""
-        for each in self.cache.glob("spark-*.jsa"):
-            with contextlib.suppress(OSError):
-                if time.time() - each.stat().st_mtime > _UNUSED_SECONDS:
+        """Archives of Javas and Sparks that are gone: all that were not used for long, and of the
+        others all but the newest few; each use renews a file's time. Claims that were left behind
+        go with them."""
+        with contextlib.suppress(OSError):
+            found = {each: each.stat().st_mtime for each in self.cache.glob("spark-*.jsa")}
+            for each in sorted(found, key=found.__getitem__, reverse=True)[_MOST_ARCHIVES - 1 :]:
+                each.unlink()
+                found.pop(each)
+            for each, used in found.items():
+                if time.time() - used > _UNUSED_SECONDS:
                     each.unlink()
+            for each in self.cache.glob("spark-*.making"):
+                if time.time() - each.stat().st_mtime > _UNUSED_SECONDS:
+                    shutil.rmtree(each, ignore_errors=True)

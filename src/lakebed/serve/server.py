@@ -63,7 +63,7 @@ def require_guarded(listening: Listening, *, has_keys: bool) -> None:
         return
     raise Refused(
         f"this lake has no keys, and {listening.host} can be reached from elsewhere",
-        hint="make one with: lakebed keys create NAME --role ingest; or say --without-keys",
+        hint="make one with: lakebed keys create NAME --role admin; or say --without-keys",
     )
 
 
@@ -77,7 +77,11 @@ def _is_loopback(host: str) -> bool:
 
 
 def _cannot_listen(host: str, port: int, what: str) -> Unavailable:
-    return Unavailable(f"cannot listen on {host}:{port} for {what}", hint="choose another port")
+    option = {"HTTP": "--port", "OTLP": "--otlp-port", "FlightSQL": "--flight-port"}[what]
+    return Unavailable(
+        f"cannot listen on {host}:{port} for {what}, which another program may do",
+        hint=f"choose another port with {option}",
+    )
 
 
 class Server:

@@ -16,7 +16,7 @@ import msgspec
 
 from lakebed.catalog import clock, tables
 from lakebed.catalog.catalog import Catalog
-from lakebed.errors import BadInput, BadRecords, LeaseLost, StalePlan, UnknownTable
+from lakebed.errors import BadInput, BadRecords, LeaseLost, Refused, StalePlan, UnknownTable
 from lakebed.model.user_table import REJECTS, UserTable
 from lakebed.partitions import folding
 from lakebed.partitions.buckets import TableRows, as_stored
@@ -98,6 +98,12 @@ class Inserter:
         said: dict[str, Any] = {"table": f"{database}.{name}"}
         _log.info("insert started", extra=said)
         try:
+            if name.endswith(REJECTS):
+                table = f"{database}.{name.removesuffix(REJECTS)}"
+                raise Refused(
+                    f"{database}.{name} has what {table} refused, and nothing else",
+                    hint=f"insert into {table}",
+                )
             given = read_records(records)
             done = self._insert(database, name, given, wishes)
         except Exception as error:

@@ -67,7 +67,7 @@ class Upkeep:
 
     def _run(self, duty: Duty, *, patient: bool) -> DutyRun:
         """A duty whose doer died is taken over once that is certain."""
-        right = f"duty {duty.name}"
+        right = lease_of(duty.name)
         if patient:
             self._lake.leases.end_dead_builder(right)
         try:
@@ -104,6 +104,11 @@ class Upkeep:
                 self.run_due()
             except LakebedError as error:  # the catalog may come back
                 _log.warning("upkeep cannot look what is due: %s", error)
+
+
+def lease_of(duty: str) -> str:
+    """What whoever does a duty holds a lease of."""
+    return f"duty {duty}"
 
 
 def _succeeded(duty: Duty, state: DutyState, now: int, said: str) -> DutyState:

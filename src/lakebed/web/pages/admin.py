@@ -92,7 +92,7 @@ def read_admin(lake: Lake, asked: Mapping[str, str]) -> AdminPage:
     return AdminPage(
         wanted,
         duties,
-        any(each.runs for each in duties),
+        any(each.runs or each.running_since for each in duties),
         list_keys(lake),
         [LeaseRow(each.kind, each.holder, each.view_set, _when(each.oldest_tick)) for each in held],
         Unswept(

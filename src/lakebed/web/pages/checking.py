@@ -13,6 +13,7 @@ from lakebed.errors import BadInput, Conflict, Refused
 from lakebed.lake import Lake
 from lakebed.lifecycle.check import CheckReport, Level
 from lakebed.model.time import format_instant
+from lakebed.upkeep.upkeep import lease_of
 from lakebed.web.notes import Done
 from lakebed.web.pages.duties import DutyRow, list_duties
 
@@ -23,7 +24,7 @@ LEVELS = {
 }
 """What can be asked for here, and what is looked at."""
 _OPERATION = "check"
-_DUTY = "duty check"
+_DUTY = lease_of("check")
 """The right under which upkeep checks: one at a time is enough."""
 _MOST_FILES = 5_000
 _MOST_FINDINGS = 100

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lakebed.catalog import leases
 from lakebed.lake import Lake
 from lakebed.model.time import format_instant
-from lakebed.upkeep.upkeep import Upkeep
+from lakebed.upkeep.upkeep import Upkeep, lease_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +24,13 @@ class DutyRow:
     next_run: str | None
     runs: int
     failures: int
+    running_since: str | None
 
 
 def list_duties(lake: Lake) -> list[DutyRow]:
     """Every duty, also what never ran."""
+    with lake.catalog.read() as connection:
+        busy = {each.view_set for each in leases.list_leases(connection)}
     return [
         DutyRow(
             duty.name,
@@ -38,6 +42,9 @@ def list_duties(lake: Lake) -> list[DutyRow]:
             format_instant(state.next_run) if state.next_run else None,
             state.runs,
             state.failures,
+            format_instant(state.last_begin)
+            if state.last_begin and lease_of(duty.name) in busy
+            else None,
         )
         for duty, state in Upkeep(lake).list_duties()
     ]
