@@ -4,7 +4,10 @@ in between, and nothing to do when nothing changed.
 
 from __future__ import annotations
 
+import threading
+import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,14 +15,16 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from lakebed.errors import Conflict
+from lakebed.errors import Cancelled, Conflict
 from lakebed.lake import Lake
 from lakebed.lifecycle.check import Level
 from lakebed.model.partition import hash_sources
 from lakebed.model.time import TimeRange
+from lakebed.pipeline.runner import Runner
 from lakebed.samples.generator import Generator
 from lakebed.storage.local import LocalStore
 from lakebed.views.builtin import COLUMNS, built_in
+from tests.conftest import NewLake
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -81,6 +86,49 @@ def test_everything_that_landed_is_built_once(lake: Lake, spark: SparkSession) -
     counted = sum(read(lake, "log_stats")["count"].to_pylist())
     assert counted == by_signal["otlp/logs+protobuf"]
     assert lake.checker.run(Level.PAGES).is_clean
+
+
+@pytest.mark.parametrize("dialect", ["sqlite"])
+def test_a_cancelled_build_keeps_what_it_published(lake: Lake, spark: SparkSession) -> None:
+    """It ends with the wave that it is at, and the next one goes on."""
+    sent = land(lake, 3, requests=20, records=10)["logs"]
+    lake.pipeline.limits = replace(lake.pipeline.limits, build_records=1)
+    with pytest.raises(Cancelled):
+        lake.pipeline.build(
+            "log_entries", spark=spark, progress=lambda at: at.done and lake.pipeline.cancel()
+        )
+    wanted = sum(map(records_of, sent))
+    assert 0 < read(lake, "log_entries").num_rows < wanted
+    assert lake.checker.run(Level.PAGES).is_clean
+    report = lake.pipeline.build("log_entries", spark=spark)
+    assert report.problems == []
+    assert read(lake, "log_entries").num_rows == wanted
+
+
+@pytest.mark.parametrize("dialect", ["sqlite"])
+def test_a_job_that_runs_is_cancelled_from_another_thread(
+    new_lake: NewLake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = new_lake()
+    land(lake, 4)
+    asked = threading.Event()
+
+    def ask_for_ever(runner: Runner, _orders: Any) -> Any:
+        asked.set()
+        frame = runner._session.range(0, 1 << 40, numPartitions=2)
+        return frame.selectExpr("sum(hash(id))").collect()
+
+    monkeypatch.setattr(Runner, "_ask", ask_for_ever)
+    with ThreadPoolExecutor(1) as thread:
+        building = thread.submit(lake.pipeline.build, "log_entries", spark=spark)
+        assert asked.wait(60)
+        while not building.done():
+            lake.pipeline.cancel()  # again: the job may not have begun
+            time.sleep(0.05)
+        with pytest.raises(Cancelled):
+            building.result()
+    monkeypatch.undo()
+    assert lake.pipeline.build("log_entries", spark=spark).problems == []
 
 
 def test_a_partition_carries_the_hash_of_its_blocks(lake: Lake, spark: SparkSession) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -70,8 +71,10 @@ def build(
         if plan:
             _show_plan(open_lake.pipeline.plan(*names, begin=begin, end=end), as_json=as_json)
             return
-        with _shown() as progress:
-            report = open_lake.pipeline.build(
+        with _shown() as progress, ThreadPoolExecutor(1, "lakebed-build") as thread:
+            # Not in this thread: Ctrl-C would end up within what waits for Spark's JVM.
+            building = thread.submit(
+                open_lake.pipeline.build,
                 *names,
                 begin=begin,
                 end=end,
@@ -81,6 +84,12 @@ def build(
                 progress=progress,
                 notice=_tell_builder,
             )
+            try:
+                report = building.result()
+            except KeyboardInterrupt:
+                output.say("ending the build; Spark takes some seconds …")
+                open_lake.pipeline.cancel()
+                raise
     _show_report(report, as_json=as_json)
     if report.problems:
         raise typer.Exit(PARTLY if report.published else FAILED)

@@ -8,6 +8,7 @@ sweep takes; the next one goes on from there.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -17,6 +18,7 @@ from lakebed.catalog import blocks, clock, failures, tables, view_sets
 from lakebed.catalog.catalog import Catalog
 from lakebed.catalog.failures import BuildFailure
 from lakebed.catalog.leases import Lease
+from lakebed.errors import Cancelled
 from lakebed.model.time import Instant, to_instant
 from lakebed.partitions.leases import LeaseKeeper
 from lakebed.partitions.names import NamePool
@@ -138,6 +140,8 @@ class Pipeline:
         self._registry = registry
         self.limits = limits or Limits()
         self._kept: tuple[SparkSession, ExitStack] | None = None
+        self._at_work: SparkSession | None = None
+        self._cancelled = threading.Event()
 
     def plan(self, *names: str, begin: Instant | None = None, end: Instant | None = None) -> Plan:
         """The steps that are due for these view sets and tables (``database.table``), or all: what
@@ -176,6 +180,7 @@ class Pipeline:
         is told; `Conflict` if they are alive. A step that is overtaken is planned again; it is a
         problem only if that happens again and again.
         """
+        self._cancelled.clear()
         report = BuildReport()
         plan = self.plan(*names, begin=begin, end=end)
         report.skipped = plan.skipped
@@ -203,13 +208,21 @@ class Pipeline:
             address = StoreAddress.of(self._store, pass_credentials=pass_credentials)
             vain = 0
             while plan.steps:
+                self._require_wanted()
                 report.rounds += 1
                 tell = _Teller(plan, report, progress)
                 self._fold_here(plan, tell)
                 others = [step for step in plan.steps if not plan.is_done_here(step)]
                 if others:
                     session = session or open_session()
-                    self._run_on_spark(session, address, plan.tick, others, tell, notice)
+                    self._at_work = session
+                    try:
+                        self._run_on_spark(session, address, plan.tick, others, tell, notice)
+                    except Exception:
+                        self._require_wanted()  # so it looks from here if a job is cancelled
+                        raise
+                    finally:
+                        self._at_work = None
                 outcomes = tell.outcomes
                 has_changed = any(each.partition or each.failed_blocks for each in outcomes)
                 if not has_changed and not any(each.overtaken for each in outcomes):
@@ -227,6 +240,18 @@ class Pipeline:
         if report.problems:
             self.close()
         return report
+
+    def cancel(self) -> None:
+        """Let a build that goes on in another thread end as soon as it can, with `Cancelled`. What
+        it has published stays."""
+        self._cancelled.set()
+        session = self._at_work
+        if session is not None:
+            _cancel_jobs(session)
+
+    def _require_wanted(self) -> None:
+        if self._cancelled.is_set():
+            raise Cancelled("the build was cancelled", hint="the next one goes on where it ended")
 
     def close(self) -> None:
         """Stop the session that was kept, if there is one."""
@@ -273,7 +298,16 @@ class Pipeline:
             publisher = StepPublisher(
                 self._catalog, self._publisher, self._tables, self._names, tick
             )
-            runner = Runner(self._catalog, session, address, names, publisher, active, sql)
+            runner = Runner(
+                self._catalog,
+                session,
+                address,
+                names,
+                publisher,
+                active,
+                sql,
+                self._require_wanted,
+            )
             stack.callback(lambda: names.close(runner.given_out, retried=runner.retried))
             runner.run(steps, tell)
 
@@ -320,6 +354,15 @@ class Pipeline:
         if due and not self._catalog.read_only:
             with self._catalog.write():
                 pass
+
+
+def _cancel_jobs(session: SparkSession) -> None:
+    from lakebed.pipeline.session import is_remote
+
+    if is_remote(session):
+        session.interruptAll()
+    else:
+        session.sparkContext.cancelAllJobs()
 
 
 def _is_jvm_dead() -> bool:

@@ -41,7 +41,9 @@ class Runner:
         publisher: StepPublisher,
         active: Mapping[str, ViewSet],
         sql: SqlSteps,
+        require_wanted: Callable[[], None] = lambda: None,
     ) -> None:
+        """``require_wanted`` raises if the steps are not wanted any more."""
         self._catalog = catalog
         self._session = session
         self._address = address
@@ -49,6 +51,7 @@ class Runner:
         self._publisher = publisher
         self._active = active
         self._sql = sql
+        self._require_wanted = require_wanted
         self.given_out: list[str] = []
         self.retried = str(session.conf.get("spark.speculation", "false")) == "true"
         """Whether a task may have been attempted more than once."""
@@ -74,6 +77,7 @@ class Runner:
     def _run_wave(self, wave: Sequence[Step]) -> Iterator[Outcome]:
         from pyspark.errors import PySparkException
 
+        self._require_wanted()
         for name in {step.view_set.name for step in wave}:
             count = sum(1 for step in wave if step.view_set.name == name)
             self._names.prepare(name, count)
@@ -83,6 +87,7 @@ class Runner:
             answers = self._ask(orders)
         except PySparkException as error:
             self.retried = True
+            self._require_wanted()
             if len(wave) == 1:
                 yield Outcome(wave[0], problem=explain(error))
                 return
@@ -153,6 +158,7 @@ class Runner:
         from pyspark.errors import PySparkException
 
         assert isinstance(step, Query | Merge)  # noqa: S101
+        self._require_wanted()
         names = self._names.take(step.view_set.name)
         self.given_out.append(names[0])
         lease = self._names.lease
@@ -161,6 +167,7 @@ class Runner:
             answer = self._sql.run(step, names)
         except PySparkException as error:
             self.retried = True
+            self._require_wanted()
             return Outcome(step, problem=explain(error))
         return self._finish(step, answer, lease)
 

@@ -177,6 +177,7 @@ class Server:
                 stopped.wait()
             self.http.close()
             if upkeep is not None:
+                self._lake.pipeline.cancel()
                 upkeep.join()
             _log.info("server stopped")
             if self._own_telemetry is not None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from lakebed.catalog import clock, duties
 from lakebed.catalog.duties import DutyState
-from lakebed.errors import BadInput, Conflict, LakebedError
+from lakebed.errors import BadInput, Cancelled, Conflict, LakebedError
 from lakebed.lake import Lake
 from lakebed.model.time import SECOND
 from lakebed.upkeep.duties import DUTIES, Duty
@@ -81,6 +81,8 @@ class Upkeep:
         begun = self._record(duty, lambda state, now: replace(state, last_begin=now))
         try:
             said = duty.work(self._lake)
+        except Cancelled as error:  # by whoever ends this process; it is due again at once
+            return DutyRun(duty.name, skipped=str(error))
         except Exception as error:  # noqa: BLE001  (whatever it is: it is recorded and shown)
             message = str(error) if isinstance(error, LakebedError) else repr(error)
             _log.warning("duty failed: %s", message, extra={"duty": duty.name})
