@@ -337,3 +337,21 @@ def test_the_whole_pipeline_works_on_a_bucket(
     assert sum(read(lake, "log_stats")["count"].to_pylist()) == 120
     assert read(lake, "spans").num_rows == 120
     assert lake.checker.run(Level.PAGES).is_clean
+
+
+@pytest.mark.parametrize("dialect", ["sqlite"])
+def test_a_build_ends_although_more_lands_all_the_while(lake: Lake, spark: SparkSession) -> None:
+    """It builds what was there when it began; the next one what came since."""
+    generator = Generator(5)
+
+    def land_more(_at: Any) -> None:
+        lake.telemetry.land("logs", generator.serialized("logs", 3))
+
+    land_more(None)
+    report = lake.pipeline.build(spark=spark, progress=land_more)
+    assert report.problems == []
+    assert report.rounds <= 3
+    assert read(lake, "log_entries").num_rows == 3
+    assert lake.pipeline.build(spark=spark).problems == []
+    landed = lake.query("SELECT count(*) AS n FROM log_entries").to_arrow()["n"][0].as_py()
+    assert read(lake, "log_entries").num_rows == landed > 3

@@ -39,7 +39,7 @@ PATIENCE_SECONDS = 1.0
 def _kills() -> list[tuple[str, str]]:
     """Which catalog, and what is killed; an executor of its own takes long to start."""
     if not CAMPAIGN:
-        return [("sqlite", "worker"), ("postgresql", "driver")]
+        return [("sqlite", "worker"), ("sqlite", "jvm"), ("postgresql", "driver")]
     return [(dialect, victim) for dialect in ("sqlite", "postgresql") for victim in VICTIMS]
 
 

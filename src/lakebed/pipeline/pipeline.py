@@ -170,8 +170,9 @@ class Pipeline:
         progress: Callable[[Progress], None] = lambda _progress: None,
         notice: Callable[[Lease], None] = lambda _lease: None,
     ) -> BuildReport:
-        """Build, merge and fold until nothing is due. Without a step for it no Spark is started:
-        small partitions of tables are folded in this process.
+        """Build, merge and fold until nothing is due of what was there when it began; what lands
+        meanwhile is for the next build, or this one would never end. Without a step for it no Spark
+        is started: small partitions of tables are folded in this process.
 
         The caller's session is used as it is; otherwise one is started (local, or at a master or a
         Spark Connect server) and stopped at the end; ``quick``, by default if there is little to
@@ -184,6 +185,7 @@ class Pipeline:
         report = BuildReport()
         plan = self.plan(*names, begin=begin, end=end)
         report.skipped = plan.skipped
+        begun = plan.tick
         if not plan.steps:
             return report
         with ExitStack() as stack:
@@ -231,7 +233,7 @@ class Pipeline:
                 left = self._without_deleted(names)
                 if names and not left:
                     break
-                plan = self.plan(*left, begin=begin, end=end)
+                plan = self.plan(*left, begin=begin, end=end).as_of(begun)
                 report.skipped = plan.skipped
                 if vain == _MOST_VAIN_ROUNDS or report.rounds == _MOST_ROUNDS:
                     if plan.steps:

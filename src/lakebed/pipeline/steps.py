@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lakebed.model.block import Block
 from lakebed.model.partition import Partition
@@ -167,6 +167,10 @@ class Plan:
     skipped: tuple[Skip, ...]
     fold_here_bytes: int = 0
 
+    def as_of(self, tick: int) -> Plan:
+        """Without what is due only because of what came after a tick."""
+        return replace(self, steps=tuple(each for each in self.steps if _was_due(each, tick)))
+
     @property
     def is_small(self) -> bool:
         """Whether starting Spark takes longer than what it is to do: then its JVM may compile less.
@@ -180,3 +184,12 @@ class Plan:
     def is_done_here(self, step: Step) -> bool:
         """Whether a step is done in this process, because Spark would take longer to start."""
         return isinstance(step, Fold) and step.reads_bytes <= self.fold_here_bytes
+
+
+def _was_due(step: Step, tick: int) -> bool:
+    match step:
+        case Build(blocks=blocks) if blocks:
+            return any(each.insert_time < tick for each in blocks)
+        case Merge():
+            return step.insert_range.end <= tick + 1
+    return step.insert_range.begin < tick
