@@ -55,7 +55,8 @@ def build(
     as_json: JsonOption = False,
 ) -> None:
     """Build what landed, rebuild what was retired, merge what is small, fold users' tables: until
-    nothing is due. Spark is started only if there is more to do than to fold small tables.
+    nothing is due of what was there at the beginning. Spark is started only if there is more to do
+    than to fold small tables.
 
     Exit code 5 if some steps failed, 1 if all did.
 

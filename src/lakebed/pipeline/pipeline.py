@@ -25,6 +25,7 @@ from lakebed.partitions.names import NamePool
 from lakebed.partitions.publish import Publisher
 from lakebed.partitions.rows import RowReader
 from lakebed.partitions.tables import TablePublisher
+from lakebed.pipeline import jvm
 from lakebed.pipeline.executors import StoreAddress
 from lakebed.pipeline.plan import Limits
 from lakebed.pipeline.publishing import Outcome, StepPublisher, TaskNames, fold_here
@@ -196,7 +197,7 @@ class Pipeline:
                 quickly = plan.is_small if quick is None else quick
                 if not keep_session:
                     return stack.enter_context(_use_session(spark, master, remote, quick=quickly))
-                if self._kept is not None and _is_jvm_dead():
+                if self._kept is not None and jvm.is_dead():
                     self.close()
                 if self._kept is None:
                     kept = ExitStack()
@@ -365,12 +366,6 @@ def _cancel_jobs(session: SparkSession) -> None:
         session.interruptAll()
     else:
         session.sparkContext.cancelAllJobs()
-
-
-def _is_jvm_dead() -> bool:
-    from lakebed.pipeline import jvm
-
-    return jvm.is_dead()
 
 
 @contextmanager
