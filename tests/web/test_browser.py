@@ -1,6 +1,7 @@
 """Pages in a real browser, on a laptop and on a phone: every page and every kind of link, the forms
-that ask and most that change something, what stands on them compared with what was sent, by mouse and by keyboard; nothing throws, and nothing
-that was sent becomes part of a page. Skipped where no Chromium is installed.
+that ask and most that change something, what stands on them compared with what was sent, by mouse
+and by keyboard; nothing throws, and nothing that was sent becomes part of a page. Skipped where no
+Chromium is installed.
 """
 
 from __future__ import annotations
