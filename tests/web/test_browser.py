@@ -206,9 +206,13 @@ def test_the_keyboard_is_enough(seen: Seen, served: Served) -> None:
     seen.judge()
 
 
-def test_the_live_tail_shows_what_lands(browser: Any, served: Served, lake: Lake) -> None:
+def test_the_live_tail_shows_what_lands(browser: Any, tmp_path: Path) -> None:
     line = f"landed at {time.time_ns()}"
-    with new_page(browser, "laptop") as seen:
+    with (
+        init_lake(tmp_path / "lake") as lake,
+        serving(lake, flight_port=None, otlp_port=None, roles=("web",)) as served,
+        new_page(browser, "laptop") as seen,
+    ):
         seen.page.goto(f"{served.url}/logs?begin=1h&live=1")
         assert seen.page.get_by_text(line).count() == 0
         request = Generator(4, begin_ns=time.time_ns() - 10**9).make("logs", 1)

@@ -19,13 +19,13 @@ PATH = "/admin/keys"
 MARKUP = "<script>alert(1)</script>"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
     with init_lake(tmp_path_factory.mktemp("web") / "lake") as lake:
         yield lake
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def admin(lake: Lake) -> Iterator[Browser]:
     made = lake.keys.create("boss", [Role.ADMIN])
     with showing(lake) as served:
@@ -77,8 +77,8 @@ def test_a_new_key_is_shown_once_and_works(admin: Browser, lake: Lake) -> None:
 def test_bad_input_makes_no_key(
     admin: Browser, lake: Lake, fields: dict[str, str], said: str
 ) -> None:
-    before = lake.keys.list_keys()
     admin.load(PATH)
+    before = lake.keys.list_keys()
     page = admin.send_in_vain(PATH, 400, **fields)
     assert said in page.text
     assert "<b>" not in page.html
