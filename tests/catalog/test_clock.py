@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import uuid
 from typing import Any
 
@@ -11,10 +10,10 @@ import sqlalchemy as sa
 from lakebed.catalog import clock
 from lakebed.catalog.catalog import Catalog
 from lakebed.catalog.schema import lake_clock
+from tests.parts.processes import PROCESSES
 
 WRITERS = 6
 TICKS_EACH = 60
-_SPAWN = multiprocessing.get_context("spawn")
 
 
 def test_ticks_rise_even_when_the_databases_clock_stands_behind(catalog: Catalog) -> None:
@@ -95,12 +94,13 @@ def _watch(url: str, start: Any, stop: Any, result: Any) -> None:
 
 
 def test_no_snapshot_gains_something_in_its_past_with_many_processes(catalog: Catalog) -> None:
-    start, stop, result = _SPAWN.Event(), _SPAWN.Event(), _SPAWN.Queue()
+    start, stop, result = PROCESSES.Event(), PROCESSES.Event(), PROCESSES.Queue()
     watchers = [
-        _SPAWN.Process(target=_watch, args=(catalog.url, start, stop, result)) for _ in range(2)
+        PROCESSES.Process(target=_watch, args=(catalog.url, start, stop, result)) for _ in range(2)
     ]
     writers = [
-        _SPAWN.Process(target=_land, args=(catalog.url, number, start)) for number in range(WRITERS)
+        PROCESSES.Process(target=_land, args=(catalog.url, number, start))
+        for number in range(WRITERS)
     ]
     for process in watchers + writers:
         process.start()

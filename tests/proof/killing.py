@@ -1,15 +1,14 @@
 """Kills a process at every step of an operation and looks at what is left.
 
-Run as a program, so that it can fork freely: every lake is closed before the next fork, so that
-there are no connections and none of our threads. For each kill point of the operation, taken from
-an undisturbed run, a copy of the same lake is made, the operation is killed there in a child, and
-the rest is judged by this process, which has everything imported and compiled already.
+Run in a process of its own, so that it can fork freely: every lake is closed before the next fork,
+so that there are no connections and none of our threads. For each kill point of the operation,
+taken from an undisturbed run, a copy of the same lake is made, the operation is killed there in a
+child, and the rest is judged by this process, which has everything imported already.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import shutil
 import signal
@@ -428,16 +427,9 @@ def run_migration(places: Places, every: int) -> dict[str, Any]:
     return {"events": events, "points": len(points), "changed": True, "failures": failures}
 
 
-def main() -> None:
-    """``killing SCENARIO DIALECT FOLDER EVERY [SERVER]`` prints its report as JSON."""
-    name, dialect, folder, every = sys.argv[1:5]
-    places = Places(dialect, sys.argv[5] if len(sys.argv) > 5 else "", Path(folder))
+def run(name: str, dialect: str, folder: Path, every: int, server: str = "") -> dict[str, Any]:
+    """The report of one scenario on one kind of catalog."""
+    places = Places(dialect, server, folder)
     if name == "migrate":
-        report = run_migration(places, int(every))
-    else:
-        report = run_scenario(name, places, int(every))
-    sys.stdout.write(json.dumps(report))
-
-
-if __name__ == "__main__":
-    main()
+        return run_migration(places, every)
+    return run_scenario(name, places, every)

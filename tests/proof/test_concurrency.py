@@ -4,7 +4,6 @@ or doubled, and no reader ever meets an error.
 
 from __future__ import annotations
 
-import multiprocessing
 import random
 import sys
 from collections import Counter
@@ -17,11 +16,11 @@ from lakebed.lake import Lake, open_lake
 from lakebed.lifecycle.check import Level
 from tests.conftest import CAMPAIGN, NewLake
 from tests.parts.data import HOUR, T0, numbers_in, readings, rows
+from tests.parts.processes import PROCESSES
 
 WRITERS = 8
 ROUNDS = 60 if CAMPAIGN else 6
 HOURS = 6
-_SPAWN = multiprocessing.get_context("spawn")
 
 
 def _write(url: str, writer: int, seed: int, start: Any, results: Any) -> None:
@@ -87,13 +86,14 @@ def test_no_row_is_lost_or_doubled_and_no_reader_fails(new_lake: NewLake) -> Non
     lake.views.register(readings())
     seed = random.SystemRandom().randrange(10**6)
     sys.stdout.write(f"seed {seed}\n")
-    start, stop = _SPAWN.Event(), _SPAWN.Event()
-    written, read = _SPAWN.Queue(), _SPAWN.Queue()
+    start, stop = PROCESSES.Event(), PROCESSES.Event()
+    written, read = PROCESSES.Queue(), PROCESSES.Queue()
     url = lake.catalog.url
     writers = [
-        _SPAWN.Process(target=_write, args=(url, n, seed, start, written)) for n in range(WRITERS)
+        PROCESSES.Process(target=_write, args=(url, n, seed, start, written))
+        for n in range(WRITERS)
     ]
-    readers = [_SPAWN.Process(target=_read, args=(url, start, stop, read)) for _ in range(2)]
+    readers = [PROCESSES.Process(target=_read, args=(url, start, stop, read)) for _ in range(2)]
     for process in writers + readers:
         process.start()
     start.set()
@@ -120,9 +120,9 @@ def test_no_row_is_lost_or_doubled_and_no_reader_fails(new_lake: NewLake) -> Non
 def test_writers_of_separate_ranges_never_conflict(new_lake: NewLake, process_count: int) -> None:
     lake = new_lake()
     lake.views.register(readings())
-    start, results = _SPAWN.Event(), _SPAWN.Queue()
+    start, results = PROCESSES.Event(), PROCESSES.Queue()
     processes = [
-        _SPAWN.Process(target=_append, args=(lake.catalog.url, n, start, results))
+        PROCESSES.Process(target=_append, args=(lake.catalog.url, n, start, results))
         for n in range(process_count)
     ]
     for process in processes:

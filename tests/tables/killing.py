@@ -8,7 +8,6 @@ cannot be forked. What readers would see is folded from the partitions.
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -234,13 +233,9 @@ def _die(place: Place, scenario: Scenario, killer: Killer) -> None:
     act(scenario, lake)
 
 
-def main() -> None:
-    """``killing DIALECT FOLDER EVERY {"SCENARIO": MOST} [SERVER]`` prints its reports as JSON."""
-    dialect, folder, every, most = sys.argv[1:5]
-    places = Places(dialect, sys.argv[5] if len(sys.argv) > 5 else "", Path(folder))
-    wanted = json.loads(most)
-    sys.stdout.write(json.dumps({n: run(places, n, int(every), wanted[n]) for n in wanted}))
-
-
-if __name__ == "__main__":
-    main()
+def run_all(
+    dialect: str, folder: Path, every: int, most: dict[str, int], server: str = ""
+) -> dict[str, Any]:
+    """The reports of some scenarios, each with the number of kills that it takes at most."""
+    places = Places(dialect, server, folder)
+    return {name: run(places, name, every, most[name]) for name in most}

@@ -4,7 +4,6 @@ middle of each other. Nothing is lost, doubled, half seen, or refused without ne
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import random
 import shutil
@@ -23,13 +22,12 @@ import pytest
 from lakebed.lake import Lake, open_lake
 from tests.conftest import CAMPAIGN, NewLake
 from tests.parts import servers
+from tests.parts.processes import PROCESSES
 from tests.proof.killing import Places
 from tests.tables import crowd
 from tests.tables.interleaving import KINDS, OPERATIONS, Stage
 from tests.tables.parts import BY_ID, LOOSE, NOON, damage, make, meanwhile, rows_of, values_of
 
-CROWD = multiprocessing.get_context("forkserver")
-CROWD.set_forkserver_preload(["tests.tables.crowd", "lakebed.query.embedded.engine"])
 BY_WRITER = {
     "writer": {"type": "int", "unique": True},
     "number": {"type": "int", "unique": True},
@@ -156,16 +154,18 @@ def test_eight_processes_insert_while_others_read(
         else {name: "datetime" if name == "time" else "int" for name in BY_WRITER}
     )
     table = lake.tables.create_table("d", "t", columns)
-    acknowledged, ready = CROWD.Array("q", 8), CROWD.Semaphore(0)
-    start, stop = CROWD.Event(), CROWD.Event()
-    written, read = CROWD.Queue(), CROWD.Queue()
+    acknowledged, ready = PROCESSES.Array("q", 8), PROCESSES.Semaphore(0)
+    start, stop = PROCESSES.Event(), PROCESSES.Event()
+    written, read = PROCESSES.Queue(), PROCESSES.Queue()
     url = lake.catalog.url
     processes = [
-        CROWD.Process(target=crowd.write, args=(url, n, count, acknowledged, ready, start, written))
+        PROCESSES.Process(
+            target=crowd.write, args=(url, n, count, acknowledged, ready, start, written)
+        )
         for n in range(8)
     ]
     processes += [
-        CROWD.Process(target=crowd.read, args=(url, acknowledged, ready, start, stop, read))
+        PROCESSES.Process(target=crowd.read, args=(url, acknowledged, ready, start, stop, read))
         for _ in range(2)
     ]
     for process in processes:

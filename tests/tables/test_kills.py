@@ -4,9 +4,7 @@ sound, it can be done again, and nothing is left behind.
 
 from __future__ import annotations
 
-import json
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections import Counter
@@ -17,7 +15,8 @@ import pytest
 
 from tests.conftest import CAMPAIGN
 from tests.parts import servers
-from tests.tables.killing import SCENARIOS
+from tests.parts.processes import run_alone
+from tests.tables.killing import SCENARIOS, run_all
 
 # The campaign kills at every step. The default run takes each commit and each kind of disk
 # operation of a batch over five months, and a few steps of everything else.
@@ -41,18 +40,14 @@ def test_killed_at_any_step(
     dialect: str, quick_folder: Path, request: pytest.FixtureRequest
 ) -> None:
     most = EVERYTHING if CAMPAIGN else SOME[dialect]
-    command = [sys.executable, "-m", "tests.tables.killing", dialect, str(quick_folder)]
-    command += [str(EVERY), json.dumps(most)]
-    if dialect == "postgresql":
-        command.append(request.getfixturevalue("postgres_url"))
-    done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2])
-    assert done.returncode == 0, done.stderr
-    reports = json.loads(done.stdout)
+    server = request.getfixturevalue("postgres_url") if dialect == "postgresql" else ""
+    log = quick_folder / "log"
+    reports = run_alone(run_all, log, dialect, quick_folder, EVERY, most, server)
     assert set(reports) == set(most)
     for name, report in reports.items():
         events = Counter(report["events"])
         sys.stdout.write(f"{name}: killed at {report['points']} of {events.total()}\n")
-        assert report["failures"] == [], name
+        assert report["failures"] == [], (name, log.read_text())
         assert report["changed"], f"{name} did nothing to be killed at"
         assert len(report["points"]) >= min(most[name], events.total()) // 2
     events = Counter(reports["insert"]["events"])
