@@ -55,8 +55,9 @@ def _plan(lake: Lake, name: str, partitions: int, times: int) -> Result:
             f"WHERE time >= '{format_instant(begin)}' AND time < '{format_instant(begin + _HOUR)}' "
             "GROUP BY device"
         )
-        view_sets = {each: known.view_set for each, known in taker.list_view_sets().items()}
-        snapshot = taker.take(engine.analyse(sql, view_sets).scans)
+        with taker.begin() as beginning:
+            analysis = engine.analyse(sql, beginning.list_tables(sql))
+            snapshot = beginning.take(analysis.scans)
         found.append(len(snapshot.tables["readings"].files))
         snapshot.close()
 

@@ -179,8 +179,8 @@ class DuckRecords:
         self._connection.execute("INSERT OR REPLACE INTO records SELECT * FROM rows")
 
     def read_day(self, day: int) -> int:
-        found = self._connection.execute(
-            "SELECT * FROM records WHERE time >= ? AND time < ?", list(_bounds(day))
+        found = self._connection.sql(
+            "SELECT * FROM records WHERE time >= ? AND time < ?", params=list(_bounds(day))
         )
         return int(found.to_arrow_table().num_rows)
 

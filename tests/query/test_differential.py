@@ -112,7 +112,8 @@ class Duck:
         self._connection: duckdb.DuckDBPyConnection = duckdb.connect()
         self._connection.execute("SET TimeZone = 'UTC'")
         queries = lake.queries
-        snapshot = queries._taker.take([Scan(name) for name in VIEW_SETS])
+        with queries._taker.begin() as beginning:
+            snapshot = beginning.take([Scan(name) for name in VIEW_SETS])
         tails = queries._read_tails(snapshot)
         assert len(snapshot.tables["log_entries"].files) > 0
         assert tails["log_entries"].num_rows > 0

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import shlex
 import subprocess
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -154,6 +155,27 @@ def test_one_process_records_and_a_claim_that_was_left_lapses(archive: Archive) 
     assert "Shared" not in archive.use()
     os.utime(archive.cache / f"spark-{archive.key}.making", (0, 0))
     assert archive.record() is not None
+
+
+def test_archives_that_nobody_uses_go_and_of_the_others_a_few_stay(archive: Archive) -> None:
+    import os
+
+    now = time.time()
+    ages = {"a": 10, "b": 20, "c": 30, "d": 40, "e": 61 * 24 * 3600}
+    for name, age in ages.items():
+        file = archive.cache / f"spark-{name}.jsa"
+        file.write_bytes(b"classes")
+        os.utime(file, (now - age, now - age))
+    left = archive.cache / "spark-e.making"
+    left.mkdir()
+    os.utime(left, (0, 0))
+    record(archive, "java/lang/Object id: 1\n")
+    maker = archive.finish()
+    assert maker is not None
+    assert maker.wait(120) == 0
+    assert {each.name for each in archive.cache.iterdir()} == {
+        archive.file.name, "spark-a.jsa", "spark-b.jsa", "spark-c.jsa",
+    }  # fmt: skip
 
 
 def test_a_session_that_did_nothing_makes_no_archive(archive: Archive) -> None:

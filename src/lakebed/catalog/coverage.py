@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from lakebed.catalog.journal import QUIET
-from lakebed.catalog.schema import journal, lake_clock, leases, series
+from lakebed.catalog.schema import build_failures, journal, lake_clock, leases, series
 from lakebed.catalog.schema import partitions as table
 from lakebed.model.time import TimeRange
 from lakebed.model.view_set import GLOBAL
@@ -40,6 +40,8 @@ class Look:
     longer, or more is."""
     leased: bool
     """Whether a lease stands."""
+    has_failures: bool
+    """Whether there is anything that could not be built."""
 
 
 _LOOK = sa.select(
@@ -53,16 +55,17 @@ _LOOK = sa.select(
             journal.c.operation.not_in(QUIET),
         )
     ),
+    sa.exists(sa.select(build_failures.c.block_id)),
 )
 
 
 def look(connection: sa.Connection, since: int, lease_id: str | None = None) -> Look:
     """How the lake stands, compared with an entry of the journal."""
     wanted = {"since": since, "lease_id": lease_id or ""}
-    tick, leased, first, last, changed = connection.execute(_LOOK, wanted).one()
+    tick, leased, first, last, changed, failed = connection.execute(_LOOK, wanted).one()
     if since == 0 or first is None or first > since:
         changed = True
-    return Look(since, tick or 0, last or 0, bool(changed), bool(leased))
+    return Look(since, tick or 0, last or 0, bool(changed), bool(leased), bool(failed))
 
 
 def list_runs(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 PARTLY = 5
 FAILED = 1
+_ONCE_MORE_SECONDS = 0.2
 
 
 def build(
@@ -89,7 +90,9 @@ def build(
                 report = building.result()
             except KeyboardInterrupt:
                 output.say("ending the build; Spark takes some seconds …")
-                open_lake.pipeline.cancel()
+                while not building.done():
+                    open_lake.pipeline.cancel()  # again: the build may not have begun
+                    wait([building], _ONCE_MORE_SECONDS)
                 raise
     _show_report(report, as_json=as_json)
     if report.problems:

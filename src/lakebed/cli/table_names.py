@@ -42,7 +42,7 @@ def split_table_name(text: str) -> tuple[str, str]:
     if table is None:
         raise BadInput(
             f"{text} is no table: a table's name has two parts",
-            hint=f"write {text}.TABLE; see what there is with: lakebed tables list",
+            hint=f"write {text}.TABLE or DATABASE.{text}; see them with: lakebed tables list",
         )
     return database, table
 

@@ -20,6 +20,7 @@ from lakebed.model.time import (
     format_duration,
     is_duration,
     parse_duration,
+    parse_moment,
     to_instant,
 )
 from lakebed.query.parameters import Bound, prepare
@@ -197,4 +198,4 @@ def _spell(moment: Instant | None) -> str | None:
         return None
     if isinstance(moment, str) and is_duration(moment):
         return format_duration(parse_duration(moment))
-    return str(to_instant(moment))
+    return str(parse_moment(moment, 0))

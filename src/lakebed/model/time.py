@@ -94,7 +94,12 @@ def parse_moment(value: Instant, now: int) -> int:
     """An instant in any accepted spelling, or as a duration before now: ``1h``, ``7d``."""
     if isinstance(value, str) and is_duration(value):
         return now - parse_duration(value)
-    return to_instant(value)
+    try:
+        return to_instant(value)
+    except BadInput as error:
+        raise BadInput(
+            str(error), hint=f"{error.hint}, or count back from now: 1h, 7d" if error.hint else None
+        ) from None
 
 
 def format_duration(micros: int) -> str:

@@ -121,14 +121,21 @@ class Archive:
         """Archives of Javas and Sparks that are gone: all that were not used for long, and of the
         others all but the newest few; each use renews a file's time. Claims that were left behind
         go with them."""
-        with contextlib.suppress(OSError):
-            found = {each: each.stat().st_mtime for each in self.cache.glob("spark-*.jsa")}
-            for each in sorted(found, key=found.__getitem__, reverse=True)[_MOST_ARCHIVES - 1 :]:
-                each.unlink()
-                found.pop(each)
-            for each, used in found.items():
-                if time.time() - used > _UNUSED_SECONDS:
+        before = time.time() - _UNUSED_SECONDS
+        newest_first = sorted(_list_used(self.cache, "spark-*.jsa"), reverse=True)
+        for place, (used, each) in enumerate(newest_first):
+            if place >= _MOST_ARCHIVES - 1 or used < before:
+                with contextlib.suppress(OSError):  # another process, or it is not ours
                     each.unlink()
-            for each in self.cache.glob("spark-*.making"):
-                if time.time() - each.stat().st_mtime > _UNUSED_SECONDS:
-                    shutil.rmtree(each, ignore_errors=True)
+        for used, each in _list_used(self.cache, "spark-*.making"):
+            if used < before:
+                shutil.rmtree(each, ignore_errors=True)
+
+
+def _list_used(folder: Path, pattern: str) -> list[tuple[float, Path]]:
+    """When each file was used last."""
+    found = []
+    for each in folder.glob(pattern):
+        with contextlib.suppress(OSError):  # another process was faster
+            found.append((each.stat().st_mtime, each))
+    return found

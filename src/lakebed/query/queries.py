@@ -128,8 +128,8 @@ class Queries:
                     within,
                     limit=limit,
                     timeout=timeout,
-                    as_of=past,
-                    with_tail=not stale,
+                    past=past,
+                    stale=stale,
                     explained=explained,
                     database=database,
                     watch=watch,
@@ -164,17 +164,13 @@ class Queries:
         watch: Watch,
     ) -> Result:
         engine = self._embedded()
-        view_sets = self._taker.list_tables(sql, database)
-        analysis = engine.analyse(sql, view_sets, within, admin=admin)
-        acting = self._begin_changes(analysis, past) if admin else None
-        snapshot = self._taker.take(
-            analysis.scans,
-            as_of=past,
-            with_tail=not stale,
-            explained=explained,
-            asked=analysis.asked,
-            database=database,
-        )
+        with self._taker.begin(past, database) as beginning:
+            view_sets = beginning.list_tables(sql)
+            analysis = engine.analyse(sql, view_sets, within, admin=admin)
+            acting = self._begin_changes(analysis, past) if admin else None
+            snapshot = beginning.take(
+                analysis.scans, with_tail=not stale, explained=explained, asked=analysis.asked
+            )
         try:
             tails = self._read_tails(snapshot)
             content = self._collect(view_sets, snapshot, tails)
@@ -218,12 +214,16 @@ class Queries:
         *,
         limit: int | None,
         timeout: float | None,
+        past: int | None,
+        stale: bool,
+        explained: bool,
+        database: str | None,
         watch: Watch,
-        **of_snapshot: Any,
     ) -> Result:
-        view_sets = self._taker.list_tables(sql, of_snapshot["database"])
-        analysis = engine.analyse(sql, view_sets, within)
-        snapshot = self._taker.take(analysis.scans, **of_snapshot)
+        with self._taker.begin(past, database) as beginning:
+            view_sets = beginning.list_tables(sql)
+            analysis = engine.analyse(sql, view_sets, within)
+            snapshot = beginning.take(analysis.scans, with_tail=not stale, explained=explained)
         try:
             tails = self._read_tails(snapshot)
             content = self._collect(view_sets, snapshot, tails)
@@ -248,12 +248,13 @@ class Queries:
 
     def list_tables(self) -> dict[str, ViewSet]:
         """Everything that a statement can read, by name."""
-        return self._taker.list_tables("show tables")
+        return self._taker.list_tables()
 
     def look_up(self, asked: Asked, *, as_of: Instant | None = None, stale: bool = False) -> Listed:
         """What the catalog knows, without SQL."""
         past = None if as_of is None else to_instant(as_of)
-        snapshot = self._taker.take([], as_of=past, with_tail=not stale, asked=asked)
+        with self._taker.begin(past) as beginning:
+            snapshot = beginning.take([], with_tail=not stale, asked=asked)
         snapshot.close()
         return snapshot.listed
 

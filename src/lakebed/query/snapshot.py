@@ -6,12 +6,14 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from lakebed.catalog import blocks, clock, coverage, failures, search, tables, view_sets
 from lakebed.catalog.catalog import Catalog, Connection
 from lakebed.catalog.coverage import Look, Run
+from lakebed.catalog.failures import BuildFailure
 from lakebed.catalog.search import Spans, Wanted
 from lakebed.catalog.view_sets import ActiveViewSet
 from lakebed.errors import LeaseLost, SnapshotExpired
@@ -96,93 +98,40 @@ class SnapshotTaker:
 
     def __init__(self, catalog: Catalog, keeper: LeaseKeeper) -> None:
         self._catalog = catalog
-        self._keeper = keeper
+        self.keeper = keeper
         self._known = _Known()
         self._lock = threading.Lock()
 
-    def list_tables(self, sql: str, database: str | None = None) -> dict[str, ViewSet]:
-        """What a statement can name: view sets and, unless its text has nothing that could be one,
-        users' tables; those of one database without its name, too."""
+    def list_tables(self, sql: str | None = None) -> dict[str, ViewSet]:
+        """What a statement can name, or everything: view sets and users' tables."""
         with self._catalog.glance() as connection:
-            found = {name: each.view_set for name, each in _list_active(connection).items()}
-            if database is not None or "." in sql or "show" in sql.lower():
-                users = by_name(tables.list_tables(connection), database)
-                found |= {name: each.shown for name, each in users.items()}
-            return found
+            return _Named(connection, _list_active(connection)).list_tables(sql)
 
-    def take(
-        self,
-        scans: Sequence[Scan],
-        *,
-        as_of: int | None = None,
-        with_tail: bool = True,
-        explained: bool = False,
-        asked: Asked | None = None,
-        database: str | None = None,
-    ) -> StatementSnapshot:
-        """What the tables that these scans name hold, as far as the scans may need it, and what
-        is asked of the catalog itself. Tables of ``database`` may be named without it."""
-        wishes = (with_tail, explained, asked or Asked(), database)
-        try:
-            return self._take(self._keeper.pin(as_of, trusting=True), scans, as_of, *wishes)
-        except LeaseLost:  # somebody took us for dead: a new lease protects what is there now
-            return self._take(self._keeper.pin(as_of), scans, as_of, *wishes)
+    @contextmanager
+    def begin(self, as_of: int | None = None, database: str | None = None) -> Iterator[Beginning]:
+        """One consistent look at the catalog, in which a statement is analysed and its snapshot is
+        taken. Tables of ``database`` may be named without it."""
+        for trusting in (True, False):
+            pin = self.keeper.pin(as_of, trusting=trusting)
+            beginning = None
+            try:
+                with self._catalog.read() as connection:
+                    stands = coverage.look(connection, self._known.entry, pin.lease_id)
+                    if pin.leased and not stands.leased:  # somebody took us for dead
+                        self.keeper.lose(pin)
+                        continue  # a new lease protects what is there now
+                    if as_of is not None:  # a sweep may have come between the pin and this look
+                        clock.require_readable(connection, as_of)
+                    named = _Named(connection, _list_active(connection), database)
+                    beginning = Beginning(self, connection, named, stands, pin, as_of)
+                    yield beginning
+                    return
+            finally:
+                if beginning is None or not beginning.is_taken:
+                    self.keeper.unpin(pin)
+        raise LeaseLost("the lease of this process was ended", hint="do it again")
 
-    def _take(
-        self,
-        pin: Pin,
-        scans: Sequence[Scan],
-        as_of: int | None,
-        with_tail: bool,
-        explained: bool,
-        asked: Asked,
-        database: str | None,
-    ) -> StatementSnapshot:
-        try:
-            with self._catalog.read() as connection:
-                stands = coverage.look(connection, self._known.entry, pin.lease_id)
-                if pin.leased and not stands.leased:
-                    self._keeper.lose(pin)
-                    raise LeaseLost("the lease of this process was ended", hint="do it again")
-                tick = stands.tick if as_of is None else as_of
-                if as_of is not None:  # a sweep may have come between the pin and this look
-                    clock.require_readable(connection, as_of)
-                active = _list_active(connection)
-                users = _find_users(connection, scans, active, database)
-                by_table: dict[str, list[Scan]] = {}
-                for scan in scans:
-                    if scan.table in users:
-                        shown = users[scan.table].shown
-                    elif scan.table in active:
-                        shown = active[scan.table].view_set
-                    else:
-                        shown = view_sets.get(connection, scan.table).view_set
-                    by_table.setdefault(scan.table, []).append(_usable(scan, shown))
-                user_tables = {
-                    name: user_views.find(connection, each, by_table[name], as_of)
-                    for name, each in users.items()
-                }
-                chosen = {name: active[name] for name in by_table if name not in users}
-                wanted = _want(chosen, by_table)
-                known = self._look(connection, wanted, stands, as_of)
-                found = _find(
-                    connection, chosen, by_table, wanted, known.spans, as_of, explained=explained
-                )
-                gaps = _find_gaps(connection, found, chosen, known.runs, tick)
-                if with_tail and any(gaps.values()):
-                    landed = self._look_at_blocks(connection, known, gaps)
-                    _add_tails(connection, found, gaps, landed, by_table)
-                listed = listings.look_up(
-                    connection, asked, active, tick, as_of, with_tail=with_tail
-                )
-        except BaseException:
-            self._keeper.unpin(pin)
-            raise
-        if as_of is None:
-            self._keeper.raise_pin(pin, tick)
-        return StatementSnapshot(tick, found, user_tables, listed, pin, self._keeper)
-
-    def _look(
+    def look(
         self, connection: Connection, wanted: Sequence[Wanted], stands: Look, as_of: int | None
     ) -> _Known:
         """What is built; read again only after something was published, retired or restored."""
@@ -198,13 +147,83 @@ class SnapshotTaker:
             self._known.entry = stands.last
             return self._known.complete(connection, wanted)
 
-    def _look_at_blocks(
+    def look_at_blocks(
         self, connection: Connection, known: _Known, gaps: Mapping[str, Sequence[TimeRange]]
     ) -> Sequence[Block]:
         with self._lock:
             return known.list_blocks(
                 connection, sorted(gap for some in gaps.values() for gap in some)
             )
+
+
+class Beginning:
+    """A consistent look at the catalog: what a statement can name, then what it needs."""
+
+    def __init__(
+        self,
+        taker: SnapshotTaker,
+        connection: Connection,
+        named: _Named,
+        stands: Look,
+        pin: Pin,
+        as_of: int | None,
+    ) -> None:
+        self.is_taken = False
+        self._taker = taker
+        self._connection = connection
+        self._named = named
+        self._stands = stands
+        self._pin = pin
+        self._as_of = as_of
+
+    def list_tables(self, sql: str) -> dict[str, ViewSet]:
+        """What a statement can name."""
+        return self._named.list_tables(sql)
+
+    def take(
+        self,
+        scans: Sequence[Scan],
+        *,
+        with_tail: bool = True,
+        explained: bool = False,
+        asked: Asked | None = None,
+    ) -> StatementSnapshot:
+        """What the tables that these scans name hold, as far as the scans may need it, and what
+        is asked of the catalog itself."""
+        connection, as_of, active = self._connection, self._as_of, self._named.active
+        tick = self._stands.tick if as_of is None else as_of
+        users = self._named.find_users({scan.table for scan in scans})
+        by_table: dict[str, list[Scan]] = {}
+        for scan in scans:
+            if scan.table in users:
+                shown = users[scan.table].shown
+            elif scan.table in active:
+                shown = active[scan.table].view_set
+            else:
+                shown = view_sets.get(connection, scan.table).view_set
+            by_table.setdefault(scan.table, []).append(_usable(scan, shown))
+        user_tables = {
+            name: user_views.find(connection, each, by_table[name], as_of)
+            for name, each in users.items()
+        }
+        chosen = {name: active[name] for name in by_table if name not in users}
+        wanted = _want(chosen, by_table)
+        known = self._taker.look(connection, wanted, self._stands, as_of)
+        found = _find(connection, chosen, by_table, wanted, known.spans, as_of, explained=explained)
+        failed = (
+            failures.list_failures_of(connection, list(found)) if self._stands.has_failures else []
+        )
+        gaps = _find_gaps(found, chosen, known.runs, failed, tick)
+        if with_tail and any(gaps.values()):
+            landed = self._taker.look_at_blocks(connection, known, gaps)
+            _add_tails(connection, found, gaps, landed, by_table)
+        listed = listings.look_up(
+            connection, asked or Asked(), active, tick, as_of, with_tail=with_tail
+        )
+        self.is_taken = True
+        if as_of is None:
+            self._taker.keeper.raise_pin(self._pin, tick)
+        return StatementSnapshot(tick, found, user_tables, listed, self._pin, self._taker.keeper)
 
 
 @dataclass(slots=True)
@@ -288,18 +307,40 @@ def _find(
     return views
 
 
-def _find_users(
-    connection: Connection,
-    scans: Sequence[Scan],
-    active: Mapping[str, ActiveViewSet],
-    database: str | None,
-) -> dict[str, UserTable]:
-    """The users' tables that some scans name."""
-    names = {scan.table for scan in scans}
-    if all(name in active for name in names) and database is None:
-        return {}
-    known = by_name(tables.list_tables(connection), database)
-    return {name: known[name] for name in sorted(names) if name in known}
+class _Named:
+    """What a statement can name: view sets, and users' tables, those of one database also without
+    its name. Users' tables are asked for when something may name one, once."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        active: Mapping[str, ActiveViewSet],
+        database: str | None = None,
+    ) -> None:
+        self.active = active
+        self._connection = connection
+        self._database = database
+        self._users: Mapping[str, UserTable] | None = None
+
+    def list_tables(self, sql: str | None) -> dict[str, ViewSet]:
+        """View sets and, unless a statement's text has nothing that could be one, tables."""
+        found = {name: each.view_set for name, each in self.active.items()}
+        may_name = sql is None or "." in sql or "show" in sql.lower()
+        if may_name or self._database is not None:
+            found |= {name: each.shown for name, each in self._list_users().items()}
+        return found
+
+    def find_users(self, names: Collection[str]) -> dict[str, UserTable]:
+        """The users' tables among some names."""
+        if all(name in self.active for name in names) and self._database is None:
+            return {}
+        users = self._list_users()
+        return {name: users[name] for name in sorted(names) if name in users}
+
+    def _list_users(self) -> Mapping[str, UserTable]:
+        if self._users is None:
+            self._users = by_name(tables.list_tables(self._connection), self._database)
+        return self._users
 
 
 def _list_active(connection: Connection) -> dict[str, ActiveViewSet]:
@@ -362,16 +403,15 @@ def _prune(
 
 
 def _find_gaps(
-    connection: Connection,
     views: Mapping[str, TableView],
     chosen: Mapping[str, ActiveViewSet],
     runs: Mapping[str, Sequence[Run]],
+    failed: Sequence[BuildFailure],
     tick: int,
 ) -> dict[str, list[TimeRange]]:
     """The insert times that are not built, of tables that are made of blocks; and what each table
     cannot show."""
     gaps: dict[str, list[TimeRange]] = {}
-    failed = failures.list_failures_of(connection, list(views))
     for name, table in views.items():
         each = chosen[name]
         visible = [run.covered for run in runs[name] if _is_visible(run, each)]

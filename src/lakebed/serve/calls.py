@@ -45,7 +45,9 @@ class Gatekeeper:
         metadata = {key.lower(): value for key, value in context.invocation_metadata()}
         kind, _, secret = str(metadata.get("authorization", "")).partition(" ")
         if kind.lower() != "bearer" or not secret:
-            raise Unauthenticated("a key is needed", hint="send: authorization: Bearer KEY")
+            raise Unauthenticated(
+                "a key is needed", hint="set LAKEBED_KEY, or send: authorization: Bearer KEY"
+            )
         return self._lake.keys.check(secret.strip())
 
     def refuse(

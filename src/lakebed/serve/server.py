@@ -29,6 +29,7 @@ from lakebed.upkeep.upkeep import Upkeep
 
 INGEST, QUERY, PIPELINE, WEB = "ingest", "query", "pipeline", "web"
 ROLES = (INGEST, QUERY, PIPELINE, WEB)
+_ONCE_MORE_SECONDS = 0.2
 _DRAIN_SECONDS = 25
 _log = logging.getLogger(__name__)
 
@@ -176,9 +177,9 @@ class Server:
             for stopped in [each.stop(_DRAIN_SECONDS) for _, each, _ in self._grpc]:
                 stopped.wait()
             self.http.close()
-            if upkeep is not None:
-                self._lake.pipeline.cancel()
-                upkeep.join()
+            while upkeep is not None and upkeep.is_alive():
+                self._lake.pipeline.cancel()  # again: its build may not have begun
+                upkeep.join(_ONCE_MORE_SECONDS)
             _log.info("server stopped")
             if self._own_telemetry is not None:
                 self._own_telemetry.close()

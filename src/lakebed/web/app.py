@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -132,24 +132,44 @@ class Web:
                 sign_in = shown.address("/sign-in", next=back)
                 return RedirectResponse(sign_in, 303, headers=_HEADERS)
             asked = self._make_asked(request, caller)
-            status = 200
+            status, told = 200, None
             try:
                 data = await self._hooks.work(lambda: page.read(self._lake, asked))
-            except LakebedError as error:
-                failed = page.failed
-                if failed is None:
-                    raise
-                status = self._hooks.refuse(error).status_code
-                told = (str(error), error.hint)
-                data = await self._hooks.work(lambda: failed(self._lake, asked, *told))
+            except LakebedError as caught:
+                error = caught
+                data = await self._hooks.work(lambda: self._read_again(page, asked, error))
+                refused = self._hooks.refuse(error)
+                status = refused.status_code
+                if page.failed is None:  # nothing in it says what was wrong
+                    told = json.loads(bytes(refused.body))["error"]
             response: Response = await self._hooks.work(
                 lambda: self._render(
-                    request, page.name, status, page=data, caller=caller, with_form=page.with_form
+                    request,
+                    page.name,
+                    status,
+                    page=data,
+                    caller=caller,
+                    with_form=page.with_form,
+                    told=told,
                 )
             )
             return response
 
         return self._counted(page.name, show)
+
+    def _read_again(self, page: Page, asked: Asked, error: LakebedError) -> Any:
+        """A page whose form was filled in wrongly, as if nothing had been typed, with what was."""
+        if page.failed is not None:
+            return page.failed(self._lake, asked, str(error), error.hint)
+        typed = {name: asked.parameters[name] for name in page.typed if asked.parameters.get(name)}
+        if not isinstance(error, BadInput) or not typed:
+            raise error
+        left = {name: each for name, each in asked.parameters.items() if name not in typed}
+        try:
+            data = page.read(self._lake, replace(asked, parameters=left))
+        except LakebedError:
+            raise error from None
+        return replace(data, asked={**data.asked, **typed})
 
     def _data(self, page: Page) -> Handler:
         async def give(request: Request) -> Response:

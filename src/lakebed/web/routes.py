@@ -46,6 +46,8 @@ class Page:
     read: Read
     failed: Callable[[Lake, Asked, str, str | None], Any] | None = None
     """Makes the data of the same page with what is wrong, if it can be mended there."""
+    typed: Sequence[str] = ()
+    """The parameters that may be wrong: then the page is shown without them, and says so."""
     role: Role = Role.READ
     with_form: bool = False
     """Whether it has a form that changes something."""
@@ -77,7 +79,10 @@ def _read_trace(lake: Lake, asked: Asked) -> trace_page.TracePage:
 
 PAGES = (
     Page(
-        "lake", "/lake", lambda lake, asked: lake_page.read_lake(lake, asked.parameters, asked.now)
+        "lake",
+        "/lake",
+        lambda lake, asked: lake_page.read_lake(lake, asked.parameters, asked.now),
+        typed=("begin", "end"),
     ),
     Page(
         "partition",
@@ -89,6 +94,7 @@ PAGES = (
         "logs",
         "/logs",
         lambda lake, asked: logs_page.read_logs(lake, asked.parameters, asked.now, asked.seconds),
+        typed=("level", "begin", "end", "lines"),
     ),
     Page(
         "traces",
@@ -96,6 +102,7 @@ PAGES = (
         lambda lake, asked: traces_page.read_traces(
             lake, asked.parameters, asked.now, asked.seconds
         ),
+        typed=("status", "longer", "begin", "end", "traces"),
     ),
     Page("trace", "/traces/{trace_id}", _read_trace),
     Page(
@@ -104,6 +111,7 @@ PAGES = (
         lambda lake, asked: measures_page.read_measures(
             lake, asked.parameters, asked.every.get("attribute", ()), asked.now, asked.seconds
         ),
+        typed=("way", "begin", "end"),
     ),
     Page("tables", "/tables", lambda lake, _asked: tables_page.read_tables(lake)),
     Page(
@@ -117,6 +125,7 @@ PAGES = (
             asked.now,
             asked.seconds,
         ),
+        typed=table_page.ASKED,
     ),
     Page(
         "sql",

@@ -28,9 +28,16 @@ _TOGETHER_BYTES, _TOGETHER_SECONDS = 1 << 20, 0.02
 def _loop() -> asyncio.AbstractEventLoop:
     """One event loop for the whole process: batches are awaited there, so that they can be
     cancelled."""
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever, name="lakebed-queries", daemon=True)
+    made: Future[asyncio.AbstractEventLoop] = Future()
+
+    def run() -> None:  # Ctrl-C never comes here, where half a loop would be left behind
+        loop = asyncio.new_event_loop()
+        made.set_result(loop)
+        loop.run_forever()
+
+    thread = threading.Thread(target=run, name="lakebed-queries", daemon=True)
     thread.start()
+    loop = made.result()
     atexit.register(_end, loop, thread)
     return loop
 
@@ -85,7 +92,8 @@ class BatchStream:
                     return [batch for batch in frame.collect() if batch.num_rows]
                 self._running = _Pump(self._frame.execute_stream())
                 self._frame = None
-            self._waiting = asyncio.run_coroutine_threadsafe(self._running.take(), _loop())
+            self._waiting = Future()
+            _loop().call_soon_threadsafe(self._running.begin, self._waiting)
             if self._cancelled:  # meanwhile, by somebody who saw nothing to cancel yet
                 self._waiting.cancel()
             left = None if self._deadline is None else max(0, self._deadline - time.monotonic())
@@ -124,6 +132,17 @@ class _Pump:
         self._stream = stream
         self._pending: asyncio.Future[Any] | None = None
 
+    def begin(self, wanted: Future[Any]) -> None:
+        """Take the next batches for somebody in another thread, who may cancel it, or be
+        interrupted at any moment; on the loop only."""
+        if wanted.cancelled() or self._stream is None:
+            wanted.cancel()
+            return
+        task = asyncio.ensure_future(self.take())
+        loop = asyncio.get_running_loop()
+        wanted.add_done_callback(lambda _done: loop.call_soon_threadsafe(task.cancel))
+        task.add_done_callback(lambda done: _hand_over(done, wanted))
+
     async def take(self) -> list[pa.RecordBatch]:
         """The next batches, small ones together, because each way to the loop and back takes its
         time; but never one held back for the next. None at the end."""
@@ -155,6 +174,19 @@ class _Pump:
         if self._pending is not None:
             self._pending.cancel()
         self._pending = self._stream = None
+
+
+def _hand_over(done: asyncio.Task[Any], wanted: Future[Any]) -> None:
+    """Give what came of a task to the thread that waits for it, if it still does."""
+    error = None if done.cancelled() else done.exception()
+    if done.cancelled():
+        wanted.cancel()
+    elif not wanted.set_running_or_notify_cancel():
+        return
+    elif error is not None:
+        wanted.set_exception(error)
+    else:
+        wanted.set_result(done.result())
 
 
 def _in_plain_types(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

@@ -28,6 +28,8 @@ from lakebed.web.statements import (
 )
 from lakebed.web.times import Bins, plan_bins, read_number
 
+ASKED = ("where", "op", "value", "begin", "end", "rows", "page", "until", "plot", "way", "by")
+"""The parameters of its address."""
 _ROWS = 50
 _MOST_ROWS = 1_000
 _MOST_SKIPPED = 1_000_000
@@ -107,8 +109,7 @@ def read_table(
     seconds: float | None,
 ) -> TablePage:
     """One table; `UnknownTable` if there is none. For its figures all its times are read."""
-    known = ("where", "op", "value", "begin", "end", "rows", "page", "until", "plot", "way", "by")
-    wanted = {each: asked[each] for each in known if asked.get(each)}
+    wanted = {each: asked[each] for each in ASKED if asked.get(each)}
     table = lake.tables.get(database, name)
     definition = table.definition
     condition = plan_condition(definition.schema, wanted)
