@@ -60,7 +60,7 @@ class _SqliteLoader:
     def insert(self, table: str, columns: list[str], rows: Iterable[Iterable[Any]]) -> None:
         marks = ", ".join("?" * len(columns))
         statement = f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})"
-        self._cursor.executemany(statement, map(tuple, rows))
+        self._cursor.executemany(statement, [tuple(row) for row in rows])
 
     def drop_indexes(self, table: str) -> list[str]:
         """Drop what every insert would have to keep up; the statements that make it again."""

@@ -11,6 +11,7 @@ import random
 import statistics
 from collections import defaultdict
 from collections.abc import Sequence
+from functools import partial
 
 import pyarrow.parquet as pq
 
@@ -27,6 +28,7 @@ from benchmarks.systems import (
     IcebergSystem,
     LakebedSystem,
     System,
+    Writer,
     sync,
 )
 from lakebed.catalog.dialects import SqliteDialect
@@ -56,7 +58,7 @@ class Floor:
         self._connection.execute("PRAGMA synchronous = FULL")
         self._connection.execute("CREATE TABLE footers (minute INTEGER PRIMARY KEY, footer BLOB)")
 
-    def commit(self, minute: int, _rows: object) -> None:
+    def commit(self, minute: int, rows: object) -> None:  # noqa: ARG002
         path = self._folder / f"{minute}.parquet"
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         os.write(descriptor, self._file)
@@ -89,7 +91,7 @@ def _measure(places: Places, commits: int, batch: int) -> dict[str, list[float]]
     with contextlib.ExitStack() as stack:
         floor = Floor(places)
         stack.callback(floor.close)
-        writers = {floor.name: floor}
+        writers: dict[str, Floor | Writer] = {floor.name: floor}
         for system in systems:
             writers[system.name] = system.open()
             stack.callback(writers[system.name].close)
@@ -101,7 +103,7 @@ def _measure(places: Places, commits: int, batch: int) -> dict[str, list[float]]
                 os.sync()  # or a commit that syncs would pay for the bytes of those that do not
                 for minute, each in rows.items():
                     work = writers[name].commit
-                    seconds[name].append(stopwatch(lambda w=work, m=minute, r=each: w(m, r)))
+                    seconds[name].append(stopwatch(partial(work, minute, each)))
     return seconds
 
 

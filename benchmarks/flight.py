@@ -8,6 +8,7 @@ from __future__ import annotations
 import statistics
 import threading
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 
 import pyarrow as pa
@@ -28,6 +29,7 @@ from benchmarks.harness import (
 )
 from lakebed.errors import LakebedError
 from lakebed.lake import Lake
+from lakebed.storage.local import LocalStore
 
 TITLE = "FlightSQL beside the process itself, and a bare Flight server"
 _MOST_EXTRA_MS, _LEAST_SHARE, _CLIENTS = 5.0, 0.6, 32
@@ -84,14 +86,16 @@ def _measure_large(places: Places, lake: Lake, client: lakebed.Client, times: in
             writer.write_batch(batch)
     bare_name, own_name = "bare Flight, from memory", f"{rows:,} rows over FlightSQL"
     scan_name = "bare Flight, the same engine and files"
-    files = [str(lake.store.locate(each.file_path)) for each in lake.partitions.list_partitions()]
+    local = lake.store
+    assert isinstance(local, LocalStore)
+    files = [str(local.locate(str(each.file_path))) for each in lake.partitions.list_partitions()]
     with (
         bare_server("flight", file) as port,
         bare_server("scan", *files) as scan_port,
         flight.connect(f"grpc://127.0.0.1:{port}") as bare,
         flight.connect(f"grpc://127.0.0.1:{scan_port}") as scan,
     ):
-        ways = {
+        ways: dict[str, Callable[[], int]] = {
             bare_name: lambda: bare.do_get(flight.Ticket(b"")).read_all().num_rows,
             scan_name: lambda: scan.do_get(flight.Ticket(b"")).read_all().num_rows,
             own_name: lambda: sum(batch.num_rows for batch in client.query(_LARGE)),

@@ -5,6 +5,8 @@ out of the catalog without touching a file.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
+from functools import partial
 
 import pyarrow as pa
 
@@ -43,7 +45,7 @@ WIDE = ViewSet(
 def wide_rows(minute: int, rows: int = 100) -> pa.Table:
     """Rows whose attributes are URLs: the footer holds the smallest and largest of each."""
     times = [EPOCH + minute * MINUTE + i * (MINUTE // rows) for i in range(rows)]
-    columns: list[list[object]] = [times]
+    columns: list[Sequence[object]] = [times]
     for field in list(WIDE.schema)[1:]:
         if field.type == pa.float64():
             columns.append([float(minute + i) / 7 for i in range(rows)])
@@ -65,7 +67,7 @@ def run(places: Places) -> list[Result]:
             _publish(lake, count)
         for _ in range(times):  # catalogs take turns, so that noise hits both alike
             for catalog, lake in lakes.items():
-                seconds[catalog].append(stopwatch(lambda one=lake: _snapshot(one)))
+                seconds[catalog].append(stopwatch(partial(_snapshot, lake)))
         footer_bytes = {catalog: _snapshot(lake) for catalog, lake in lakes.items()}
     finally:
         for lake in lakes.values():

