@@ -99,6 +99,7 @@ def test_the_address_says_which_time(served: Served, lake: Lake) -> None:
     assert page.all("input", name="begin", value=served_time(first.begin))
     bad = see(served.ask("GET", "/lake?begin=yesterday"), 400)
     assert "yesterday" in bad.text
+    assert bad.all("input", name="begin", value="yesterday")
     assert served.ask("GET", "/lake.json?begin=2h&end=3h").status == 400
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import parse_qsl, quote
 
 import pytest
 
@@ -154,8 +154,26 @@ def test_nothing_found_says_where_something_is(served: Served, sent: list[dict[s
     page = see(served.ask("GET", "/logs?begin=2020-01-01T00:00:00Z&end=2020-01-02T00:00:00Z"))
     (there,) = (link for link in page.links if "begin=2026" in link)
     assert data_of(served, there.partition("?")[2])["total"] > 0
-    assert "no level" in see(served.ask("GET", "/logs?level=loud"), 400).text
-    assert see(served.ask("GET", "/logs?lines=0"), 400)
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ("level=loud", "'loud' is no level. What helps: use one of fatal"),
+        ("lines=0", "a number from 1 to"),
+        ("begin=yesterday", "or count back from now: 1h, 7d"),
+        ("begin=%3Cb%3E", "cannot read '<b>' as a time"),
+    ],
+)
+def test_wrong_input_stays_in_the_form(served: Served, asked: str, said: str) -> None:
+    page = see(served.ask("GET", f"/logs?text=order&{asked}"), 400)
+    assert said in page.text
+    assert page.all("input", name="text", value="order")
+    (begin,) = page.all("input", name="begin")
+    typed = dict(parse_qsl(asked)).get("begin", "")
+    assert begin["value"] == typed, "it need not be typed again"
+    assert "<b>" not in page.html
+    assert served.ask("GET", f"/logs.json?{asked}").status == 400
 
 
 def test_the_live_tail_notices_what_lands(served: Served, lake_of: Lake) -> None:

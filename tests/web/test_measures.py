@@ -303,6 +303,10 @@ def test_markup_and_wrong_wishes(served: Served) -> None:
         asked = urlencode(RANGE | {"name": "network.io"} | more, doseq=True)
         assert "<b>" not in see(served.ask("GET", f"/measures?{asked}"), status).html
     assert see(served.ask("GET", "/measures?way=sideways"), 400)
+    page = see(served.ask("GET", "/measures?begin=%3Cb%3E&find=io"), 400)
+    assert page.all("input", name="begin", value="<b>")
+    assert page.all("input", name="find", value="io")
+    assert "<b>" not in page.html
     assert "newest point" in see(served.ask("GET", "/measures?begin=1s")).text
     page = see(served.ask("GET", f"/measures?begin=1s&name={quote(MARKUP)}&attribute=gone=1"))
     assert MARKUP not in page.html

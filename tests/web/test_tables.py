@@ -303,6 +303,8 @@ def test_what_cannot_be_asked_is_said(served: Served, asked: dict[str, str], sai
     page = see(served.ask("GET", f"/tables/home/walks?{urlencode(asked)}"), 400)
     assert said in page.text
     assert "<b>" not in page.html
+    (value,) = page.all("input", name="value")
+    assert value["value"] == asked.get("value", ""), "it need not be typed again"
 
 
 def test_nothing_found_leads_back(served: Served) -> None:

@@ -116,8 +116,11 @@ def test_a_search_is_about_one_span(served: Served, sent: list[tuple[str, Any]])
     assert 0 < len(named) < len(traces)
     assert min(each["duration_ns"] for each in named) >= 3_000_000
     assert data_of(served, f"/traces.json?{RANGE}&traces=2")["is_cut"]
-    assert see(served.ask("GET", "/traces?status=sad"), 400)
-    assert see(served.ask("GET", "/traces?longer=long"), 400)
+    assert "no status" in see(served.ask("GET", "/traces?status=sad"), 400).text
+    wrong = see(served.ask("GET", "/traces?longer=long&name=POST"), 400)
+    assert "30s, 15m" in wrong.text
+    assert wrong.all("input", name="longer", value="long")
+    assert wrong.all("input", name="name", value="POST")
     assert "newest span" in see(served.ask("GET", "/traces?begin=1s")).text
     assert name
 
