@@ -125,8 +125,18 @@ READING = [
 ]
 
 
+@pytest.fixture(params=["whole", "engine alone"])
+def attacked(lake: Lake, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Lake:
+    """A lake that looks at statements before its engine does, and one that does not: the engine
+    refuses them on its own."""
+    if request.param == "engine alone":
+        monkeypatch.setattr("lakebed.query.queries.check_statement", lambda _sql: None)
+    return lake
+
+
 @pytest.mark.parametrize("sql", WRITING + READING)
-def test_a_statement_can_only_read_the_lake(lake: Lake, secret: Path, sql: str) -> None:
+def test_a_statement_can_only_read_the_lake(attacked: Lake, secret: Path, sql: str) -> None:
+    lake = attacked
     before = sorted(each.name for each in secret.iterdir())
     with pytest.raises((BadInput, UnknownViewSet)) as refused:
         lake.query(sql.replace("{folder}", str(secret))).to_arrow()

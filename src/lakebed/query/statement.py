@@ -29,11 +29,27 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
+_CHANGING = {
+    *("create", "drop", "alter", "insert", "update", "delete", "merge", "truncate", "copy", "load"),
+    *("set", "reset", "use", "grant", "revoke", "call", "execute", "prepare", "deallocate"),
+    *(
+        "begin",
+        "start",
+        "commit",
+        "rollback",
+        "savepoint",
+        "vacuum",
+        "optimize",
+        "refresh",
+        "unload",
+    ),
+}
 _NESTING = {"and", "or", "not", "union", "intersect", "except", "join", "like", "is", "between"}
 
 
 def check_statement(sql: str) -> None:
-    """Raise `BadSql` if the statement is larger than any that a person or a tool would write."""
+    """Raise `BadSql` if the statement would change something, or is larger than any that a person
+    or a tool would write."""
     if len(sql) > _MOST_CHARACTERS:
         raise BadSql(
             f"the statement has {len(sql)} characters; at most {_MOST_CHARACTERS} are taken"
@@ -41,6 +57,12 @@ def check_statement(sql: str) -> None:
     if "\0" in sql or any("\ud800" <= each <= "\udfff" for each in sql):
         raise BadSql("the statement holds characters that are no text")
     tokens = list(_tokens(sql))
+    if tokens and tokens[0][1] in _CHANGING:
+        raise BadSql(
+            f"{tokens[0][1].upper()} is not possible: SQL only reads here",
+            hint="start with SELECT, WITH, SHOW, DESCRIBE or EXPLAIN; "
+            "commands and functions change a lake, see: lakebed --help",
+        )
     if any(len(word) > _LONGEST_WORD for kind, word in tokens):
         raise BadSql(f"the statement has a name of more than {_LONGEST_WORD} characters")
     operators = sum(kind == "operator" or word in _NESTING for kind, word in tokens)

@@ -18,6 +18,8 @@ _NAMED = re.compile(
     r"(?:No field named |table '|Invalid function '|[Ff]unction '|column ')\"?([\w.\"]+)", re.ASCII
 )
 _NO_TABLE = re.compile(r"[Tt]able '(?:lake\.)?(?:public\.)?([^']+)' not found")
+_NO_FIELD = re.compile(r"No field named ([^\s]+?)\. (?:Did you mean '([^']+)'\?)?")
+_UNGROUPED = re.compile(r'column "([^"]+)" must appear in the GROUP BY')
 _MISSING = re.compile(r"(?:No files found at|Object at location) (\S+?)(?: not found|\. )")
 _RAISED = re.compile(
     r"PyErr \{ type: <class 'lakebed\.errors\.(\w+)'>, value: \1\((.*?)\), traceback: "
@@ -79,6 +81,19 @@ def explain(error: BaseException, sql: str, tables: Collection[str] = ()) -> Lak
     if unknown is not None:
         hint = _suggest(unknown[1], tables)
         return BadSql(f"there is no table {unknown[1]}", line=line, column=column, hint=hint)
+    field = _NO_FIELD.search(text)
+    if field is not None and field[2]:
+        hint = f"did you mean {field[2]}?"
+        return BadSql(f"there is no column {field[1]}", line=line, column=column, hint=hint)
+    ungrouped = _UNGROUPED.search(text)
+    if ungrouped is not None:
+        return BadSql(
+            f"{ungrouped[1]} is neither in GROUP BY nor in an aggregate function",
+            line=line,
+            column=column,
+        )
+    if "only supports a single SQL statement" in text:
+        return BadSql("there is more than one statement", hint="send each by itself")
     return BadSql(_shorten(_POSITION.sub("", text)), line=line, column=column)
 
 
