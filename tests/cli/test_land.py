@@ -142,6 +142,19 @@ def test_wrong_calls(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert _count(capsys) == 0
 
 
+def test_a_file_without_records_is_remarked(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (place / "typo.json").write_text('{"resourceLogs": [{"scopeLog": [{"logRecords": [{}]}]}]}')
+    assert run(["land", "typo.json"]) == 0
+    said = capsys.readouterr()
+    assert "0 records" in said.out
+    assert "typo.json holds no records; unknown fields are ignored" in said.err
+    assert run(["land", "good.jsonl"]) == 0
+    assert run(["land", "good.jsonl"]) == 0
+    assert capsys.readouterr().err == "", "there were records, also those that were there before"
+
+
 def test_progress_on_a_terminal_only(place: Path) -> None:
     """Under a terminal's rules a line counts; the data stays clean."""
     leader, follower = pty.openpty()

@@ -119,6 +119,12 @@ def _show(
         for name, (landed, error) in zip(names, results, strict=True)
     ]
     total = {key: sum(row[key] for row in rows) for key in asdict(LandedFile())}
+    for row in rows:
+        if row["requests"] and not row["records"] and not row["duplicates"]:
+            output.say(
+                f"{row['file']} holds no records; unknown fields are ignored, so look at how "
+                "resourceLogs, scopeLogs, logRecords and the like are spelled in it"
+            )
     if as_json:
         output.show_json({**total, "files": rows})
         return
