@@ -96,3 +96,21 @@ def test_an_empty_list_is_an_answer(cli: Cli) -> None:
     ran = cli("partitions", "list")
     assert (ran.code, ran.out, ran.err) == (0, "", "no partition\n")
     assert listed(cli) == []
+
+
+def test_tables_are_called_by_their_names(cli: Cli, weather: Path) -> None:
+    """For people; programs get the name under which the catalog has them."""
+    Path("schema.json").write_text('{"time": "datetime", "bpm": "int"}')
+    Path("rows.json").write_text('[{"time": "2026-11-16T05:00:00Z", "bpm": 60}]')
+    assert cli("tables", "create", "home.pulse", "--schema", "schema.json").code == 0
+    assert cli("tables", "insert", "home.pulse", "rows.json").code == 0
+    for command in (("journal", "--view"), ("partitions", "list")):
+        ran = cli(*command, "home.pulse")
+        assert "home.pulse" in ran.out
+        assert "table_" not in ran.out
+        assert cli(*command, "home.pulse", "--json").json[0]["view_set_name"].startswith("table_")
+    assert "home.pulse" in cli("journal").out
+    assert cli("tables", "delete", "home.pulse", "--yes").code == 0
+    assert "table_" not in cli("journal").out
+    missing = cli("journal", "--view", "home.none")
+    assert (missing.code, missing.out) == (3, "")

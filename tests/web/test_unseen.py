@@ -205,6 +205,8 @@ def test_retired_partitions_are_restored_from_the_list(
     draft = {"time": {"type": "datetime", "time": True}, "bpm": "int"}
     lake.tables.create_table("home", "pulse", draft)
     lake.tables.insert("home", "pulse", [{"time": "2026-01-01T00:00:00Z", "bpm": 60}])
+    told = admin.ask("/admin.json?view_set=home.pulse").json()["journal"]
+    assert {each["view_set"] for each in told} == {"home.pulse"}
     name = lake.tables.definitions.get("home", "pulse").stored_as
     (stored,) = lake.partitions.list_partitions(name)
     lake.retirement.retire_partition_by_metadata(

@@ -25,7 +25,7 @@ from lakebed.catalog.schema import partitions as partition_rows
 from lakebed.errors import UnknownDatabase, UnknownTable
 from lakebed.model.partition import FileState, Partition
 from lakebed.model.table import Bucket, TableSchema
-from lakebed.model.user_table import UserTable, is_table
+from lakebed.model.user_table import UserTable, is_table, split_name
 
 ADOPTED = "import:"
 """How the keys of inserts begin that took in a file; the file's digest follows."""
@@ -127,6 +127,20 @@ def list_deleted(connection: sa.Connection, database_id: str | None = None) -> l
         query = query.where(tables.c.database_id == database_id)
     found = _read(connection.execute(query).all())
     return sorted(found, key=lambda each: -(each.deleted_at or 0))
+
+
+def list_names(connection: sa.Connection) -> dict[str, str]:
+    """What people call tables, deleted ones too, by the name under which the catalog has their
+    partitions."""
+    found = [*list_deleted(connection), *list_tables(connection)]
+    return {each.stored_as: each.full_name for each in found}
+
+
+def find_stored(connection: sa.Connection, name: str | None) -> str | None:
+    """The name under which the partitions of a view set, or of DATABASE.TABLE, are recorded."""
+    if name is None or "." not in name:
+        return name
+    return get(connection, *split_name(name)).stored_as
 
 
 def find(connection: sa.Connection, database: str, name: str) -> UserTable | None:

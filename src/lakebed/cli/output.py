@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lakebed.model.time import format_instant
@@ -114,11 +114,24 @@ def short(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def show_partitions(
-    partitions: Iterable[Partition], *, as_json: bool, empty: str, retired: bool = False
+    partitions: Iterable[Partition],
+    *,
+    as_json: bool,
+    empty: str,
+    retired: bool = False,
+    names: Mapping[str, str] | None = None,
 ) -> None:
-    """Partitions as a table or as JSON."""
+    """Partitions as a table, in which tables have the names that people gave them, or as JSON."""
     rows = [partition_row(each, retired=retired) for each in partitions]
-    show(rows if as_json else [short(row) for row in rows], as_json=as_json, empty=empty)
+    if not as_json:
+        rows = [name_tables(short(row), names or {}) for row in rows]
+    show(rows, as_json=as_json, empty=empty)
+
+
+def name_tables(row: dict[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    """A row with a table's own name."""
+    stored = row["view_set_name"]
+    return row | {"view_set_name": names.get(stored, stored)}
 
 
 def size(count: int) -> str:

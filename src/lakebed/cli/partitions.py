@@ -73,7 +73,10 @@ def list_partitions(
             as_of=as_of,
             include_retired=retired,
         )
-    output.show_partitions(listed, as_json=as_json, empty="no partition", retired=retired)
+        names = {} if as_json else open_lake.tables.definitions.list_names()
+    output.show_partitions(
+        listed, as_json=as_json, empty="no partition", retired=retired, names=names
+    )
 
 
 def _incompatible_row(each: IncompatiblePartition) -> dict[str, Any]:

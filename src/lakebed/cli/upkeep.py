@@ -316,19 +316,28 @@ def show_journal(
     operation: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Only these, e.g. publish, retire.")
     ] = None,
-    view_set: Annotated[str | None, typer.Option("--view", metavar="NAME")] = None,
+    view_set: Annotated[
+        str | None,
+        typer.Option(
+            "--view", metavar="NAME", help="Only this view set, or table as DATABASE.TABLE."
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show what happened to the lake, newest first.
 
     Example: lakebed journal --operation retire --operation restore
     """
-    from lakebed.catalog import journal
+    from lakebed.catalog import journal, tables
 
     with opened(lake, write=False) as open_lake, open_lake.catalog.read() as connection:
         entries = journal.list_entries(
-            connection, limit=limit, operations=operation or (), view_set=view_set
+            connection,
+            limit=limit,
+            operations=operation or (),
+            view_set=tables.find_stored(connection, view_set),
         )
+        names = {} if as_json else tables.list_names(connection)
     rows: list[dict[str, Any]] = [
         {
             "time": output.instant(each.tick),
@@ -351,6 +360,7 @@ def show_journal(
         )
         for each in entries
     ]
+    rows = [output.name_tables(row, names) for row in rows]
     output.show(rows, as_json=as_json, empty="no entry of the journal matches")
 
 

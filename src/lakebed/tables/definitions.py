@@ -111,6 +111,11 @@ class Definitions:
         names = dict.fromkeys(each.name for each in gone if (each.deleted_at or 0) > swept)
         return [name for name in names if name not in live]
 
+    def list_names(self) -> dict[str, str]:
+        """What people call tables, by the name of their partitions."""
+        with self._catalog.read() as connection:
+            return tables.list_names(connection)
+
     def get(self, database: str, name: str) -> UserTable:
         """The table of this name."""
         with self._catalog.read() as connection:

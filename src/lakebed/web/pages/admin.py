@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from lakebed.catalog import clock, files, journal, leases
+from lakebed.catalog import clock, files, journal, leases, tables
 from lakebed.lake import Lake
 from lakebed.model.partition import FileState
 from lakebed.model.time import SECOND, format_instant
@@ -80,11 +80,12 @@ def read_admin(lake: Lake, asked: Mapping[str, str]) -> AdminPage:
         now = clock.upcoming(connection)
         retired = files.list_files(connection, [FileState.RETIRED, FileState.DELETING])
         held = leases.list_leases(connection)
+        names = tables.list_names(connection)
         told = journal.list_entries(
             connection,
             limit=limit,
             operations=[wanted["operation"]] if "operation" in wanted else (),
-            view_set=wanted.get("view_set"),
+            view_set=tables.find_stored(connection, wanted.get("view_set")),
         )
     duties = list_duties(lake)
     overdue = [e for e in retired if e.expiration is not None and e.expiration <= now]
@@ -107,7 +108,7 @@ def read_admin(lake: Lake, asked: Mapping[str, str]) -> AdminPage:
                 format_instant(each.tick),
                 each.operation,
                 each.actor,
-                each.view_set,
+                names.get(each.view_set or "", each.view_set),
                 each.reason,
                 each.rows,
                 each.bytes,

@@ -12,7 +12,7 @@ from lakebed.lake import Lake
 from lakebed.lifecycle import selection
 from lakebed.model.partition import FileState, Partition
 from lakebed.model.time import format_instant
-from lakebed.model.user_table import is_table, split_name, table_id_of
+from lakebed.model.user_table import is_table, table_id_of
 from lakebed.web.times import read_number
 
 _LINES = 50
@@ -58,7 +58,7 @@ def read_retired(lake: Lake, asked: Mapping[str, str]) -> RetiredPage:
         found = partitions.list_retired(
             connection,
             limit + 1,
-            view_set=_find_stored(connection, wanted.get("view_set")),
+            view_set=tables.find_stored(connection, wanted.get("view_set")),
             with_replaced="replaced" in wanted,
         )
         rows = [
@@ -101,10 +101,3 @@ def _find_name(connection: Connection, partition: Partition) -> str:
         return tables.get_by_id(connection, table_id_of(partition.view_set)).full_name
     except UnknownTable:
         return partition.view_set
-
-
-def _find_stored(connection: Connection, name: str | None) -> str | None:
-    """The name under which the partitions of a view set, or of DATABASE.TABLE, are recorded."""
-    if name is None or "." not in name:
-        return name
-    return tables.get(connection, *split_name(name)).stored_as
