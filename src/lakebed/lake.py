@@ -258,6 +258,9 @@ class Lake:
         """Whether this lake is a folder of its own, and not a catalog that others share."""
         return self.catalog.dialect.name == "sqlite"
 
+    def __repr__(self) -> str:
+        return f"<Lake {self.lake_id} with its files in {self.row.store_url}>"
+
     def close(self) -> None:
         """Give back reservations and leases, and close the connections."""
         tend, self.before_close = self.before_close, None

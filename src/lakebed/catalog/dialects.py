@@ -6,6 +6,7 @@ the same on both.
 from __future__ import annotations
 
 import json
+import logging
 import random
 import re
 import sqlite3
@@ -40,6 +41,7 @@ _SAFE_WAL = (3, 51, 3)
 _BUSY_SECONDS = 60
 _LOOK_AGAIN = (0.000_3, 0.001)
 """How long who waits to write sleeps before looking again, in seconds."""
+_SILENT = logging.NullHandler()
 _NETWORK_FILE_SYSTEMS = re.compile(r"nfs\d?|cifs|smb\w*|afs|ceph|glusterfs|lustre|9p|fuse\.\w+")
 
 
@@ -154,6 +156,8 @@ class PostgresDialect:
         except sa.exc.ArgumentError:
             raise BadInput(f"cannot read {url!r} as a PostgreSQL URL") from None
         self.read_only = read_only
+        # What it warns of is raised as well; without a listener Python would print it to stderr.
+        logging.getLogger("psycopg").addHandler(_SILENT)
 
     def describe(self) -> str:
         shown = self.url.set(drivername="postgresql")
