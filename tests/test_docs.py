@@ -46,7 +46,7 @@ def run_examples(page: str, folder: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/guide.md", "docs/landing.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/landing.md"])
 def test_python_examples_run(page: str, tmp_path: Path) -> None:
     run_examples(page, tmp_path)
 

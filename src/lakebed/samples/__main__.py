@@ -1,0 +1,31 @@
+"""``python -m lakebed.samples [RECORDS] > requests.jsonl``: logs, metrics and traces of the last
+minutes, so many records of each, one OTLP request a line.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from lakebed.samples.generator import Generator, Kind
+from lakebed.samples.otlp_json import to_json
+
+_KINDS: tuple[Kind, ...] = ("logs", "metrics", "traces")
+_MINUTES_NS = 10 * 60 * 1_000_000_000
+
+
+def main(arguments: list[str]) -> int:
+    """Write samples to standard output; 2 if it is not said how many."""
+    records = arguments[0] if arguments else "100"
+    if len(arguments) > 1 or not records.isascii() or not records.isdigit():
+        sys.stderr.write("error: say how many records: python -m lakebed.samples 100\n")
+        return 2
+    now = time.time_ns()
+    generator = Generator(seed=now, begin_ns=now - _MINUTES_NS)
+    for kind in _KINDS:
+        sys.stdout.buffer.write(to_json(generator.make(kind, int(records))) + b"\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
