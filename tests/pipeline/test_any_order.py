@@ -12,8 +12,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
 from lakebed.errors import Conflict
 from lakebed.lake import Lake
 from lakebed.lifecycle.check import Level
@@ -24,8 +22,7 @@ from tests.conftest import CAMPAIGN
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.xdist_group("spark")
-HISTORIES, STEPS = (25, 30) if CAMPAIGN else (2, 14)
+HISTORIES, STEPS = (25, 30) if CAMPAIGN else (1, 21)
 
 
 class History:

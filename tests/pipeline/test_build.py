@@ -29,7 +29,6 @@ from tests.conftest import NewLake
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.xdist_group("spark")
 BUILT_IN = tuple(COLUMNS)
 
 
@@ -324,6 +323,7 @@ def test_no_name_is_left_behind(lake: Lake, spark: SparkSession) -> None:
         assert files.list_files(connection, [FileState.STAGED, FileState.DELETING]) == []
 
 
+@pytest.mark.parametrize("dialect", ["sqlite", "postgresql"], indirect=True)
 def test_the_whole_pipeline_works_on_a_bucket(
     new_lake: Any, s3_bucket: str, spark: SparkSession
 ) -> None:

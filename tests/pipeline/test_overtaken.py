@@ -6,8 +6,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import pytest
-
 from lakebed.lake import Lake
 from lakebed.lifecycle.check import Level
 from lakebed.pipeline.pipeline import Progress
@@ -17,8 +15,6 @@ from tests.pipeline.test_build import messages
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-pytestmark = pytest.mark.xdist_group("spark")
 
 
 def land(lake: Lake, requests: int, records: int = 20, seed: int = 1) -> int:

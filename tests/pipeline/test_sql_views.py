@@ -34,8 +34,6 @@ from tests.pipeline.test_build import change_a_byte, land, read
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 
 @pytest.fixture
 def dialect() -> str:

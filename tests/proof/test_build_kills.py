@@ -28,7 +28,6 @@ from tests.conftest import CAMPAIGN
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.xdist_group("spark")
 ROOT = Path(__file__).parents[2]
 VICTIMS = ("worker", "executor", "jvm", "driver")
 KILLS_EACH = 13 if CAMPAIGN else 1

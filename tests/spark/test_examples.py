@@ -8,16 +8,17 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = DOCS / "spark.md"
 
 
-@pytest.mark.parametrize("page", ["spark.md", "pipeline.md"])
-def test_the_examples_of_the_page_run(page: str, tmp_path: Path) -> None:
-    blocks = re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
-    assert blocks
+def test_the_examples_of_the_pages_run(tmp_path: Path) -> None:
+    """One page after the other, in one Spark, which starts only once."""
+    blocks = []
+    for page in ("spark.md", "pipeline.md"):
+        found = re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
+        assert found
+        blocks += found
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", "\n".join(blocks)],
         cwd=tmp_path,
