@@ -166,7 +166,8 @@ class _Demo:
         try:
             yield ready.get(timeout=60), server.ports["FlightSQL"]
         finally:
-            self._say("ending; what was begun is finished first; Ctrl-C again does not wait …")
+            again = "; Ctrl-C again does not wait" if self._end.is_set() else ""
+            self._say(f"ending; what was begun is finished first{again} …")
             server.stop()
             thread.join()
 
