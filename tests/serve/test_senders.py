@@ -43,6 +43,20 @@ logs.getLogger("shop").emit({ severityNumber: 13, severityText: "WARN", body: "p
 metrics.getMeter("shop").createCounter("sales").add(3);
 sdk.shutdown().catch((error) => { console.error(error); process.exit(1); });
 """
+PLAIN = """
+import logging
+import sys
+import urllib.request
+
+with urllib.request.urlopen(sys.argv[1]) as answer:
+    logging.getLogger("shop").warning("the shop answered %d", answer.status)
+"""
+ZERO_CODE = (
+    "opentelemetry-distro",
+    "opentelemetry-exporter-otlp-proto-http",
+    "opentelemetry-instrumentation-logging",
+    "opentelemetry-instrumentation-urllib",
+)
 NODE_PACKAGES = (
     "@opentelemetry/api@1.9.1",
     "@opentelemetry/api-logs@0.223.0",
@@ -127,6 +141,33 @@ def test_python(
     service = f"python-{name}"
     send([sys.executable, "-c", PYTHON], environment(served, key, protocol, service) | more)
     check(lake, service)
+
+
+@pytest.mark.campaign
+def test_a_program_that_knows_nothing_of_opentelemetry(
+    lake: Lake, served: Served, key: str, tmp_path: Path
+) -> None:
+    """Zero-code instrumentation, installed beside the program: its calls and logs arrive."""
+    subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "venv")], check=True)
+    programs = tmp_path / "venv" / "bin"
+    install = [programs / "python", "-m", "pip", "install", "--quiet"]
+    done = subprocess.run([*install, *ZERO_CODE], capture_output=True, text=True, check=False)
+    if done.returncode:
+        unavailable("the registry of Python's packages", done.stderr.strip()[-300:])
+    (tmp_path / "shop.py").write_text(PLAIN)
+    variables = environment(served, key, "http/protobuf", "plain")
+    command = [programs / "opentelemetry-instrument", programs / "python", "shop.py"]
+    send([*map(str, command), f"http://127.0.0.1:{served.port}/livez"], variables, tmp_path)
+
+    def rows(sql: str) -> list[dict[str, object]]:
+        found = lake.query(f"{sql} WHERE service_name = 'plain'").to_arrow()
+        return list(found.to_pylist())
+
+    (span,) = rows("SELECT name, kind, trace_id FROM spans")
+    assert (span["name"], span["kind"]) == ("GET", "client")
+    assert {"msg": "the shop answered 200", "level": 3} in rows(
+        "SELECT msg, level FROM log_entries"
+    )
 
 
 def test_the_collectors_configuration_is_whole() -> None:
