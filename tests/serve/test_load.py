@@ -25,7 +25,7 @@ from tests.parts.building import build, tick
 from tests.parts.data import HOUR, T0, numbers_in, publish_hour, readings
 from tests.serve.load import RECORDS, WAYS, Load, Outages, Sender, ServerProcess, Visitor
 
-SECONDS, KILLS, RETIRED = (60, 5, 40) if CAMPAIGN else (6, 2, 8)
+SECONDS, KILLS, RETIRED = (60, 5, 40) if CAMPAIGN else (10, 2, 8)
 MOST_RSS_BYTES = 2 << 30
 MARKS = {
     "logs": ("log_entries", "event_name"),
