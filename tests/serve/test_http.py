@@ -148,6 +148,7 @@ def test_bad_records_are_named_one_by_one(lake: Lake) -> None:
     with serving(lake) as served:
         refused = served.post("/v1/tables/home/rings", records, JSON)
         assert refused.status == 400
+        assert "?on_error=keep" in refused.json()["error"]["hint"]
         (bad,) = refused.json()["error"]["records"]
         assert bad["index"] == 1
         assert {each["column"] for each in bad["problems"]} == {"time", "bpm"}

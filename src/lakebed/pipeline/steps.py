@@ -42,7 +42,9 @@ class Build:
         return sum(block.payload_size for block in self.blocks)
 
     def describe(self) -> str:
-        return f"build {len(self.blocks):,} blocks with {self.reads_rows:,} records"
+        blocks = "1 block" if len(self.blocks) == 1 else f"{len(self.blocks):,} blocks"
+        records = "1 record" if self.reads_rows == 1 else f"{self.reads_rows:,} records"
+        return f"build {blocks} with {records}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,6 +96,7 @@ def refuse(error: Exception) -> Response:
     if isinstance(error, LakebedError) and error.hint:
         body["hint"] = error.hint
     if isinstance(error, BadRecords):
+        body["hint"] = "nothing was inserted; to insert the others and keep these: ?on_error=keep"
         body["records"] = [
             {
                 "index": each.index,
