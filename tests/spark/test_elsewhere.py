@@ -6,9 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.parts.spark import path_without_java, result_of, run_script
 
 SCRIPT = Path(__file__).with_name("whole_way.py")
+CLUSTER = "local-cluster[2,1,1024]"
 
 
 def test_missing_pyspark_is_one_clear_line() -> None:
@@ -23,29 +26,25 @@ def test_missing_pyspark_is_one_clear_line() -> None:
     assert done.stdout == "pip install 'lakebed[spark]'\n"
 
 
-def test_connect_goes_the_whole_way_on_a_machine_without_java(tmp_path: Path) -> None:
-    (tmp_path / "bin").mkdir()
-    environment = {"PATH": path_without_java(tmp_path / "bin"), "JAVA_HOME": ""}
-    environment["SPARK_TESTING"] = "1"  # any free port
-    done = run_script(SCRIPT, tmp_path / "lake", "remote", "local[2]", environment=environment)
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        pytest.param("remote", CLUSTER, id="both"),
+        pytest.param("remote", "local[2]", id="Connect", marks=pytest.mark.campaign),
+        pytest.param("master", CLUSTER, id="executors", marks=pytest.mark.campaign),
+    ],
+)
+def test_the_whole_way(tmp_path: Path, kind: str, value: str) -> None:
+    """Over Connect, on a machine that has no Java of its own, and with executors in processes of
+    their own; in the campaign also each without the other."""
+    environment = {}
+    if kind == "remote":
+        (tmp_path / "bin").mkdir()
+        environment = {"PATH": path_without_java(tmp_path / "bin"), "JAVA_HOME": ""}
+        environment["SPARK_TESTING"] = "1"  # any free port
+    done = run_script(SCRIPT, tmp_path / "lake", kind, value, environment=environment)
     assert result_of(done) == {
-        "remote": True,
-        "native": 6,
-        "source": 2,
-        "written": 6,
-        "built": 120,
-        "counted": 120,
-        "queried": 130,
-        "streamed": 130 * 130,
-        "sum": 21,
-        "table": [10, 4, 10, 2],
-    }
-
-
-def test_executors_in_processes_of_their_own_go_the_whole_way(tmp_path: Path) -> None:
-    done = run_script(SCRIPT, tmp_path / "lake", "master", "local-cluster[2,1,1024]")
-    assert result_of(done) == {
-        "remote": False,
+        "remote": kind == "remote",
         "native": 6,
         "source": 2,
         "written": 6,
