@@ -92,23 +92,28 @@ class BatchStream:
                     return [batch for batch in frame.collect() if batch.num_rows]
                 self._running = _Pump(self._frame.execute_stream())
                 self._frame = None
+            left = None if self._deadline is None else self._deadline - time.monotonic()
+            if left is not None and left <= 0:  # even if all would be there in an instant
+                raise self._timed_out()
             self._waiting = Future()
             _loop().call_soon_threadsafe(self._running.begin, self._waiting)
             if self._cancelled:  # meanwhile, by somebody who saw nothing to cancel yet
                 self._waiting.cancel()
-            left = None if self._deadline is None else max(0, self._deadline - time.monotonic())
             batches: Sequence[pa.RecordBatch]
             try:
                 batches = self._waiting.result(left)
             except CancelledError:
                 raise Cancelled("the statement was cancelled") from None
             except TimeoutError:
-                self.close()
-                raise TimedOut(
-                    f"the statement took longer than {self._timeout:g} s",
-                    hint="ask for less, or allow more time",
-                ) from None
+                raise self._timed_out() from None
             return batches
+
+    def _timed_out(self) -> TimedOut:
+        self.close()
+        return TimedOut(
+            f"the statement took longer than {self._timeout:g} s",
+            hint="ask for less, or allow more time",
+        )
 
     def cancel(self) -> None:
         """Stop the statement; its reader gets `Cancelled`."""
