@@ -246,3 +246,21 @@ def test_a_snapshot_whose_lease_was_lost_is_expired_and_not_damaged(lake: Lake) 
     lake.store.delete([other])
     with pytest.raises(SnapshotExpired):
         result.to_arrow()
+
+
+def test_a_look_that_ends_badly_holds_nothing(new_lake: NewLake) -> None:
+    """Also if its snapshot was taken already: nobody got it, and nobody would close it."""
+    lake = new_lake()
+    taker, pins = lake.queries._taker, lake.leases._pins
+    before = set(pins)
+    for with_snapshot in (False, True):
+        with pytest.raises(RuntimeError), taker.begin() as beginning:
+            if with_snapshot:
+                beginning.take([])
+            raise RuntimeError
+        assert set(pins) == before
+    with taker.begin() as beginning:
+        snapshot = beginning.take([])
+    assert set(pins) != before
+    snapshot.close()
+    assert set(pins) == before

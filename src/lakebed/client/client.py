@@ -198,4 +198,4 @@ def _spell(moment: Instant | None) -> str | None:
         return None
     if isinstance(moment, str) and is_duration(moment):
         return format_duration(parse_duration(moment))
-    return str(parse_moment(moment, 0))
+    return str(parse_moment(moment, 0))  # no duration, so that now does not matter

@@ -113,7 +113,7 @@ class SnapshotTaker:
         taken. Tables of ``database`` may be named without it."""
         for trusting in (True, False):
             pin = self.keeper.pin(as_of, trusting=trusting)
-            beginning = None
+            is_kept = False
             try:
                 with self._catalog.read() as connection:
                     stands = coverage.look(connection, self._known.entry, pin.lease_id)
@@ -125,9 +125,10 @@ class SnapshotTaker:
                     named = _Named(connection, _list_active(connection), database)
                     beginning = Beginning(self, connection, named, stands, pin, as_of)
                     yield beginning
-                    return
+                is_kept = beginning.is_taken
+                return
             finally:
-                if beginning is None or not beginning.is_taken:
+                if not is_kept:
                     self.keeper.unpin(pin)
         raise LeaseLost("the lease of this process was ended", hint="do it again")
 
