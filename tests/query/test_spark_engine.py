@@ -529,3 +529,18 @@ def test_positions_survive_comments_and_line_ends() -> None:
 def test_engines_and_sessions_have_names_that_exist(lake: Lake) -> None:
     with pytest.raises(BadInput, match="no engine sparky"):
         lake.query("SELECT 1", engine="sparky")
+
+
+def test_spark_forgets_the_jobs_of_statements_that_have_ended(
+    lake: Lake, spark: SparkSession
+) -> None:
+    listed = spark.sparkContext._jsc.sc().dagScheduler().activeQueryToJobs()
+    before = listed.size()
+    assert ask(lake, spark, "SELECT * FROM readings").num_rows == 20_100
+    result = lake.query("SELECT * FROM readings", engine="spark", spark=spark)
+    next(iter(result))
+    result.close()
+    end = time.monotonic() + 20
+    while listed.size() > before and time.monotonic() < end:
+        time.sleep(0.02)  # it forgets in a thread of its own
+    assert listed.size() == before

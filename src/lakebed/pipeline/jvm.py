@@ -1,8 +1,14 @@
-"""A JVM that was killed, by the kernel for want of memory or by somebody. pyspark keeps what it
-knows of its JVM for as long as the process lives, and can start no other; so it is made to forget.
+"""What has to be forgotten on both sides of pyspark. A JVM that was killed, by the kernel for want of
+memory or by somebody: pyspark keeps what it knows of its JVM for as long as the process lives, and
+can start no other. And statements that have ended: Spark keeps the jobs of some.
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def is_dead() -> bool:
@@ -25,3 +31,23 @@ def forget_if_dead() -> None:
     SparkContext._gateway = SparkContext._jvm = None
     SparkContext._active_spark_context = None
     SparkSession._instantiatedSession = SparkSession._activeSession = None
+
+
+def forget_jobs(session: SparkSession) -> None:
+    """Let a JVM forget the jobs of a classic session that runs nothing any more.
+
+    Spark 4.3 lists the jobs of each running statement, with all that their plans hold, and drops
+    the list when the statement ends. Jobs that fetch a result partition by partition come after
+    that: they are listed again, and stay until the context ends.
+    """
+    from py4j.protocol import Py4JError
+
+    try:
+        tag = session._jsparkSession.sessionJobTag()
+        scheduler = session.sparkContext._jsc.sc().dagScheduler()
+        for entry in scheduler.activeQueryToJobs().entrySet():
+            tags = [job.properties().getProperty("spark.job.tags") for job in entry.getValue()]
+            if any(tag in (each or "").split(",") for each in tags):
+                scheduler.cleanupQueryJobs(entry.getKey())
+    except Py4JError:  # another Spark, without such a list; or no JVM any more
+        return

@@ -385,6 +385,7 @@ def own_session(session: SparkSession) -> Iterator[SparkSession]:
     """A session beside the caller's, in which names in double quotes are columns. The connection to
     a Connect server is closed: pyspark asks open ones at exit, for minutes if the server is gone.
     A classic session must not be stopped: that stops them all."""
+    from lakebed.pipeline import jvm
     from lakebed.pipeline.session import is_remote
 
     own = session.newSession()
@@ -396,3 +397,5 @@ def own_session(session: SparkSession) -> Iterator[SparkSession]:
     finally:
         if is_remote(own):
             own.client.close()
+        else:
+            jvm.forget_jobs(own)

@@ -196,6 +196,11 @@ def _launch_options(*, local: bool) -> dict[str, str]:
     if local:
         options |= {
             "spark.ui.enabled": "false",
+            # Nobody looks at what Spark keeps of jobs that are done, and a server runs for long.
+            "spark.sql.ui.retainedExecutions": "20",
+            "spark.ui.retainedJobs": "100",
+            "spark.ui.retainedStages": "100",
+            "spark.ui.retainedTasks": "2000",
             "spark.sql.shuffle.partitions": str(max(2, os.cpu_count() or 2)),
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
