@@ -7,6 +7,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -15,12 +16,17 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
+from lakebed.catalog import files
 from lakebed.errors import Cancelled, Conflict
 from lakebed.lake import Lake
 from lakebed.lifecycle.check import Level
-from lakebed.model.partition import hash_sources
+from lakebed.model.partition import FileState, hash_sources
 from lakebed.model.time import TimeRange
-from lakebed.pipeline.runner import Runner
+from lakebed.pipeline.pipeline import own_session
+from lakebed.pipeline.publishing import TaskNames
+from lakebed.pipeline.runner import Runner, one_task_each
+from lakebed.pipeline.steps import Build
+from lakebed.pipeline.tasks import BuildOrder, carry_out
 from lakebed.samples.generator import Generator
 from lakebed.storage.local import LocalStore
 from lakebed.views.builtin import COLUMNS, built_in
@@ -305,17 +311,70 @@ def _build_beside_a_living_builder(lake: Lake, spark: SparkSession) -> None:
 def test_one_step_is_one_task(lake: Lake, spark: SparkSession) -> None:
     lake.pipeline.limits = replace(lake.pipeline.limits, build_records=20)
     land(lake, 13, requests=6, records=60)
-    plan = lake.pipeline.plan("log_entries")
-    assert len(plan.steps) > 8
-    report = lake.pipeline.build("log_entries", spark=spark)
+    assert len(lake.pipeline.plan("log_entries").steps) > 8
+    context = spark.sparkContext
+    context.setJobGroup("one task each", "")
+    try:
+        report = lake.pipeline.build("log_entries", spark=spark)
+    finally:
+        context.setLocalProperty("spark.jobGroup.id", None)
     assert report.problems == []
+    tracker = context.statusTracker()
+    jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup("one task each")]
+    stages = [tracker.getStageInfo(stage) for job in jobs if job for stage in job.stageIds]
+    assert sum(stage.numTasks for stage in stages if stage) == len(report.published)
     assert sum(messages(lake).values()) == 360
 
 
-def test_no_name_is_left_behind(lake: Lake, spark: SparkSession) -> None:
-    from lakebed.catalog import files
-    from lakebed.model.partition import FileState
+def test_large_orders_are_a_task_each_too(spark: SparkSession) -> None:
+    def tell(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext
 
+        for batch in batches:
+            place = TaskContext.get().partitionId()  # type: ignore[union-attr]
+            yield pa.RecordBatch.from_pydict({"task": [place] * batch.num_rows})
+
+    orders = pa.table({"work": [b"an order"] * 5})
+    with own_session(spark) as own:
+        own.conf.set("spark.sql.execution.arrow.localRelationThreshold", "1")  # all are large
+        with one_task_each(own, 5):
+            rows = own.createDataFrame(orders).mapInArrow(tell, "task long").collect()
+    assert sorted(row[0] for row in rows) == [0, 1, 2, 3, 4]
+
+
+def test_lost_attempts_use_up_no_names_of_later_steps(lake: Lake) -> None:
+    lake.views.ensure(built_in())
+    names = TaskNames(lake._names)
+    first = names.take("log_entries")
+    assert names.take("log_entries")[1:] == first[1:]
+    names.renew()  # an attempt of the first wave was lost
+    later = names.take("log_entries")
+    assert len(later) == len(first)
+    assert set(later) & set(first) == set()
+    names.close([first[0], later[0]], retried=True)
+    with lake.catalog.read() as connection:
+        claimed = {each.file_path for each in files.list_files(connection, [FileState.DELETING])}
+    assert claimed >= set(first) | set(later)
+
+
+def test_what_a_task_does_twice_is_published_once(lake: Lake, spark: SparkSession) -> None:
+    """As with speculative execution, or an attempt that was taken for lost."""
+    land(lake, 17)
+    plan = lake.pipeline.plan("log_entries")
+    (step,) = plan.steps
+    assert isinstance(step, Build)
+    names = TaskNames(lake._names)
+    order = BuildOrder(step.view_set.definition(), names.take("log_entries"), step.blocks)
+    written = [carry_out(lake.store, order, attempt) for attempt in (0, 1, 0)]
+    assert len({each["path"] for each in written}) == 3
+    names.close([each["path"] for each in written], retried=True)
+    assert lake.pipeline.build("log_entries", spark=spark).problems == []
+    assert sum(messages(lake).values()) == 60
+    lake.sweeper.run()
+    assert lake.checker.run(Level.PAGES).is_clean
+
+
+def test_no_name_is_left_behind(lake: Lake, spark: SparkSession) -> None:
     land(lake, 14)
     lake.pipeline.build(spark=spark)
     lake._names.close()

@@ -15,7 +15,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
+from lakebed.pipeline.session import is_remote
 from lakebed.storage.objects import Store, open_store
 
 if TYPE_CHECKING:
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 
 _PLACE = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_REGION", "AWS_DEFAULT_REGION")
 _SECRETS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
+_SENT: WeakKeyDictionary[SparkSession, Path | None] = WeakKeyDictionary()
+"""The archive that a session's executors were given; None if they need none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +75,28 @@ def ship(session: SparkSession, *, always: bool = False) -> bool:
     Executors of a local master run this Python. What lakebed depends on must be installed on them:
     pyarrow always, obstore for buckets, and what decodes OTLP for building from blocks.
     """
+    if session in _SENT and not always:
+        return _SENT[session] is not None
     if not always and (_runs_here(session) or _has_this_version(session)):
+        _SENT[session] = None
         return False
     folder = tempfile.mkdtemp(prefix="lakebed-")  # executors fetch the file whenever they start
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     archive = Path(folder) / f"lakebed-{_version()}.zip"
     _zip_package(archive)
     session.addArtifacts(str(archive), pyfile=True)
+    _SENT[session] = archive
     return True
+
+
+def ship_beside(session: SparkSession, own: SparkSession) -> None:
+    """Give the executors of a new session what those of the one that it stands beside were given:
+    over Connect each session has its own."""
+    if session not in _SENT:
+        return
+    archive = _SENT[own] = _SENT[session]
+    if archive is not None and is_remote(own):
+        own.addArtifacts(str(archive), pyfile=True)
 
 
 def _runs_here(session: SparkSession) -> bool:

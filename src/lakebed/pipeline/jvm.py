@@ -1,4 +1,4 @@
-"""What has to be forgotten on both sides of pyspark. A JVM that was killed, by the kernel for want of
+"""What pyspark and Spark are made to forget. A JVM that was killed, by the kernel for want of
 memory or by somebody: pyspark keeps what it knows of its JVM for as long as the process lives, and
 can start no other. And statements that have ended: Spark keeps the jobs of some.
 """

@@ -218,7 +218,6 @@ class Pipeline:
                 others = [step for step in plan.steps if not plan.is_done_here(step)]
                 if others:
                     session = session or open_session()
-                    self._at_work = session
                     try:
                         self._run_on_spark(session, address, plan.tick, others, tell, notice)
                     except Exception:
@@ -292,8 +291,9 @@ class Pipeline:
                 self._keeper.end_dead_builder(name, notice=notice)
                 stack.enter_context(self._keeper.building(name))
             names = TaskNames(self._names)
+            self._at_work = own = stack.enter_context(own_session(session))
             sql = SqlSteps(
-                stack.enter_context(own_session(session)),
+                own,
                 address,
                 active,
                 lambda own, view_set, paths: read_files(own, self._store, address, paths, view_set),
@@ -303,7 +303,7 @@ class Pipeline:
             )
             runner = Runner(
                 self._catalog,
-                session,
+                own,
                 address,
                 names,
                 publisher,
@@ -386,9 +386,11 @@ def own_session(session: SparkSession) -> Iterator[SparkSession]:
     a Connect server is closed: pyspark asks open ones at exit, for minutes if the server is gone.
     A classic session must not be stopped: that stops them all."""
     from lakebed.pipeline import jvm
+    from lakebed.pipeline.executors import ship_beside
     from lakebed.pipeline.session import is_remote
 
     own = session.newSession()
+    ship_beside(session, own)
     own.conf.set("spark.sql.session.timeZone", "UTC")
     own.conf.set("spark.sql.ansi.enabled", "true")
     own.conf.set("spark.sql.ansi.doubleQuotedIdentifiers", "true")

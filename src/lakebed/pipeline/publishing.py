@@ -49,6 +49,7 @@ class TaskNames:
     lease: str = ""
     _own: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     _spare: dict[str, list[str]] = field(default_factory=dict)
+    _doubtful: list[str] = field(default_factory=list)
 
     def take(self, view_set: str) -> tuple[str, ...]:
         """A name for a step's first attempt, and more for others, all of one lease."""
@@ -75,21 +76,28 @@ class TaskNames:
         if lease != self.lease:  # names of a lost lease are lost with it
             self._own.clear()
             self._spare.clear()
+            self._doubtful.clear()
             self.lease = lease
         return names
 
     def forget(self, path: str) -> None:
         """The file under this name was published: it is no spare name any more."""
-        for names in self._spare.values():
+        for names in (*self._spare.values(), self._doubtful):
             if path in names:
                 names.remove(path)
+
+    def renew(self) -> None:
+        """Some of the spare names were taken by attempts that are lost: the next steps get others,
+        or there would be none left one day."""
+        self._doubtful += [name for names in self._spare.values() for name in names]
+        self._spare.clear()
 
     def close(self, given_out: Sequence[str], *, retried: bool) -> None:
         """Give back what no task can have used, and give up what one may still write under: the
         names of steps that were not published and, if any task was tried again, the spare ones."""
         spare = [name for names in self._spare.values() for name in names]
         unused = [name for names in self._own.values() for name in names]
-        given_up = [*given_out, *(spare if retried else ())]
+        given_up = [*given_out, *self._doubtful, *(spare if retried else ())]
         if not retried:
             unused += spare
         if given_up:

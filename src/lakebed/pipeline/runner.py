@@ -5,6 +5,7 @@ run one after the other. The driver publishes as answers come in.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from lakebed.model.source import BlockSource, SqlSource
 from lakebed.model.view_set import ViewSet
 from lakebed.pipeline.executors import StoreAddress
 from lakebed.pipeline.publishing import Outcome, StepPublisher, TaskNames
+from lakebed.pipeline.session import is_remote
 from lakebed.pipeline.sql import SqlSteps
 from lakebed.pipeline.steps import Build, Fold, Merge, Query, Step
 from lakebed.pipeline.tasks import BuildOrder, FoldOrder, Order, build_task
@@ -25,7 +27,7 @@ from lakebed.views.dependencies import find_sources
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_WAVE = 16
+_LEAST_WAVE, _STEPS_PER_CORE, _UNKNOWN_CORES = 8, 4, 16
 """Steps that are sent out together: enough to keep executors busy, few enough to see progress."""
 
 
@@ -66,7 +68,9 @@ class Runner:
             report(outcome)
 
         by_path = [step for step in steps if not _is_sql(step)]
-        for wave in _waves(by_path):
+        size = self._wave_size()
+        for begin in range(0, len(by_path), size):
+            wave = by_path[begin : begin + size]
             for outcome in self._run_wave(wave):
                 done(outcome)
         for step in steps:
@@ -95,6 +99,8 @@ class Runner:
             for step in wave:
                 yield from self._run_wave([step])
             return
+        if any(answer["attempt"] for answer in answers.values()):
+            self._names.renew()
         for place, step in enumerate(wave):
             answer = answers.get(place)
             if answer is None:
@@ -112,9 +118,16 @@ class Runner:
                 "work": pa.array([msgspec.msgpack.encode(each) for each in orders], pa.binary()),
             }
         )
-        frame = self._session.createDataFrame(work)
-        rows = frame.mapInArrow(build_task(self._address), DESCRIPTOR).collect()
+        with one_task_each(self._session, len(orders)):
+            frame = self._session.createDataFrame(work)
+            rows = frame.mapInArrow(build_task(self._address), DESCRIPTOR).collect()
         return {row["step"]: row for row in rows}
+
+    def _wave_size(self) -> int:
+        cores = _UNKNOWN_CORES
+        if not is_remote(self._session):
+            cores = self._session.sparkContext.defaultParallelism
+        return max(_LEAST_WAVE, _STEPS_PER_CORE * cores)
 
     def _order(self, step: Step) -> Order:
         names = self._names.take(step.view_set.name)
@@ -176,9 +189,21 @@ def _is_sql(step: Step) -> bool:
     return isinstance(step.view_set.source, SqlSource)
 
 
-def _waves(steps: Sequence[Step]) -> Iterator[Sequence[Step]]:
-    for begin in range(0, len(steps), _WAVE):
-        yield steps[begin : begin + _WAVE]
+@contextmanager
+def one_task_each(session: SparkSession, count: int) -> Iterator[None]:
+    """Rows from memory become as many tasks as there are cores, or one if they are large, unless
+    Spark is told otherwise: with a lost task, all steps in it would be lost."""
+    settings = {
+        "spark.sql.leafNodeDefaultParallelism": str(count),
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "1",
+    }
+    for name, value in settings.items():
+        session.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name in settings:
+            session.conf.unset(name)
 
 
 def _say_failures(failed: Sequence[tuple[str, str]]) -> str:

@@ -258,7 +258,7 @@ def _start(app: str, options: Mapping[str, str]) -> SparkSession:
         with warnings.catch_warnings():
             # A local Connect server is started with all of these; then pyspark tries to set them
             # on its client as well.
-            warnings.filterwarnings("ignore", r"Failed to set spark\.(?!sql)", UserWarning)
+            warnings.filterwarnings("ignore", r"Failed to set spark\.(?!sql\.(?!ui))", UserWarning)
             return builder.getOrCreate()
     except PySparkException as error:
         reason = str(error).splitlines()[0]
