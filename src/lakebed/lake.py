@@ -326,8 +326,10 @@ def spark_tools(store: Store) -> SparkTools:
         return use_session(given, master=master, remote=remote)
 
     def beside(session: SparkSession) -> AbstractContextManager[SparkSession]:
+        from lakebed.pipeline.executors import ship
         from lakebed.pipeline.pipeline import own_session
 
+        ship(session)  # where Spark cannot reach a bucket, tasks read it with this package
         return own_session(session)
 
     def read(session: SparkSession, view_set: ViewSet, paths: Sequence[str]) -> DataFrame:

@@ -45,6 +45,7 @@ def test_the_whole_way(tmp_path: Path, kind: str, value: str) -> None:
     done = run_script(SCRIPT, tmp_path / "lake", kind, value, environment=environment)
     assert result_of(done) == {
         "remote": kind == "remote",
+        "shipped": True,
         "native": 6,
         "source": 2,
         "written": 6,

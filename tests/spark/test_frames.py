@@ -15,6 +15,9 @@ import lakebed.spark
 from lakebed.errors import BadInput, SnapshotExpired, UnknownViewSet
 from lakebed.lake import Lake, init_lake
 from lakebed.model.view_set import ViewSet
+from lakebed.query.spark.text import quote_for_any_session
+from lakebed.views.builtin import built_in
+from tests.parts.building import land
 from tests.parts.data import HOUR, T0, numbers_in, publish_hour, readings, rows
 
 if TYPE_CHECKING:
@@ -227,3 +230,58 @@ def test_rows_are_what_other_readers_read(lake: Lake, spark: SparkSession) -> No
     lake.partitions.publish("readings", T0, T0 + HOUR, rows(1000))
     total = lakebed.spark.read(spark, "readings", lake=lake).selectExpr("sum(number)").collect()
     assert total[0][0] == sum(numbers_in(lake))
+
+
+def test_partial_results_of_sql_are_added_up(lake: Lake, spark: SparkSession) -> None:
+    lake.views.ensure(built_in())
+    stats = lake.partitions.definition("log_stats")
+    for hour in range(3):
+        time_bin = T0 + (hour // 2) * HOUR
+        part = {"time_bin": time_bin, "process_id": "p", "level": 2, "target": "t", "count": 5}
+        begin = T0 + hour * HOUR
+        rows = pa.Table.from_pylist([part], stats.schema)
+        lake.partitions.publish("log_stats", begin, begin + HOUR, rows)
+    frame = lakebed.spark.read(spark, "log_stats", lake=lake)
+    assert sorted(row["count"] for row in frame.collect()) == [5, 10]
+    assert frame.schema == lakebed.spark.spark_schema(stats)
+    before = {each.name for each in spark.catalog.listTables()}
+    first = lakebed.spark.read(spark, "log_stats", T0, T0 + HOUR, lake=lake)
+    assert [row["count"] for row in first.collect()] == [10]
+    assert {each.name for each in spark.catalog.listTables()} == before
+    with lakebed.spark.reader(spark, lake) as reader:
+        reader.create_temp_views(["log_stats"])
+        assert spark.sql("SELECT sum(count), count(*) FROM log_stats").collect() == [(15, 2)]
+    spark.catalog.dropTempView("log_stats")
+
+
+def test_what_happened_before_a_range_counts_for_rows_that_sum_up(
+    lake: Lake, spark: SparkSession
+) -> None:
+    for requests in (1, 2):  # the first of two is known already
+        land(lake, requests=requests, size=3)
+        assert lake.pipeline.build("processes", spark=spark).problems == []
+    last = lake.query("SELECT last_update_time AS t FROM processes ORDER BY 1 DESC").to_arrow()
+    begin = last["t"][0].as_py()
+    columns = ["process_id", "insert_time", "last_update_time", "exe"]
+    sql = f"SELECT {', '.join(columns)} FROM processes ORDER BY process_id"
+    ours = lake.query(sql, begin=begin).to_arrow()
+    frame = lakebed.spark.read(spark, "processes", begin, lake=lake).orderBy("process_id")
+    assert frame.select(*columns).toArrow().to_pylist() == ours.to_pylist()
+    assert ours.num_rows
+
+
+def test_names_in_double_quotes_are_names_in_any_session() -> None:
+    sql = """SELECT "a.b", 'say "x"', `c` FROM t -- "d"\n"""
+    assert quote_for_any_session(sql) == """SELECT `a.b`, 'say "x"', `c` FROM t -- "d"\n"""
+
+
+def test_without_a_lake_the_one_of_the_settings_is_read(
+    lake: Lake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish_hour(lake, 0, 4)
+    monkeypatch.setenv("LAKEBED_LAKE", lake.catalog.url)
+    assert lakebed.spark.read(spark, "readings", "1h").count() == 0
+    assert lakebed.spark.read(spark, "readings").count() == 4
+    lakebed.spark.create_temp_views(spark, names=["readings"])
+    assert spark.table("readings").count() == 4
+    spark.catalog.dropTempView("readings")

@@ -13,6 +13,7 @@ import lakebed.spark
 from lakebed.errors import BadInput
 from lakebed.lake import Lake
 from lakebed.spark.source import group_files
+from lakebed.views.builtin import built_in
 from tests.parts.data import HOUR, T0, numbers_in, publish_hour, readings
 
 if TYPE_CHECKING:
@@ -101,3 +102,9 @@ def test_sparks_own_reader_says_in_one_line_that_it_has_no_s3(
     with pytest.raises(BadInput, match="no S3 file system") as refused:
         lakebed.spark.read(spark, "readings", lake=lake)
     assert 'format("lakebed")' in (refused.value.hint or "")
+
+
+def test_partial_results_of_sql_are_refused(lake: Lake, spark: SparkSession) -> None:
+    lake.views.ensure(built_in())
+    with pytest.raises(Exception, match="log_stats is made by SQL: its files hold partial results"):
+        load(spark, lake, view="log_stats")

@@ -7,15 +7,18 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pyspark
 
 import lakebed
 import lakebed.spark
 from lakebed.lake import Lake
+from lakebed.pipeline.pipeline import own_session
 from lakebed.pipeline.session import is_remote
 from lakebed.samples.generator import Generator
 from tests.parts.data import HOUR, T0, publish_hour, readings
@@ -42,6 +45,7 @@ def main(folder: str, kind: str, value: str) -> None:
             numbers = snapshot.read_all("copies")["number"].to_pylist()
         found = {
             "remote": is_remote(spark),
+            "shipped": look_where_executors_have_lakebed_from(spark),
             "native": frame.count(),
             "source": later.count(),
             "written": partition.num_rows,
@@ -70,6 +74,22 @@ def main(folder: str, kind: str, value: str) -> None:
     work = Path(pyspark.__file__).with_name("work")
     shutil.rmtree(work / application, ignore_errors=True)
     json.dump(found, sys.stdout)
+
+
+def look_where_executors_have_lakebed_from(spark: SparkSession) -> bool:
+    """Whether it is what was sent to them, also in a session beside."""
+
+    def look(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        import lakebed
+
+        for batch in batches:
+            yield pa.RecordBatch.from_pydict({"file": [lakebed.__file__] * batch.num_rows})
+
+    with own_session(spark) as own:
+        rows = own.range(0, 4, 1, 4).mapInArrow(look, "file string").collect()
+    return all(".zip/lakebed/" in row[0] for row in rows)
 
 
 def go_with_a_table(lake: Lake, spark: SparkSession) -> list[int]:

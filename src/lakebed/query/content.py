@@ -95,10 +95,13 @@ def choose_bounds(view_set: ViewSet, within: TimeRange | None) -> tuple[int | No
         return None, None
     begin = None if within.begin <= EVER.begin else within.begin
     end = None if within.end >= EVER.end else within.end
+    return begin, (end if has_events(view_set) else None)
+
+
+def has_events(view_set: ViewSet) -> bool:
+    """Whether each row tells of one moment, so that what happened at others adds nothing to it."""
     source = view_set.source
-    if isinstance(source, SqlSource) and not _is_key(source.merge_sql, view_set.time_column):
-        return begin, None
-    return begin, end
+    return not isinstance(source, SqlSource) or _is_key(source.merge_sql, view_set.time_column)
 
 
 @cache

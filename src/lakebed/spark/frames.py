@@ -5,10 +5,14 @@ A snapshot's files are kept while its lease is held: until `SparkReader.close`, 
 closed, or for the lake's longest read. DataFrames and views made from it may be used that long.
 Later, what was swept is an error of Spark's that names the missing file, never fewer rows, and
 asking the reader for more raises `SnapshotExpired`.
+
+View sets made by SQL are read through their merge SQL, so that partial results are added up. What
+has landed and is not built yet is in no file, and so in none of these DataFrames.
 """
 
 from __future__ import annotations
 
+import atexit
 from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -16,23 +20,28 @@ from typing import TYPE_CHECKING, Self
 from lakebed.catalog import clock, partitions, tables, view_sets
 from lakebed.catalog.partitions import Search
 from lakebed.errors import BadInput, SnapshotExpired
-from lakebed.lake import Lake, spark_tools
+from lakebed.lake import Lake, open_lake, spark_tools
+from lakebed.model.source import SqlSource
 from lakebed.model.table import BUCKET_COLUMN
-from lakebed.model.time import Instant, TimeRange, format_instant, to_instant
+from lakebed.model.time import Instant, TimeRange, format_instant, parse_moment, to_instant
 from lakebed.model.user_table import UserTable
 from lakebed.model.view_set import GLOBAL, ViewSet
 from lakebed.partitions.rows import RowReader
 from lakebed.pipeline.reading import read_native
+from lakebed.pipeline.sql import as_declared
 from lakebed.pipeline.types import spark_schema
 from lakebed.query import user_tables
-from lakebed.query.conditions import Interval, Scan
+from lakebed.query.conditions import EVER, Interval, Scan
+from lakebed.query.content import choose_bounds, has_events
 from lakebed.query.queries import QuerySettings
+from lakebed.query.spark.text import quote_for_any_session
 from lakebed.query.spark.user_tables import UserTables
+from lakebed.settings import read_settings
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
-_EVER = 1 << 61
+_OWN: dict[str, Lake] = {}
 
 
 class SparkReader:
@@ -69,38 +78,51 @@ class SparkReader:
         (None) of all; or of a table, ``database.table``, in which an instance is a bucket, and all
         are read without one. Only files that may hold such rows are opened."""
         self._require_held()
+        within = self._within(begin, end)
         if "." in view_set:
             bucket = None if instance == GLOBAL else instance
-            return self._read_table(self._table(view_set), begin, end, bucket)
+            return self._read_table(self._table(view_set), within, bucket)
         definition = self._definition(view_set)
-        schema = spark_schema(definition)
-        events = None
-        if begin is not None or end is not None:
-            events = TimeRange.of(-_EVER if begin is None else begin, _EVER if end is None else end)
         search = Search(
             view_sets=[(view_set, [definition.schema_hash])],
             instance=instance,
-            events=events,
+            events=within if has_events(definition) else None,
             as_of=self.tick,
         )
         with self._lake.catalog.read() as connection:
             found = partitions.search(connection, search)
         paths = [each.file_path for each in found if each.file_path is not None]
         if not paths:
-            return self._spark.createDataFrame([], schema)
+            return self._spark.createDataFrame([], spark_schema(definition))
         frame = read_native(self._spark, self._lake.store, paths, definition)
-        for condition in _between(definition, begin, end):
-            frame = frame.where(condition)
-        return frame
+        if isinstance(definition.source, SqlSource):
+            frame = self._merge(frame, definition, definition.source.merge_sql)
+        return _keep(frame, definition, within)
+
+    def _within(self, begin: Instant | None, end: Instant | None) -> TimeRange | None:
+        """The range that is asked for; durations count back from the snapshot."""
+        if begin is None and end is None:
+            return None
+        return TimeRange.of(
+            EVER.begin if begin is None else parse_moment(begin, self.tick),
+            EVER.end if end is None else parse_moment(end, self.tick),
+        )
+
+    def _merge(self, frame: DataFrame, definition: ViewSet, merge_sql: str) -> DataFrame:
+        """Partial results added up. The session is the caller's: it may take names in double quotes
+        for texts, and it keeps no view of ours."""
+        merge = quote_for_any_session(merge_sql).replace("{", "{{").replace("}", "}}")
+        name = definition.name
+        sql = f"WITH `{name}` AS (SELECT * FROM {{parts}}) SELECT * FROM (\n{merge}\n)"
+        return as_declared(self._spark.sql(sql, parts=frame), definition)
 
     def _read_table(
-        self, table: UserTable, begin: Instant | None, end: Instant | None, bucket: str | None
+        self, table: UserTable, within: TimeRange | None, bucket: str | None
     ) -> DataFrame:
         from pyspark.sql import functions as sql
 
         columns: dict[str, Sequence[Interval]] = {}
-        if begin is not None or end is not None:
-            within = TimeRange.of(-_EVER if begin is None else begin, _EVER if end is None else end)
+        if within is not None:
             columns[table.time_column] = [(within.begin, within.end - 1)]
         if bucket is not None:
             table.bucket.range_of(bucket)  # raises if it is no bucket's name
@@ -110,8 +132,7 @@ class SparkReader:
             view = user_tables.find(connection, table, [scan], self.tick)
         reader = user_tables.UserReader(RowReader(self._lake.store), QuerySettings().tail_bytes)
         frame = UserTables(spark_tools(self._lake.store), self._spark).make(reader.read(view))
-        for condition in _between(table.shown, begin, end):
-            frame = frame.where(condition)
+        frame = _keep(frame, table.shown, within)
         return frame if bucket is None else frame.where(sql.col(BUCKET_COLUMN) == bucket)
 
     def create_temp_views(self, names: Sequence[str] | None = None) -> list[str]:
@@ -178,9 +199,13 @@ class SparkReader:
         self.close()
 
 
-def reader(spark: SparkSession, lake: Lake, *, as_of: Instant | None = None) -> SparkReader:
-    """A snapshot of the lake for Spark, now or as of a past tick; use it as a context manager."""
-    return SparkReader(spark, lake, as_of)
+def reader(
+    spark: SparkSession, lake: Lake | None = None, *, as_of: Instant | None = None
+) -> SparkReader:
+    """A snapshot of a lake for Spark, now or as of a past tick; use it as a context manager.
+    Without a lake, of the one that LAKEBED_LAKE or lakebed.toml names; it stays open with this
+    process."""
+    return SparkReader(spark, lake or _open_own(), as_of)
 
 
 def read(
@@ -189,7 +214,7 @@ def read(
     begin: Instant | None = None,
     end: Instant | None = None,
     *,
-    lake: Lake,
+    lake: Lake | None = None,
     instance: str | None = GLOBAL,
     as_of: Instant | None = None,
 ) -> DataFrame:
@@ -199,20 +224,30 @@ def read(
 
 
 def create_temp_views(
-    spark: SparkSession, lake: Lake, names: Sequence[str] | None = None
+    spark: SparkSession, lake: Lake | None = None, names: Sequence[str] | None = None
 ) -> list[str]:
     """A temporary view for each view set and table, all of one snapshot that is held until the lake
     is closed; their names."""
     return reader(spark, lake).create_temp_views(names)
 
 
-def _between(definition: ViewSet, begin: Instant | None, end: Instant | None) -> list[Column]:
+def _open_own() -> Lake:
+    """The lake of this process's settings, opened once."""
+    place = read_settings().lake
+    if place not in _OWN:
+        _OWN[place] = open_lake(place)
+        atexit.register(_OWN[place].close)
+    return _OWN[place]
+
+
+def _keep(frame: DataFrame, definition: ViewSet, within: TimeRange | None) -> DataFrame:
+    """The rows of a range."""
     from pyspark.sql import functions as sql
 
+    begin, end = choose_bounds(definition, within)
     time = sql.col(f"`{definition.time_column}`")
-    conditions = []
     if begin is not None:
-        conditions.append(time >= sql.timestamp_micros(sql.lit(to_instant(begin))))
+        frame = frame.where(time >= sql.timestamp_micros(sql.lit(begin)))
     if end is not None:
-        conditions.append(time < sql.timestamp_micros(sql.lit(to_instant(end))))
-    return conditions
+        frame = frame.where(time < sql.timestamp_micros(sql.lit(end)))
+    return frame

@@ -19,6 +19,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from lakebed.errors import BadInput, SnapshotExpired, UnknownObject
+from lakebed.model.source import SqlSource
 from lakebed.model.time import TimeRange, to_instant
 from lakebed.model.view_set import GLOBAL, ViewSet
 from lakebed.pipeline.executors import StoreAddress
@@ -55,13 +56,11 @@ class LakebedSource(DataSource):
     def schema(self) -> StructType:
         """The view set's, as Spark has it."""
         self._check_options()
-        with self._open() as lake:
-            return spark_schema(lake.partitions.definition(self._required("view")))
+        return spark_schema(self._definition())
 
     def reader(self, schema: StructType) -> LakebedReader:
         """Plans and reads; the schema may be the caller's own if it says the same."""
-        with self._open() as lake:
-            definition = lake.partitions.definition(self._required("view"))
+        definition = self._definition()
         if schema.simpleString() != spark_schema(definition).simpleString():
             raise BadInput(
                 f"the schema given for view set {definition.name} is not its own",
@@ -96,6 +95,16 @@ class LakebedSource(DataSource):
             address = StoreAddress.of(lake.store, pass_credentials=passing)
         sized = [(each.file_path, each.file_size) for each in found if each.file_path is not None]
         return [Files(address, paths) for paths in group_files(sized)]
+
+    def _definition(self) -> ViewSet:
+        with self._open() as lake:
+            definition = lake.partitions.definition(self._required("view"))
+        if isinstance(definition.source, SqlSource):
+            raise BadInput(
+                f"view set {definition.name} is made by SQL: its files hold partial results",
+                hint=f'read them added up: lakebed.spark.read(spark, "{definition.name}", …)',
+            )
+        return definition
 
     def _open(self) -> Lake:
         from lakebed.lake import open_lake

@@ -113,6 +113,13 @@ class Spelling:
         return self.locate(sum(len(each) + 1 for each in lines[: line - 1]) + column - 1)
 
 
+def quote_for_any_session(sql: str) -> str:
+    """The same statement with quoted names in backticks: every session takes those for names."""
+    return _PARTS.sub(
+        lambda part: f"`{part[0][1:-1]}`" if part.lastgroup == "name" else part[0], sql
+    )
+
+
 def spell(written: str, edits: Sequence[Edit]) -> Spelling:
     """A statement with some parts replaced."""
     return Spelling(written, tuple(sorted(edits, key=lambda each: each.start)))
