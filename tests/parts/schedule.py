@@ -13,6 +13,7 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 _ON_SPARK = (
+    "tests/cli/test_build.py",
     "tests/cli/test_query.py::test_spark",
     "tests/doctor/test_trial.py",
     "tests/pipeline/",

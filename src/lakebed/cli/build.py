@@ -73,7 +73,7 @@ def build(
         if plan:
             _show_plan(open_lake.pipeline.plan(*names, begin=begin, end=end), as_json=as_json)
             return
-        with _shown() as progress, ThreadPoolExecutor(1, "lakebed-build") as thread:
+        with shown_progress() as progress, ThreadPoolExecutor(1, "lakebed-build") as thread:
             # Not in this thread: Ctrl-C would end up within what waits for Spark's JVM.
             building = thread.submit(
                 open_lake.pipeline.build,
@@ -160,7 +160,7 @@ def _show_report(report: BuildReport, *, as_json: bool) -> None:
 
 
 @contextmanager
-def _shown() -> Iterator[Callable[[Progress], None]]:
+def shown_progress() -> Iterator[Callable[[Progress], None]]:
     """A bar on a terminal; nothing when piped."""
     if not sys.stderr.isatty():
         yield lambda _progress: None
