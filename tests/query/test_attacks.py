@@ -194,6 +194,16 @@ HUGE = {
         f'"A{i}" AS (SELECT x.n FROM "A{i - 1}" x CROSS JOIN "A{i - 1}" y)' for i in range(1, 40)
     )
     + ' SELECT count(*) FROM "A39"',
+    "texts that double": "WITH a0 AS (SELECT 'xxxxxxxx' AS s), "
+    + ", ".join(f"a{i} AS (SELECT s || s AS s FROM a{i - 1})" for i in range(1, 40))
+    + " SELECT length(s) FROM a39",
+    "texts that double inside": "SELECT length(s) FROM "
+    + _nested("(SELECT concat(s, s, s, s) AS s FROM ", "(SELECT 'x' AS s)", ") t", 12),
+    "texts that are replaced": "SELECT length("
+    + _nested("replace(", "msg", ", 'e', 'eeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeee')", 5)
+    + ") FROM log_entries",
+    "texts that double in a recursion": "WITH RECURSIVE t AS (SELECT 'x' AS s UNION ALL "
+    "SELECT s || s FROM t) SELECT max(length(s)) FROM t",
     "zero bytes": "SELECT 'a\0b'",
     "half characters": "SELECT '\ud800'",
 }
@@ -216,6 +226,10 @@ def test_huge_statements_are_refused_at_once(lake: Lake, what: str) -> None:
         "SELECT * FROM readings WHERE " + " OR ".join(f"number = {n}" for n in range(150)),
         "WITH a AS (SELECT * FROM readings), b AS (SELECT * FROM a), c AS (SELECT * FROM b) "
         "SELECT c.number FROM c JOIN b ON c.number = b.number JOIN a ON a.number = b.number",
+        " UNION ALL ".join(["SELECT 'a' || 'b' || CAST(number AS varchar) FROM readings"] * 60),
+        "SELECT replace(replace(replace('a-b', '-', '_'), 'a', 'bb'), 'b', 'c') || 'd'",
+        "WITH RECURSIVE t AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM t WHERE n < 5) "
+        "SELECT count(*) FROM t",
         'SELECT \'-- no comment /* none */\' AS "a ""quoted"" name"',
     ],
 )

@@ -267,6 +267,13 @@ def test_explaining_and_preparing_change_nothing(still: Lake, sql: str) -> None:
     assert history(still) == before
 
 
+def test_a_text_or_comment_that_names_a_function_is_just_that(still: Lake) -> None:
+    sql = "SELECT count(*) AS n FROM readings WHERE 'restore_partition' <> 'x' -- retire_partitions"
+    tick = still.query("SELECT 1").explanation.tick
+    assert still.query(sql, as_of=tick).to_arrow().num_rows == 1
+    assert ask(still, f"EXPLAIN ANALYZE {sql}")
+
+
 def test_a_limit_of_the_call_does_not_stop_a_change(hours: Lake) -> None:
     sql = "SELECT retire_partition_by_metadata(view_set_name, view_instance_id,"
     sql += " begin_insert_time, end_insert_time) AS m FROM list_partitions()"

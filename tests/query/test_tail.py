@@ -16,6 +16,7 @@ from lakebed.model.source import BlockSource
 from lakebed.model.view_set import ViewSet
 from lakebed.query.explanation import TableExplanation
 from lakebed.query.queries import Queries, QuerySettings
+from lakebed.samples.generator import Generator
 from lakebed.views.builtin import built_in
 from tests.conftest import NewLake
 from tests.parts.building import build, land, tick
@@ -208,6 +209,20 @@ def test_too_much_that_is_not_built_names_the_remedy(lake: Lake) -> None:
     assert "lakebed build log_entries" in str(refused.value.hint)
     assert few.query("SELECT * FROM log_entries", stale=True).to_arrow().num_rows == 0
     assert few.query("SELECT * FROM spans").to_arrow().num_rows == 0
+
+
+def test_what_becomes_too_much_once_decoded_names_the_remedy(lake: Lake) -> None:
+    """Who sent a record stands once in what landed, and in every row."""
+    request = Generator(1).logs(500)
+    del request.resource_logs[1:]
+    request.resource_logs[0].resource.attributes.add(key="note").value.string_value = "x" * 60_000
+    payload = request.SerializeToString()
+    lake.telemetry.land("logs", payload)
+    few = Queries(lake.catalog, lake.store, lake.leases, QuerySettings(tail_bytes=len(payload)))
+    with pytest.raises(TailTooLarge, match="once it is decoded") as refused:
+        few.query("SELECT msg FROM log_entries").to_arrow()
+    assert "lakebed build log_entries" in str(refused.value.hint)
+    assert few.query("SELECT * FROM log_entries", stale=True).to_arrow().num_rows == 0
 
 
 def test_blocks_are_decoded_once(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import Any
 
 from lakebed.errors import BadSql
 
@@ -17,6 +18,7 @@ _MOST_JOINS = 100
 _MOST_NESTED = 16
 _LONGEST_WORD = 1000
 _MOST_EXPANDED = 1000
+_MOST_GROWTH = 100_000
 _TOKEN = re.compile(
     r"""
       (?P<skip>\s+|--[^\n]*|/\*.*?\*/)
@@ -29,6 +31,7 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
+_TEXT = re.compile(r"'(?:[^']|'')*'|\$\$.*?\$\$", re.DOTALL)
 _CHANGING = {
     *("create", "drop", "alter", "insert", "update", "delete", "merge", "truncate", "copy", "load"),
     *("set", "reset", "use", "grant", "revoke", "call", "execute", "prepare", "deallocate"),
@@ -44,6 +47,8 @@ _CHANGING = {
         "unload",
     ),
 }
+_JOINING = {"concat", "concat_ws", "array_concat", "list_concat", "array_cat", "list_cat"}
+_REPLACING = {"replace", "regexp_replace", "overlay", "translate"}
 _NESTING = {"and", "or", "not", "union", "intersect", "except", "join", "like", "is", "between"}
 
 
@@ -81,6 +86,22 @@ def check_statement(sql: str) -> None:
                 f"the statement has {count} {what}; at most {most} are taken",
                 hint="write long lists as IN (…), and ask in several statements",
             )
+    growth = _measure_growth(tokens, max(map(len, _TEXT.findall(sql)), default=0))
+    if growth > 1 and "recursive" in words_of(sql):
+        raise BadSql(
+            "a recursion that joins texts may never end", hint="join them outside of the recursion"
+        )
+    if growth > _MOST_GROWTH:
+        raise BadSql(
+            f"the statement joins texts to values {growth} times as long as what it reads; at most "
+            f"{_MOST_GROWTH} are taken",
+            hint="join what was read, not what was joined before",
+        )
+
+
+def words_of(sql: str) -> set[str]:
+    """The names in a statement, in lower case; not what stands in its texts and comments."""
+    return {word for kind, word in _tokens(sql) if kind == "word"}
 
 
 def _tokens(sql: str) -> Iterator[tuple[str, str]]:
@@ -133,3 +154,45 @@ def _count_expanded(tokens: list[tuple[str, str]]) -> int:
             else:
                 total += weights[word]
     return total
+
+
+def _measure_growth(tokens: list[tuple[str, str]], longest: int) -> int:
+    """How many times as long as what it reads a value can become at most: joining texts, or putting
+    longer ones into them, multiplies along parentheses and named subqueries, and no memory limit
+    sees it."""
+    grown: dict[str, int] = {}
+    frames: list[list[Any]] = [["", 1, 1]]  # whose body it is, how much it joins, the most within
+    for place, (kind, word) in enumerate(tokens):
+        here = frames[-1]
+        called = place + 1 < len(tokens) and tokens[place + 1][1] == "("
+        if word == "(":
+            named = place >= 2 and tokens[place - 1][1] == "as" and tokens[place - 2][0] == "word"
+            frames.append([tokens[place - 2][1] if named else "", 1, 1])
+        elif word == ")" and len(frames) > 1:
+            name, joined, most = frames.pop()
+            size = joined * most
+            if name:
+                grown[name] = max(size, grown.get(name, 1))
+            frames[-1][2] = max(size, frames[-1][2])
+        elif kind == "operator" and "||" in word:
+            here[1] += 1
+        elif called and word in _JOINING:
+            here[1] += _count_arguments(tokens, place + 1)
+        elif called and word in _REPLACING:
+            here[1] += longest
+        elif kind == "word" and word in grown:
+            here[2] = max(here[2], grown[word])
+    size = 1
+    for _, joined, most in reversed(frames):
+        size = joined * max(size, most)
+    return int(size)
+
+
+def _count_arguments(tokens: list[tuple[str, str]], place: int) -> int:
+    depth = count = 0
+    for _, word in tokens[place:]:
+        depth += (word == "(") - (word == ")")
+        count += word == "," and depth == 1
+        if not depth:
+            break
+    return count + 1

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 _CHUNK_BLOCKS = 256
 _SMALL_ROWS = 10_000
 _MANY_SMALL = 16
+_MOST_TIMES_DECODED = 8
+"""How much larger than what landed a tail may become: who sent it is repeated in every row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,17 +170,19 @@ class TailReader:
         decoded gives none, and is tried again by the next statement; building it records why."""
         found = self._chunks.find(_key(tail.view_set), tail.blocks)
         failed = 0
+        room = _MOST_TIMES_DECODED * self._most_bytes - sum(each.nbytes for each in found.slices())
         for start in range(0, len(found.missing), _CHUNK_BLOCKS):
             blocks = found.missing[start : start + _CHUNK_BLOCKS]
-            chunk = self._decode(tail, blocks)
+            chunk = self._decode(tail, blocks, room)
+            room -= chunk.rows.nbytes
             self._chunks.keep(chunk)
             found.add(chunk, 0, chunk.rows.num_rows)
             failed += len(blocks) - len(chunk.places)
         return TailRows(found.slices(), failed)
 
-    def _decode(self, tail: Tail, blocks: Sequence[Block]) -> _Chunk:
+    def _decode(self, tail: Tail, blocks: Sequence[Block], room: int) -> _Chunk:
         """Many blocks at once, because that is much quicker, without those that cannot be
-        decoded."""
+        decoded. `TailTooLarge` if their rows would take more than there is room for."""
         import pyarrow.compute as pc
 
         view_set = tail.view_set
@@ -186,6 +190,13 @@ class TailReader:
             self._store, view_set, blocks, tail.processes or {}, tail.streams or {}
         )
         failed = {block_id for block_id, _ in made.failures}
+        if _plain_bytes(made.rows) > room:
+            name = view_set.name
+            raise TailTooLarge(
+                f"what has landed of {name} and is not built is more than "
+                f"{_MOST_TIMES_DECODED * self._most_bytes >> 20} MiB once it is decoded",
+                hint=f"build it with: lakebed build {name}; or leave it out with --stale",
+            )
         rows = made.rows.select(view_set.schema.names).cast(view_set.schema).combine_chunks()
         places = {block.block_id: (0, 0) for block in blocks if block.block_id not in failed}
         runs = pc.run_end_encode(rows.column("block_id").combine_chunks())
@@ -198,3 +209,18 @@ class TailReader:
 
 def _key(view_set: ViewSet) -> tuple[str, bytes]:
     return view_set.name, view_set.schema_hash
+
+
+def _plain_bytes(rows: pa.Table) -> int:
+    """About what rows take in memory once values that are shared stand in each of them."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    size = 0
+    for column in rows.columns:
+        for chunk in column.chunks:
+            size += chunk.nbytes
+            if pa.types.is_dictionary(chunk.type) and pa.types.is_string(chunk.type.value_type):
+                lengths = pc.binary_length(chunk.dictionary).cast(pa.int64())
+                size += pc.sum(lengths.take(chunk.indices)).as_py() or 0
+    return size

@@ -21,6 +21,7 @@ from lakebed.errors import BadSql, Denied, LakebedError
 from lakebed.model.time import TimeRange, to_instant
 from lakebed.model.view_set import ViewSet
 from lakebed.query.changing import Acting, Changes, Line
+from lakebed.query.statement import words_of
 
 ONLY_READ = SQLOptions().with_allow_ddl(False).with_allow_dml(False).with_allow_statements(False)
 
@@ -199,7 +200,6 @@ class LakeFunctions:
         self._changes = {each.name: each for each in changes}
         self._tables = {each.name: udtf(self._table(each), each.name) for each in tables}
         self._acts = {each.name for each in tables if each.changes}
-        self._mentions = re.compile("|".join([*self._changes, *self._acts]), re.IGNORECASE)
         self._planning: Planning | None = None
         self._offered: Planning | None = None
         self._is_offering = False
@@ -207,8 +207,9 @@ class LakeFunctions:
             context.register_udtf(self._tables[name])
 
     def may_change(self, sql: str) -> bool:
-        """Whether a statement names a function that changes the lake, be it in a comment."""
-        return self._mentions.search(sql) is not None
+        """Whether a statement names a function that changes the lake. One that hides the name
+        from this is refused when it is run."""
+        return not words_of(sql).isdisjoint({*self._changes, *self._acts})
 
     def plan(self, sql: str, planning: Planning) -> DataFrame:
         """The engine's plan of a statement. `Denied` if it calls what only administrators may."""
