@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pyarrow as pa
 import pytest
 import sqlalchemy as sa
 
@@ -16,6 +17,8 @@ from lakebed.catalog import leases
 from lakebed.catalog.leases import LeaseKind
 from lakebed.errors import DamagedFile, LakebedError, SnapshotExpired
 from lakebed.lake import Lake, open_lake
+from lakebed.model.partition import Partition
+from lakebed.partitions.publish import NewPartition
 from tests.conftest import NewLake
 from tests.parts.building import build, land, tick
 from tests.parts.data import HOUR, T0, publish_hour, readings, rows
@@ -112,31 +115,52 @@ def test_all_tables_of_a_statement_are_of_one_tick(lake: Lake) -> None:
 
 
 def test_a_result_stays_readable_while_everything_around_it_goes(new_lake: NewLake) -> None:
-    """Read slowly, from several threads, while partitions are replaced, retired and swept."""
+    """Read slowly, from several threads, while partitions are merged, split, retired and swept."""
     lake = new_lake(grace="1us")
     lake.views.register(readings())
-    partitions = [publish_hour(lake, hour, count=500) for hour in range(4)]
+    for hour in range(4):
+        publish_hour(lake, hour, count=500)
     stop = threading.Event()
     problems: list[object] = []
+    swept: list[int] = []
+
+    def put(first: int, behind: int) -> None:
+        """Rows of some hours as one partition, in place of those that cover them."""
+        begin, end = T0 + first * HOUR, T0 + behind * HOUR
+        old = [each for each in lake.partitions.list_partitions() if _within(each, begin, end)]
+        again = pa.concat_tables([rows(500, hour=hour) for hour in range(first, behind)])
+        lake.partitions.publish("readings", begin, end, again, replaces=old)
 
     def churn() -> None:
-        current = list(partitions)
         try:
             while not stop.is_set():
-                for place, each in enumerate(current):
-                    begin, end = each.insert_range.begin, each.insert_range.end
-                    again = rows(500, hour=place)
-                    current[place] = lake.partitions.publish(
-                        "readings", begin, end, again, replaces=[each]
+                for first, behind in ((0, 2), (2, 4), (0, 4)):  # merged, again and again
+                    put(first, behind)
+                gone = publish_hour(lake, 9, count=5)
+                within = gone.insert_range
+                lake.retirement.retire_partition_by_metadata(
+                    "readings", gone.instance, within.begin, within.end
+                )
+                (whole,) = lake.partitions.list_partitions()
+                parts = [
+                    NewPartition.of_rows(
+                        readings(), T0 + hour * HOUR, T0 + (hour + 1) * HOUR, rows(500, hour=hour)
                     )
-                lake.sweeper.run()
+                    for hour in range(4)
+                ]
+                lake.partitions.publish_many(parts, replaces=[whole])
+                swept.append(lake.sweeper.run().files)
+                if (len(swept) > 2 and sum(swept)) or len(swept) > 100:
+                    stop.set()
         except BaseException as error:  # noqa: BLE001
             problems.append(error)
+            stop.set()
 
     def read() -> None:
         try:
-            for _ in range(4):
-                with lake.query("SELECT * FROM readings") as result:
+            while not stop.is_set():
+                sql = "SELECT * FROM readings WHERE time < '2026-01-01T04:00:00Z'"
+                with lake.query(sql) as result:
                     seen = 0
                     for batch in result:
                         time.sleep(0.05)
@@ -149,12 +173,15 @@ def test_a_result_stays_readable_while_everything_around_it_goes(new_lake: NewLa
     readers = [threading.Thread(target=read) for _ in range(3)]
     for thread in [churning, *readers]:
         thread.start()
-    for thread in readers:
+    for thread in [churning, *readers]:
         thread.join()
-    stop.set()
-    churning.join()
     assert not problems
+    assert sum(swept) > 0
     assert not lake.leases._pins
+
+
+def _within(partition: Partition, begin: int, end: int) -> bool:
+    return begin <= partition.insert_range.begin and partition.insert_range.end <= end
 
 
 def test_results_let_go_of_their_snapshot(lake: Lake) -> None:
