@@ -56,6 +56,7 @@ SHRINK = bool(os.environ.get("LAKEBED_SEED"))
 """Shrinking takes minutes: only when a failure is replayed."""
 
 BATCHES = 400 if CAMPAIGN else 24
+USUAL = user_tables._SMALL_BYTES, folding.MANY_PARTITIONS
 """One or two are enough for every rule to run; the rest is for bad luck."""
 
 KINDS = {"by id": BY_ID, "by time": BY_TIME, "loose": LOOSE}
@@ -117,7 +118,7 @@ class TableMachine(RuleBasedStateMachine):
         try:
             self.lake_is_sound(Level.PAGES)
         finally:
-            user_tables._SMALL_BYTES, folding.MANY_PARTITIONS = 4 << 20, 16
+            user_tables._SMALL_BYTES, folding.MANY_PARTITIONS = USUAL
             self.lake.close()
             if self.database:
                 servers.drop_database(self.database)

@@ -17,10 +17,12 @@ from lakebed.partitions.rows import RowReader
 if TYPE_CHECKING:
     import pyarrow as pa
 
-MANY_PARTITIONS = 16
+MANY_PARTITIONS = 32
 """After so many more partitions of a bucket, an insert folds the small ones."""
 SMALL_BYTES = 4 << 20
 """How much a small insert folds of a bucket at most; more is left to larger ones, and to builds."""
+_MOST_TIMES = 16
+"""A larger insert folds up to so many times its own size."""
 LARGE_ROWS = 50_000
 """An insert of so many rows into a bucket takes so long anyway that it always folds."""
 TINY_ROWS = 1000
@@ -148,7 +150,7 @@ def plan_small_fold(bucket: Sequence[Partition], barriers: Sequence[Partition]) 
         return None
     newest = runs[-1][-1]
     reach = 4 if newest.num_rows >= LARGE_ROWS else 1
-    most = max(SMALL_BYTES, min(MANY_PARTITIONS * newest.file_size, 4 * SMALL_BYTES))
+    most = max(SMALL_BYTES, min(_MOST_TIMES * newest.file_size, 4 * SMALL_BYTES))
     worthwhile: list[Partition] = []
     rows = 0
     for partition in reversed(runs[-1]):

@@ -43,13 +43,9 @@ class RowReader:
         columns only, if they are named."""
         import pyarrow as pa
 
-        wanted = pa.schema(
-            [
-                each
-                for each in table.view_set.schema
-                if columns is None or each.name in (*columns, VERSION)
-            ]
-        )
+        wanted = table.view_set.schema
+        if columns is not None:
+            wanted = pa.schema([each for each in wanted if each.name in (*columns, VERSION)])
         path = partition.file_path
         if path is None:
             return wanted.empty_table()
@@ -124,6 +120,9 @@ def _as_stored_now(rows: pa.Table, schema: pa.Schema, version: int) -> pa.Table:
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    if rows.schema.equals(schema):
+        place = schema.get_field_index(VERSION)
+        return rows.set_column(place, schema.field(place), pc.fill_null(rows[VERSION], version))
     columns = []
     for each in schema:
         if each.name not in rows.column_names:
