@@ -423,6 +423,21 @@ def test_folders_are_synced_on_first_use_only(tmp_path: Path) -> None:
     assert [event for event in disk.take() if "folder" in event] == ["sync folder a/b"]
 
 
+def test_files_that_are_created_together_share_the_sync_of_their_folder(tmp_path: Path) -> None:
+    disk = RecordingDisk(tmp_path)
+    store = LocalStore(tmp_path, disk)
+    put(store, "a/b/1", b"x")
+    disk.take()
+    with store.together() as gathered:
+        put(gathered, "a/b/2", b"x")
+        put(gathered, "a/b/3", b"x")
+        assert "sync file a/b/3" in disk.events
+        assert not any("folder" in event for event in disk.events)
+    assert disk.take()[-1] == "sync folder a/b"
+    put(store, "a/b/4", b"x")
+    assert disk.take()[-1] == "sync folder a/b"
+
+
 def test_folders_that_another_process_made_are_synced_before_they_are_used(tmp_path: Path) -> None:
     put(LocalStore(tmp_path), "a/b/1", b"x")
     disk = RecordingDisk(tmp_path)

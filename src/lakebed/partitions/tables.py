@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from lakebed.catalog import files, footers, journal, lakes, partitions, tables
@@ -286,16 +287,16 @@ class TablePublisher:
         return lease, [names[part.table.stored_as].pop() for part in parts]
 
     def _write(self, parts: Sequence[Part], paths: Sequence[str]) -> list[WrittenRows]:
-        def write(part: Part, path: str) -> WrittenRows:
-            file = parquet.write(self._store, path, part.rows, part.table.view_set)
+        def write(store: Store, part: Part, path: str) -> WrittenRows:
+            file = parquet.write(store, path, part.rows, part.table.view_set)
             if self._reader is not None:
                 self._reader.keep(path, part.rows)
             return WrittenRows(part.table, part.instance, file)
 
         if len(parts) <= 1:
-            return [write(part, path) for part, path in zip(parts, paths, strict=True)]
-        with ThreadPoolExecutor(_WRITERS) as writers:
-            return list(writers.map(write, parts, paths))
+            return [write(self._store, part, path) for part, path in zip(parts, paths, strict=True)]
+        with self._store.together() as store, ThreadPoolExecutor(_WRITERS) as writers:
+            return list(writers.map(partial(write, store), parts, paths))
 
 
 def _condemn(connection: Connection, retired: Sequence[Partition], tick: int) -> None:

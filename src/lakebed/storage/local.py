@@ -70,7 +70,18 @@ class LocalStore:
                 self.disk.sync(descriptor)
             finally:
                 self.disk.close(descriptor)
-            self.disk.sync_directory(target.parent)
+            self._sync_name(target)
+
+    @contextmanager
+    def together(self) -> Iterator[LocalStore]:
+        gathered = _Together(self)
+        yield gathered
+        with _translated("sync a folder"):
+            for folder in sorted(gathered.folders):
+                self.disk.sync_directory(folder)
+
+    def _sync_name(self, target: Path) -> None:
+        self.disk.sync_directory(target.parent)
 
     def _ensure_folder(self, folder: Path) -> None:
         """Make a folder and everything above it last; once per process and folder."""
@@ -131,6 +142,18 @@ class LocalStore:
             if not files and not folders and here != self.root:
                 modified = here.stat().st_mtime_ns // 1000
                 yield Listed(here.relative_to(self.root).as_posix(), 0, modified, True)
+
+
+class _Together(LocalStore):
+    """The same store for files that are created at once, whose folders are synced at the end."""
+
+    def __init__(self, store: LocalStore) -> None:
+        super().__init__(store.root, store.disk)
+        self._synced_folders = store._synced_folders
+        self.folders: set[Path] = set()
+
+    def _sync_name(self, target: Path) -> None:
+        self.folders.add(target.parent)
 
 
 class _Sink(io.RawIOBase):

@@ -39,6 +39,11 @@ class Store(Protocol):
         if the name is taken; after any error the object may exist half-written."""
         ...
 
+    def together(self) -> AbstractContextManager[Store]:
+        """The store for several objects that are created at once: they last when the block is
+        left."""
+        ...
+
     def size(self, path: str) -> int:
         """Bytes stored at the path; `UnknownObject` if there are none."""
         ...
