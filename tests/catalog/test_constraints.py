@@ -237,7 +237,7 @@ def test_a_block_id_is_landed_once(catalog: Catalog) -> None:
 def test_there_is_one_clock_and_one_lake(catalog: Catalog) -> None:
     for row in (1, 2):
         with pytest.raises(sa.exc.IntegrityError):
-            _run(catalog, "INSERT INTO lake_clock VALUES (:row, 0, 0, 0)", row=row)
+            _run(catalog, "INSERT INTO lake_clock VALUES (:row, 0, 0, 0, 0)", row=row)
     with pytest.raises(sa.exc.IntegrityError):
         _run(catalog, "INSERT INTO lake VALUES (2, 'i', 's', 0, 0, NULL, 0, NULL, TRUE)")
 

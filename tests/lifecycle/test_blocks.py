@@ -195,6 +195,25 @@ def test_the_past_in_which_they_were_not_built_cannot_be_read_any_more(lake: Lak
         assert snapshot.read_all("logs").num_rows == 5
 
 
+def test_a_deleted_table_outlives_the_blocks(lake: Lake, tmp_path: object) -> None:
+    """Its grace period is its own: that blocks are gone says nothing about its files."""
+    row = {"time": "2026-11-16T05:00:00Z", "bpm": 60}
+    lake.tables.create_database("home")
+    lake.tables.create_table("home", "pulse", {"time": "datetime", "bpm": "int"}).insert([row])
+    lake.tables.delete_table("home", "pulse")
+    every = landed(lake)
+    cover_all(lake, every)
+    retire_before(lake, every[3].insert_time)
+    assert [each.name for each in lake.tables.definitions.list_deleted()] == ["pulse"]
+    place = f"{tmp_path}/copy"
+    copy_lake(lake, place)
+    with open_lake(place) as copy:
+        assert copy.tables.restore_table("home", "pulse").count() == 1
+        with pytest.raises(SnapshotExpired):
+            copy.partitions.snapshot("logs", as_of=every[-1].insert_time)
+    assert lake.tables.restore_table("home", "pulse").count() == 1
+
+
 def test_a_lake_keeps_blocks_for_a_time_of_its_own(lake: Lake) -> None:
     every = landed(lake)
     cover_all(lake, every)

@@ -50,7 +50,9 @@ def sweep_horizon(connection: sa.Connection) -> int:
 
 def require_readable(connection: sa.Connection, as_of: int) -> None:
     """Raise unless everything that was live at a past tick is still there."""
-    last, horizon = now(connection), sweep_horizon(connection)
+    last = now(connection)
+    horizons = sa.select(greatest(lake_clock.c.sweep_horizon, lake_clock.c.blocks_horizon))
+    horizon = int(connection.scalar(horizons) or 0)
     if as_of > last:
         raise SnapshotExpired(
             f"{format_instant(as_of)} is in the future of the lake",
@@ -67,6 +69,13 @@ def raise_sweep_horizon(connection: sa.Connection, tick: int) -> None:
     """Remember that something retired at this tick is being swept."""
     connection.execute(
         sa.update(lake_clock).values(sweep_horizon=greatest(lake_clock.c.sweep_horizon, tick))
+    )
+
+
+def raise_blocks_horizon(connection: sa.Connection, tick: int) -> None:
+    """Remember that the lake as of an earlier tick would need blocks that are gone."""
+    connection.execute(
+        sa.update(lake_clock).values(blocks_horizon=greatest(lake_clock.c.blocks_horizon, tick))
     )
 
 

@@ -44,14 +44,15 @@ lake = _table(
     sa.Column("is_whole", sa.Boolean, nullable=False),
 )
 
-# One row: the last tick, the tick up to which retired partitions may have been swept, and the tick
-# before which there are no blocks any more.
+# One row: the last tick, the tick up to which retired partitions may have been swept, the tick
+# before which there are no blocks any more, and the one since when partitions show what these held.
 lake_clock = _table(
     "lake_clock",
     sa.Column("singleton", sa.Integer, primary_key=True),
     _big("now", **REQUIRED),
     _big("sweep_horizon", **REQUIRED),
     _big("blocks_from", **REQUIRED),
+    _big("blocks_horizon", **REQUIRED),
 )
 
 processes = _table(

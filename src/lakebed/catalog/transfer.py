@@ -85,6 +85,7 @@ def copy_rows(source: sa.Connection, target: sa.Connection, horizon: int) -> lis
             now=clock.now,
             sweep_horizon=max(clock.sweep_horizon, horizon),
             blocks_from=clock.blocks_from,
+            blocks_horizon=clock.blocks_horizon,
         )
     )
     _renumber(target)

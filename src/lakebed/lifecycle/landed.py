@@ -95,7 +95,7 @@ class BlockRetirement:
                     hint="make the plan again",
                 )
             clock.raise_blocks_from(connection, plan.before)
-            clock.raise_sweep_horizon(connection, _built_since(connection, plan.before))
+            clock.raise_blocks_horizon(connection, _built_since(connection, plan.before))
             failures.forget_before(connection, plan.before)
             blocks.delete_before(connection, plan.before)
             expiration = tick + lakes.get(connection).grace_us

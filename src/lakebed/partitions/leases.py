@@ -129,8 +129,7 @@ class LeaseKeeper:
         """Protect everything that has not been swept yet; the pin's tick says from when on."""
         if self._catalog.read_only:
             with self._catalog.read() as connection:
-                horizon = clock.sweep_horizon(connection)
-            return self._pin_without_lease(horizon)
+                return Pin(clock.sweep_horizon(connection), clock.now(connection))
         return self._pin_past(None)
 
     def _pin_past(self, as_of: int | None) -> Pin:

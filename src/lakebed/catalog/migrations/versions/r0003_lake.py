@@ -93,6 +93,7 @@ def _create_lake_tables() -> None:
         sa.Column("now", sa.BigInteger, nullable=False),
         sa.Column("sweep_horizon", sa.BigInteger, nullable=False),
         sa.Column("blocks_from", sa.BigInteger, nullable=False),
+        sa.Column("blocks_horizon", sa.BigInteger, nullable=False),
         sa.CheckConstraint("singleton = 1", name="lake_clock_is_one"),
     )
     op.create_table(
@@ -426,7 +427,13 @@ def _adopt(connection: sa.Connection) -> None:
     now = max((row.updated for row in rows), default=0)
     connection.execute(
         tables.tables["lake_clock"].insert(),
-        {"singleton": 1, "now": now, "sweep_horizon": 0, "blocks_from": 0},
+        {
+            "singleton": 1,
+            "now": now,
+            "sweep_horizon": 0,
+            "blocks_from": 0,
+            "blocks_horizon": 0,
+        },
     )
 
 
