@@ -167,6 +167,7 @@ class Lake:
             query=self.queries.query,
             match=_match,
             restore=restore_row,
+            check=self.checker.check_table,
         )
 
     def _build(self, view_set: str, begin: int, end: int) -> list[tuple[int, str]]:

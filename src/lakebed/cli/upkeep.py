@@ -220,7 +220,8 @@ def check(
 
     Levels: catalog (its rules), files (present and of their size, strays), footers (row counts,
     schema hashes, the blocks that partitions are made of), pages (every page read, every block's
-    digest).
+    digest). Of one table, notes are shown too: partitions in which nothing is left, files that
+    were set aside.
 
     Example: lakebed check --level pages --json
     """
@@ -241,7 +242,7 @@ def check(
     if as_json:
         output.show_json(_report(report))
     else:
-        _show_report(report)
+        _show_report(report, notes=table is not None)
     if not report.is_clean:
         raise typer.Exit(DAMAGED)
 
@@ -295,18 +296,18 @@ def _report(report: CheckReport) -> dict[str, Any]:
     }
 
 
-def _show_report(report: CheckReport) -> None:
-    shown = [each for each in report.findings if each.severity != "note"]
+def _show_report(report: CheckReport, *, notes: bool) -> None:
+    shown = [each for each in report.findings if notes or each.severity != "note"]
     if shown:
         output.show([_finding(each) for each in shown], as_json=False, empty="")
     verdict = "clean" if report.is_clean else "DAMAGED"
-    notes = len(report.findings) - len(shown)
+    hidden = len(report.findings) - len(shown)
     output.tell(
         f"{verdict}: {output.plural(report.partitions, 'partition')}, "
         f"{output.plural(report.segments, 'segment')}, {output.plural(report.blocks, 'block')}, "
         f"{output.plural(report.files, 'file')}, {output.plural(report.rows, 'row')}, "
         f"{output.size(report.bytes)} checked down to {report.level.name.lower()}"
-        + (f"; {output.plural(notes, 'note')} with --json" if notes else "")
+        + (f"; {output.plural(hidden, 'note')} with --json" if hidden else "")
     )
 
 

@@ -83,6 +83,12 @@ class CheckReport:
     def damage(self, kind: str, subject: str, message: str) -> None:
         self.findings.append(Finding(Severity.DAMAGE, kind, subject, message))
 
+    def note_aside(self, paths: Iterable[str]) -> None:
+        self.findings += [
+            Finding(Severity.NOTE, "quarantined file", path, "was set aside")
+            for path in sorted(paths)
+        ]
+
     def remark(self, remarks: Iterable[Remark]) -> None:
         for each in remarks:
             severity = Severity.DAMAGE if each.is_damage else Severity.NOTE
@@ -114,24 +120,15 @@ class Checker:
             with self._catalog.read() as connection:
                 self._check_rules(connection, report)
                 known = {file.file_path for file in files.list_files(connection)}
-                aside = files.list_paths(connection, [FileState.QUARANTINED])
-                looked_at: set[str] = set(aside)
-                report.findings += [
-                    Finding(Severity.NOTE, "quarantined file", path, "was set aside")
-                    for path in sorted(aside)
-                ]
+                looked_at = files.list_paths(connection, [FileState.QUARANTINED])
+                report.note_aside(looked_at)
                 sources = SourceCheck(connection)
                 known_tables = table_check.list_known(connection)
                 for page in partitions.list_pages(connection):
                     for partition in page:
                         sources.add(partition)
                         report.remark(table_check.look_at(partition, known_tables))
-                        report.partitions += 1
-                        report.rows += partition.num_rows if partition.is_live else 0
-                        path = partition.file_path
-                        if path is not None and path not in looked_at:
-                            looked_at.add(path)
-                            self._check_file(connection, partition, report)
+                        self._check_partition(connection, partition, report, looked_at)
                     progress(report)
                 known |= looked_at
                 if level >= Level.FOOTERS:
@@ -144,19 +141,20 @@ class Checker:
         return report
 
     def check_table(self, table: UserTable, level: Level = Level.PAGES) -> CheckReport:
-        """Look at the partitions of one table, retired ones too."""
+        """Look at the partitions of one table, retired ones too, and at each of their files that
+        was not set aside."""
         report = CheckReport(level)
         pin = self._keeper.pin()
         try:
             with self._catalog.read() as connection:
                 known = {table.table_id: table}
                 wanted = Search(view_sets=[(table.stored_as, None)], include_retired=True)
-                for partition in partitions.search(connection, wanted):
-                    report.partitions += 1
-                    report.rows += partition.num_rows if partition.is_live else 0
+                found = partitions.search(connection, wanted)
+                looked_at = files.list_paths(connection, [FileState.QUARANTINED])
+                report.note_aside(looked_at & {each.file_path for each in found})
+                for partition in found:
                     report.remark(table_check.look_at(partition, known))
-                    if partition.file_path is not None:
-                        self._check_file(connection, partition, report)
+                    self._check_partition(connection, partition, report, looked_at)
         finally:
             self._keeper.unpin(pin)
         return report
@@ -178,11 +176,23 @@ class Checker:
             message = f"should have been swept since {format_instant(since)}; run: lakebed sweep"
             report.findings.append(Finding(Severity.WARNING, "overdue file", path, message))
 
-    def _check_file(
+    def _check_partition(
         self,
         connection: Connection,
         partition: Partition,
         report: CheckReport,
+        looked_at: set[str],
+    ) -> None:
+        """Count a partition, and look at its file unless that was done."""
+        report.partitions += 1
+        report.rows += partition.num_rows if partition.is_live else 0
+        path = partition.file_path
+        if path is not None and path not in looked_at:
+            looked_at.add(path)
+            self._check_file(connection, partition, report)
+
+    def _check_file(
+        self, connection: Connection, partition: Partition, report: CheckReport
     ) -> None:
         if report.level < Level.FILES:
             return

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lakebed.catalog.catalog import Catalog
+from lakebed.model.partition import Partition
 from lakebed.model.user_table import UserTable
 from lakebed.partitions.rows import RowReader
 from lakebed.partitions.table_snapshots import TableSnapshots
@@ -29,6 +30,10 @@ Query = Callable[..., Any]
 """Runs a statement as `Lake.query` does, with ``database`` besides."""
 
 
+Check = Callable[[UserTable], Any]
+"""Looks at every file of a table; its report, which says whether it `is_clean`."""
+
+
 class Tables:
     """Databases with tables of JSON records."""
 
@@ -43,6 +48,7 @@ class Tables:
         query: Query,
         match: Match,
         restore: Restore,
+        check: Check,
     ) -> None:
         self.reader = reader
         self.snapshots = snapshots
@@ -50,6 +56,7 @@ class Tables:
         self.folder = Folder(reader, snapshots, publisher)
         self.deleter = Deleter(reader, snapshots, publisher, self._ask, match)
         self.query = query
+        self._check = check
         self._catalog = catalog
         self._quarantine = publisher.quarantine
         self._inserter = Inserter(catalog, reader, snapshots, publisher, self.folder)
@@ -186,6 +193,15 @@ class Tables:
     def delete_rows(self, database: str, name: str, where: str) -> int:
         """Delete the rows for which a condition in SQL is true; how many there were."""
         return self.deleter.delete_rows(self.definitions.get(database, name), where)
+
+    def find_empty_partitions(self, database: str, name: str) -> list[Partition]:
+        """The live partitions of a table in which nothing is left."""
+        return [each for each in self.get(database, name).partitions() if each.is_empty]
+
+    def validate_table_files(self, database: str, name: str) -> Any:
+        """Read every file of a table, those of retired partitions too, to the last page. The
+        report of `lakebed check --table`: its findings, and whether it `is_clean`."""
+        return self._check(self.definitions.get(database, name))
 
     def _ask(self, sql: str, table: UserTable) -> tuple[pa.Table, int]:
         result = self.query(sql, database=table.database)

@@ -1,0 +1,135 @@
+"""Checking one table: everything that may be odd about a partition of it is seen, files that were
+set aside are no damage, and what is empty is named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from lakebed.cli import main
+from lakebed.lake import Lake
+from lakebed.lifecycle.check import CheckReport, Level, Severity
+from lakebed.lifecycle.table_check import look_at
+from lakebed.model.partition import Partition
+from lakebed.model.user_table import UserTable
+from lakebed.storage.objects import read_all
+from lakebed.tables.table import Table
+from tests.lifecycle.test_check import _overwrite as overwrite
+from tests.tables.parts import BY_ID, make, partitions_of, retire
+
+MARCH = {"id": 1, "time": "2026-03-02T12:00:00Z", "value": 1}
+APRIL = {"id": 2, "time": "2026-04-02T12:00:00Z", "value": 2}
+
+
+@pytest.fixture
+def table(lake: Lake) -> Table:
+    table = make(lake, BY_ID, "month")
+    table.insert([MARCH, APRIL])
+    return table
+
+
+def _kinds(report: CheckReport) -> list[tuple[Severity, str]]:
+    return [(each.severity, each.kind) for each in report.findings]
+
+
+def _truncate(lake: Lake, partition: Partition) -> str:
+    path = partition.file_path or ""
+    overwrite(lake, path, read_all(lake.store, path)[:-20])
+    return path
+
+
+Odd = Callable[[Partition, UserTable], tuple[Partition, UserTable | None]]
+ODD: dict[str, Odd] = {
+    "belongs to no table": lambda partition, _: (partition, None),
+    "never had the schema": lambda partition, table: (
+        replace(partition, identity=replace(partition.identity, schema_hash=b"other")),
+        table,
+    ),
+    "is not the name of a bucket": lambda partition, table: (
+        replace(partition, identity=replace(partition.identity, instance="yesterday")),
+        table,
+    ),
+    "times outside bucket 2026-04": lambda partition, table: (
+        replace(partition, identity=replace(partition.identity, instance="2026-04")),
+        table,
+    ),
+    "was deleted, this partition was not": lambda partition, table: (
+        partition,
+        replace(table, deleted_at=1),
+    ),
+}
+
+
+@pytest.mark.parametrize("message", ODD)
+def test_what_is_odd_about_a_partition_is_said(table: Table, message: str) -> None:
+    partition, definition = table.partitions()[0], table.definition
+    assert list(look_at(partition, {definition.table_id: definition})) == []
+    odd, known = ODD[message](partition, definition)
+    (remark,) = look_at(odd, {} if known is None else {known.table_id: known})
+    assert message in remark.message
+    assert remark.is_damage
+    assert remark.subject == partition.partition_id
+
+
+def test_a_partition_of_a_view_set_is_none_of_a_table(table: Table) -> None:
+    partition = table.partitions()[0]
+    other = replace(partition, identity=replace(partition.identity, view_set="spans"))
+    assert list(look_at(other, {})) == []
+
+
+def test_one_table_is_checked_alone(lake: Lake, table: Table) -> None:
+    sound = make(lake)
+    sound.insert(MARCH)
+    for level in Level:
+        assert _kinds(lake.checker.check_table(table.definition, level)) == []
+    report = lake.checker.check_table(table.definition)
+    assert (report.level, report.partitions, report.files, report.rows) == (Level.PAGES, 2, 2, 2)
+    path = _truncate(lake, table.partitions()[0])
+    report = lake.tables.validate_table_files("d", table.name)
+    assert [(each.kind, each.subject) for each in report.findings] == [("file size", path)]
+    assert not report.is_clean
+    assert lake.tables.validate_table_files("d", sound.name).is_clean
+
+
+def test_a_retired_file_is_checked_once_however_often_it_was_there(
+    lake: Lake, table: Table
+) -> None:
+    partition = table.partitions()[0]
+    retire(lake, partition)
+    lake.retirement.restore(partition.partition_id)
+    assert len(partitions_of(lake, table)) == 3
+    assert lake.checker.check_table(table.definition).files == 2
+    _truncate(lake, partition)
+    assert _kinds(lake.checker.check_table(table.definition)) == [(Severity.DAMAGE, "file size")]
+
+
+def test_a_file_that_was_set_aside_is_no_damage_any_more(lake: Lake, table: Table) -> None:
+    path = _truncate(lake, table.partitions()[0])
+    lake.checker.quarantine(path)
+    assert lake.checker.run(Level.PAGES).is_clean
+    report = lake.checker.check_table(table.definition)
+    assert _kinds(report) == [(Severity.NOTE, "quarantined file")]
+    assert report.files == 1
+
+
+def test_partitions_in_which_nothing_is_left_are_found(
+    lake: Lake, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = make(lake, {"time": "datetime", "value": "int"}, "month")
+    table.insert([{k: v for k, v in each.items() if k != "id"} for each in (MARCH, APRIL)])
+    assert lake.tables.find_empty_partitions("d", table.name) == []
+    table.delete_rows("value = 1")
+    (empty,) = lake.tables.find_empty_partitions("d", table.name)
+    assert (empty.instance, empty.num_rows) == ("2026-03", 0)
+    for report in (lake.checker.run(), lake.checker.check_table(table.definition)):
+        assert _kinds(report) == [(Severity.NOTE, "empty partition")]
+        assert report.is_clean
+    place = lake.catalog.url.removeprefix("sqlite:///").removesuffix("/catalog.sqlite3")
+    capsys.readouterr()
+    assert main.run(["check", "--table", f"d.{table.name}", "--lake", place]) == 0
+    assert f"d.{table.name} 2026-03: nothing is left in it" in capsys.readouterr().out
+    retire(lake, empty)
+    assert lake.tables.find_empty_partitions("d", table.name) == []
