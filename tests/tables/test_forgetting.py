@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from lakebed.errors import BadInput
-from lakebed.lake import Lake
+from lakebed.errors import BadInput, DamagedFile, LakebedError
+from lakebed.lake import Lake, open_lake
+from lakebed.storage.local import LocalStore
+from tests.tables.parts import retire, sweep_all
 
 SCHEMA = {"time": "datetime", "device": {"type": "string", "unique": True}, "tags": "string[]"}
 RING = {"time": "2026-11-16T05:00:00Z", "device": "ring-7", "tags": ["x"]}
@@ -38,3 +40,39 @@ def test_rejects_have_figures_of_their_own(filled: Lake) -> None:
     assert filled.tables.get("home", "pulse").stats().rejected == 1
     stats = filled.tables.get("home", "pulse_rejects").stats()
     assert (stats.rows, stats.rejected) == (1, 0)
+
+
+def test_what_was_set_aside_and_cannot_be_read_is_condemned(filled: Lake) -> None:
+    """Whether it holds a trace, nobody can tell; it must not come back."""
+    pulse = filled.tables.get("home", "pulse")
+    bad = pulse.partitions()[0]
+    pulse.insert([{**RING, "device": "ring-8"}])
+    assert isinstance(filled.store, LocalStore)
+    filled.store.locate(bad.file_path or "").write_bytes(b"x" * bad.file_size)
+    filled.checker.quarantine(bad.file_path or "")
+    with open_lake(filled.catalog.url) as other:  # remembers nothing of the file
+        pulse = other.tables.get("home", "pulse")
+        for forget in (pulse.plan_forget, pulse.forget):
+            (trace,) = forget(device="ring-9")
+            assert (trace.partition.partition_id, trace.readable) == (bad.partition_id, False)
+        assert pulse.plan_forget(device="ring-9") == []
+        with pytest.raises(LakebedError):
+            other.retirement.restore(bad.partition_id)
+        assert [each.rows for each in pulse.forget(device="ring-8")] == [1]
+        sweep_all(other)
+    assert not filled.store.locate(bad.file_path or "").exists()
+
+
+def test_a_live_file_that_cannot_be_read_is_named(filled: Lake) -> None:
+    """Its rows may be had again; who accepts the loss retires it first, as the hint says."""
+    pulse = filled.tables.get("home", "pulse")
+    (bad,) = pulse.partitions()
+    assert isinstance(filled.store, LocalStore)
+    filled.store.locate(bad.file_path or "").write_bytes(b"x" * bad.file_size)
+    with open_lake(filled.catalog.url) as other:
+        pulse = other.tables.get("home", "pulse")
+        with pytest.raises(DamagedFile) as failed:
+            pulse.forget(device="ring-7")
+        assert f"lakebed partitions retire --file {bad.file_path}" in str(failed.value.hint)
+        retire(other, bad)
+        assert [each.readable for each in pulse.forget(device="ring-7")] == [False]

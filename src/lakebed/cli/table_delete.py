@@ -182,8 +182,9 @@ def forget(
     """Erase rows for good, in every stored version of them.
 
     Shows what would be written again; acts with --yes. In a table with a key, all versions of
-    every key that ever had these values go; so do records with them among the rejects. The old
-    files are deleted by `lakebed sweep` once the lake's grace period is over.
+    every key that ever had these values go; so do records with them among the rejects, and
+    retired partitions that cannot be read. The old files are deleted by `lakebed sweep` once the
+    lake's grace period is over.
 
     Example: lakebed tables forget home.heart_rate device=ring-7
     """
@@ -247,7 +248,7 @@ def _trace(trace: Trace) -> Row:
         "bucket": partition.instance,
         "rows": trace.rows,
         "of": partition.num_rows,
-        "state": "live" if partition.is_live else "retired",
+        "state": "live" if partition.is_live else "retired" if trace.readable else "unreadable",
         "partition_id": partition.partition_id,
     }
 

@@ -36,6 +36,8 @@ class Trace:
 
     partition: Partition
     rows: int
+    readable: bool = True
+    """Else it is retired and all its rows go, because nobody can tell whose they are."""
 
 
 class Forgetter:
@@ -95,6 +97,10 @@ class Forgetter:
         found = []
         for each in [*snapshot.partitions, *snapshot.restorable]:
             rows = self._read(snapshot.table, each)
+            if rows is None:
+                nothing = snapshot.table.view_set.schema.empty_table()
+                found.append((Trace(each, each.num_rows, readable=False), nothing))
+                continue
             left = keep(rows)
             if left.num_rows < rows.num_rows:
                 found.append((Trace(each, rows.num_rows - left.num_rows), left))
@@ -102,16 +108,19 @@ class Forgetter:
 
     def _read(
         self, table: UserTable, partition: Partition, columns: Sequence[str] | None = None
-    ) -> pa.Table:
-        """The rows of a partition. No lease keeps what is retired from being swept: then there is
-        nothing left to forget, but it must be looked at again."""
+    ) -> pa.Table | None:
+        """The rows of a partition; None if it is retired and cannot be read. No lease keeps what
+        is retired from being swept: then there is nothing left to forget, but it must be looked at
+        again."""
         try:
             return self._reader.read(table, partition, columns)
         except DamagedFile:
-            with self._snapshots.take(table.table_id) as now:
-                left = [each.partition_id for each in (*now.partitions, *now.restorable)]
-            if partition.is_live or partition.partition_id in left:
+            if partition.is_live:
                 raise
+            with self._snapshots.take(table.table_id) as now:
+                left = [each.partition_id for each in now.restorable]
+            if partition.partition_id in left:
+                return None
             raise StalePlan(f"{partition.describe()} was swept meanwhile") from None
 
     def _keep_others(self, snapshot: TableSnapshot, wanted: Mapping[str, pa.Scalar]) -> Keep:
@@ -125,7 +134,8 @@ class Forgetter:
         found = [table.view_set.schema.empty_table().select(names)]
         for each in [*snapshot.partitions, *snapshot.restorable]:
             rows = self._read(table, each, [*names, *wanted])
-            found.append(rows.filter(_is_meant(rows, wanted)).select(names))
+            if rows is not None:
+                found.append(rows.filter(_is_meant(rows, wanted)).select(names))
         keys = pa.concat_tables(found)
         return lambda rows: _without(rows, keys)
 
