@@ -76,3 +76,35 @@ def test_a_live_file_that_cannot_be_read_is_named(filled: Lake) -> None:
         assert f"lakebed partitions retire --file {bad.file_path}" in str(failed.value.hint)
         retire(other, bad)
         assert [each.readable for each in pulse.forget(device="ring-7")] == [False]
+
+
+@pytest.mark.parametrize(
+    ("record", "goes"),
+    [
+        ({"device": "ring-7"}, True),
+        ({"devise": "ring-7"}, True),
+        ({"device": None, "from": {"serial": ["ring-7"]}}, True),
+        ({"device": ["ring-7"]}, True),
+        ({"device": "ring-8"}, False),
+        ({"device": "ring-8", "near": "ring-7"}, False),
+        ({"devise": "ring-77"}, False),
+        ("ring-7", True),
+    ],
+)
+def test_rejects_with_the_value_anywhere_are_forgotten(
+    filled: Lake, record: object, goes: bool
+) -> None:
+    """Unless they say, where they should, that they are of somebody else."""
+    filled.tables.insert("home", "pulse", [record], on_error="keep")
+    pulse = filled.tables.get("home", "pulse")
+    pulse.forget(device="ring-7")
+    assert filled.tables.get("home", "pulse_rejects").count() == (0 if goes else 1)
+
+
+def test_rejects_are_told_by_times_and_numbers_too(lake: Lake) -> None:
+    lake.tables.create_database("home")
+    table = lake.tables.create_table("home", "seen", {"time": "datetime", "person": "int"})
+    bad = [{"when": "2026-11-16T06:00:00+01:00"}, {"who": 7}, {"who": "7"}, {"who": 8}]
+    table.insert(bad, on_error="keep")
+    assert [each.rows for each in table.forget(person=7)] == [2]
+    assert [each.rows for each in table.forget(time="2026-11-16T05:00:00Z")] == [1]

@@ -6,13 +6,14 @@ nothing in the store.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lakebed.catalog import journal
 from lakebed.errors import BadInput, DamagedFile, LeaseLost, StalePlan
 from lakebed.model.partition import Partition
+from lakebed.model.table import Column
 from lakebed.model.user_table import UserTable
 from lakebed.partitions.rows import RowReader
 from lakebed.partitions.table_snapshots import TableSnapshot, TableSnapshots
@@ -208,15 +209,28 @@ def _refused(rows: pa.Table, table: UserTable, wanted: Mapping[str, pa.Scalar]) 
 
 
 def _tells_of(record: Any, table: UserTable, wanted: Mapping[str, pa.Scalar]) -> bool:
-    """Whether a record that was refused has these values; one that is no object, if it has them
-    anywhere."""
+    """Whether a record that was refused has these values: each in its column or, if there is
+    nothing sound, anywhere; one that is no object, if it has them anywhere in its text."""
     if not isinstance(record, dict):
         return all(str(value.as_py()) in str(record) for value in wanted.values())
-    return all(
-        name in record
-        and (
-            convert([record[name]], table.schema.column(name)).values[0] == value
-            or str(record[name]) == str(value.as_py())
-        )
-        for name, value in wanted.items()
+    return all(_has(record, table.schema.column(name), value) for name, value in wanted.items())
+
+
+def _has(record: Mapping[str, Any], column: Column, value: pa.Scalar) -> bool:
+    said = record.get(column.name)
+    sound = convert([said], column)
+    if said is not None and not sound.bad:
+        return bool(sound.values[0] == value)
+    return any(
+        str(each) == str(value.as_py()) or convert([each], column).values[0] == value
+        for each in _list_scalars(record)
     )
+
+
+def _list_scalars(value: Any) -> Iterator[Any]:
+    """Everything in a value of JSON that has no parts, but for null."""
+    if isinstance(value, dict | list):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _list_scalars(each)
+    elif value is not None:
+        yield value
