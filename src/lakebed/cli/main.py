@@ -18,6 +18,7 @@ from lakebed import __version__
 from lakebed.cli import (
     blocks,
     build,
+    check,
     config,
     demo,
     doctor,
@@ -73,7 +74,7 @@ app.command()(serve.serve)
 app.command()(config.config)
 app.command()(doctor.doctor)
 app.command()(upkeep.sweep)
-app.command()(upkeep.check)
+app.command()(check.check)
 app.command("journal")(upkeep.show_journal)
 app.command("leases")(upkeep.show_leases)
 app.add_typer(upkeep.backup_app, name="backup")

@@ -64,6 +64,9 @@ InstanceOption = Annotated[
 HERE = ""
 """No lake was named: the settings say which."""
 
+DAMAGED = 1
+"""The exit code of commands that found damage."""
+
 
 class _NoPandas(MetaPathFinder):
     """Says that pandas is not installed."""

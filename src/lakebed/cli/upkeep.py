@@ -1,11 +1,7 @@
-"""Verbs that look after a whole lake: init, migrate, sweep, check, journal, leases, backup."""
+"""Verbs that look after a whole lake: init, migrate, sweep, journal, leases, backup."""
 
 from __future__ import annotations
 
-import enum
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,16 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lakebed.cli import output
-from lakebed.cli.options import HERE, JsonOption, LakeOption, YesOption, opened
+from lakebed.cli.options import DAMAGED, HERE, JsonOption, LakeOption, YesOption, opened
 from lakebed.errors import BadInput
 from lakebed.model.time import DEFAULT_GRACE, DEFAULT_LONGEST_READ
-from lakebed.storage import layout
 
 if TYPE_CHECKING:
-    from lakebed.lifecycle.check import CheckReport, Finding
     from lakebed.lifecycle.sweep import SweepPlan
 
-DAMAGED = 1
 CatalogOption = Annotated[
     str | None,
     typer.Option("--catalog", metavar="URL", help="postgresql://…; default: SQLite in the folder."),
@@ -34,15 +27,6 @@ StoreOption = Annotated[
     ),
 ]
 backup_app = typer.Typer(no_args_is_help=True, help="Copies of a whole lake: create, restore.")
-
-
-class LevelName(enum.StrEnum):
-    """How deep `check` looks."""
-
-    CATALOG = "catalog"
-    FILES = "files"
-    FOOTERS = "footers"
-    PAGES = "pages"
 
 
 def init(
@@ -200,115 +184,6 @@ def _show_sweep_plan(plan: SweepPlan) -> None:
     )
     if plan.protected:
         output.say("      if those readers may be dead, find out with --wait")
-
-
-def check(
-    lake: LakeOption = HERE,
-    level: Annotated[LevelName, typer.Option(help="How deep to look.")] = LevelName.FOOTERS,
-    quarantine: Annotated[
-        list[str] | None,
-        typer.Option(metavar="PATH", help="Set this file aside (with --yes); deletes nothing."),
-    ] = None,
-    table: Annotated[
-        str | None,
-        typer.Option(metavar="DATABASE.TABLE", help="Look at the files of one table only."),
-    ] = None,
-    yes: YesOption = False,
-    as_json: JsonOption = False,
-) -> None:
-    """Check that the lake is what its catalog says. Exit code 1 if anything is damaged.
-
-    Levels: catalog (its rules), files (present and of their size, strays), footers (row counts,
-    schema hashes, the blocks that partitions are made of), pages (every page read, every block's
-    digest). Of one table, notes are shown too: partitions in which nothing is left, files that
-    were set aside.
-
-    Example: lakebed check --level pages --json
-    """
-    from lakebed.lifecycle.check import Level
-    from lakebed.model.user_table import split_name
-
-    if quarantine:
-        if as_json:
-            raise BadInput("--quarantine says what it does in words", hint="leave out --json")
-        _quarantine(lake, quarantine, yes)
-        return
-    with opened(lake, write=False) as open_lake, _progress() as progress:
-        if table is None:
-            report = open_lake.checker.run(Level[level.name], progress)
-        else:
-            known = open_lake.tables.definitions.get(*split_name(table))
-            report = open_lake.checker.check_table(known, Level[level.name])
-    if as_json:
-        output.show_json(_report(report))
-    else:
-        _show_report(report, notes=table is not None)
-    if not report.is_clean:
-        raise typer.Exit(DAMAGED)
-
-
-def _quarantine(lake: str, paths: list[str], yes: bool) -> None:
-    with opened(lake) as open_lake:
-        if yes:
-            for path in paths:
-                output.tell(open_lake.checker.quarantine(path))
-            return
-        for path in paths:
-            layout.check_path(path)
-            output.say(f"would set aside {path}; a live partition with this file would be retired")
-        output.say("Nothing was changed. Repeat with --yes.")
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[CheckReport], None]]:
-    """A line that counts, on a terminal only."""
-    if not sys.stderr.isatty():
-        yield lambda _report: None
-        return
-    from rich.console import Console
-
-    with Console(stderr=True).status("checking …") as status:
-        yield lambda report: status.update(f"checked {report.files:,} files, {report.rows:,} rows")
-
-
-def _finding(finding: Finding) -> dict[str, Any]:
-    return {
-        "severity": finding.severity.value,
-        "kind": finding.kind,
-        "subject": finding.subject,
-        "message": finding.message,
-        "modified": output.instant(finding.modified),
-        "journaled": output.instant(finding.journaled),
-    }
-
-
-def _report(report: CheckReport) -> dict[str, Any]:
-    return {
-        "clean": report.is_clean,
-        "level": report.level.name.lower(),
-        "partitions": report.partitions,
-        "files": report.files,
-        "rows": report.rows,
-        "bytes": report.bytes,
-        "segments": report.segments,
-        "blocks": report.blocks,
-        "findings": [_finding(each) for each in report.findings],
-    }
-
-
-def _show_report(report: CheckReport, *, notes: bool) -> None:
-    shown = [each for each in report.findings if notes or each.severity != "note"]
-    if shown:
-        output.show([_finding(each) for each in shown], as_json=False, empty="")
-    verdict = "clean" if report.is_clean else "DAMAGED"
-    hidden = len(report.findings) - len(shown)
-    output.tell(
-        f"{verdict}: {output.plural(report.partitions, 'partition')}, "
-        f"{output.plural(report.segments, 'segment')}, {output.plural(report.blocks, 'block')}, "
-        f"{output.plural(report.files, 'file')}, {output.plural(report.rows, 'row')}, "
-        f"{output.size(report.bytes)} checked down to {report.level.name.lower()}"
-        + (f"; {output.plural(hidden, 'note')} with --json" if hidden else "")
-    )
 
 
 def show_journal(
