@@ -90,7 +90,7 @@ def test_the_readme_is_right_word_for_word(tmp_path: Path) -> None:
 
 def test_the_guide_is_right(tmp_path: Path, run_here: Callable[[str, str], list[str]]) -> None:
     run_examples("docs/guide.md", tmp_path)
-    assert len(run_here("docs/guide.md", "weather")) == 7
+    assert len(run_here("docs/guide.md", "weather")) == 8
 
 
 def test_the_page_about_operating_is_right(run_here: Callable[[str, str], list[str]]) -> None:

@@ -275,6 +275,36 @@ def test_quarantine_sets_aside_and_never_deletes(lake: Lake) -> None:
         lake.checker.quarantine("nothing/there")
 
 
+def test_what_was_set_aside_can_be_condemned(lake: Lake) -> None:
+    partition, healthy = publish_hour(lake, 0), publish_hour(lake, 1)
+    path = partition.file_path or ""
+    _flip_in_the_data(lake, partition)
+    put(lake.store, "stray.bin", b"bytes")
+    for each in (path, "stray.bin"):
+        lake.checker.quarantine(each, "damaged")
+        lake.checker.condemn(each)
+        with pytest.raises(Conflict, match="not set aside"):
+            lake.checker.condemn(each)
+    report = lake.checker.run(Level.PAGES)
+    assert report.is_clean
+    notes = [each.subject for each in report.findings if each.severity is Severity.NOTE]
+    assert notes == [path, "stray.bin"]
+    lake.sweeper.run()
+    assert not {path, "stray.bin"} & stored_files(lake)
+    assert lake.checker.run(Level.PAGES).findings == []
+    assert lake.partitions.list_partitions(include_retired=True) == [healthy]
+
+
+def test_what_is_not_set_aside_is_not_condemned(lake: Lake) -> None:
+    live, retired = publish_hour(lake, 0), publish_hour(lake, 1)
+    lake.retirement.retire_partitions("readings", T0 + HOUR, T0 + 2 * HOUR)
+    for path in (live.file_path, retired.file_path, "nothing/there"):
+        with pytest.raises(Conflict, match="not set aside"):
+            lake.checker.condemn(path or "")
+    with pytest.raises(BadInput):
+        lake.checker.condemn("../catalog.sqlite3")
+
+
 def test_a_reserved_file_is_not_quarantined(lake: Lake) -> None:
     _, [path] = lake._names.take("readings", "global", 1)
     put(lake.store, path, b"being written")

@@ -56,6 +56,7 @@ def test_what_was_set_aside_and_cannot_be_read_is_condemned(filled: Lake) -> Non
             (trace,) = forget(device="ring-9")
             assert (trace.partition.partition_id, trace.readable) == (bad.partition_id, False)
         assert pulse.plan_forget(device="ring-9") == []
+        assert other.checker.run().is_clean
         with pytest.raises(LakebedError):
             other.retirement.restore(bad.partition_id)
         assert [each.rows for each in pulse.forget(device="ring-8")] == [1]

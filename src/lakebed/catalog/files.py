@@ -104,6 +104,19 @@ def list_paths(connection: sa.Connection, states: Sequence[FileState]) -> set[st
     return {str(path) for path in connection.scalars(query)}
 
 
+def list_aside(connection: sa.Connection, reason: str = "") -> list[TemporaryFile]:
+    """Files that were set aside for a reason that begins like this, by path; also those that were
+    condemned since and are not yet deleted: of what is retired, only they have a reason."""
+    table = temporary_files
+    states = [FileState.QUARANTINED.value, FileState.RETIRED.value]
+    rows = connection.execute(
+        sa.select(table)
+        .where(table.c.state.in_(states), table.c.reason.startswith(reason, autoescape=True))
+        .order_by(table.c.file_path)
+    )
+    return [_read(row) for row in rows]
+
+
 def find_file(connection: sa.Connection, file_path: str) -> TemporaryFile | None:
     """The temporary file at a path, if there is one."""
     table = temporary_files

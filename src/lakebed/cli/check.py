@@ -35,6 +35,12 @@ def check(
         list[str] | None,
         typer.Option(metavar="PATH", help="Set this file aside (with --yes); deletes nothing."),
     ] = None,
+    condemn: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PATH", help="Let a sweep delete this file that was set aside (with --yes)."
+        ),
+    ] = None,
     table: Annotated[
         str | None,
         typer.Option(metavar="DATABASE.TABLE", help="Look at the files of one table only."),
@@ -46,18 +52,25 @@ def check(
 
     Levels: catalog (its rules), files (present and of their size, strays), footers (row counts,
     schema hashes, the blocks that partitions are made of), pages (every page read, every block's
-    digest). Of one table, notes are shown too: partitions in which nothing is left, files that
-    were set aside.
+    digest). Files that are set aside stay until they are condemned: then a sweep deletes them
+    when the lake's grace period is over. Of one table, notes are shown too: partitions in which
+    nothing is left, files that were set aside.
 
     Example: lakebed check --level pages --json
     """
     from lakebed.lifecycle.check import Level
     from lakebed.model.user_table import split_name
 
-    if quarantine:
-        if as_json:
-            raise BadInput("--quarantine says what it does in words", hint="leave out --json")
-        _quarantine(lake, quarantine, yes)
+    if quarantine or condemn:
+        if as_json or (quarantine and condemn):
+            raise BadInput(
+                "--quarantine and --condemn are done one at a time, and say what they do in words",
+                hint="leave out the other, and --json",
+            )
+        _quarantine(lake, quarantine or [], yes)
+        _condemn(lake, condemn or [], yes)
+        if not yes:
+            output.say("Nothing was changed. Repeat with --yes.")
         return
     with opened(lake, write=False) as open_lake, _progress() as progress:
         if table is None:
@@ -82,7 +95,19 @@ def _quarantine(lake: str, paths: list[str], yes: bool) -> None:
         for path in paths:
             layout.check_path(path)
             output.say(f"would set aside {path}; a live partition with this file would be retired")
-        output.say("Nothing was changed. Repeat with --yes.")
+
+
+def _condemn(lake: str, paths: list[str], yes: bool) -> None:
+    with opened(lake) as open_lake:
+        for path in paths:
+            if yes:
+                output.tell(open_lake.checker.condemn(path))
+                continue
+            file = open_lake.checker.get_aside(path)
+            size = output.size(file.file_size)
+            output.say(
+                f"would let a sweep delete {path} ({size}), set aside because: {file.reason}"
+            )
 
 
 @contextmanager

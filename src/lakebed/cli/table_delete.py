@@ -198,10 +198,21 @@ def forget(
         deleter = open_lake.tables.deleter
         act = deleter.forget if yes else deleter.plan_forget
         traces = act(definition, where)
+        aside = [each.file_path for each in open_lake.tables.list_quarantined(database, table)]
     rows = sum(each.rows for each in traces)
     if as_json:
-        output.show_json({"done": yes, "rows": rows, "partitions": [_trace(t) for t in traces]})
+        partitions = [_trace(each) for each in traces]
+        output.show_json(
+            {"done": yes, "rows": rows, "partitions": partitions, "quarantined": aside}
+        )
         return
+    if aside:
+        output.say(
+            f"warning: imports into {name} set {output.plural(len(aside), 'file')} aside, in which "
+            "nothing is forgotten; to delete them: lakebed check --condemn PATH"
+        )
+        for path in aside:
+            output.say(f"  {path}")
     if not traces:
         output.say(f"nothing in {name} has these values")
     else:

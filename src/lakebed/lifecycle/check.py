@@ -5,7 +5,7 @@ unless told: then it sets files aside (quarantine) and never deletes.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -83,11 +83,15 @@ class CheckReport:
     def damage(self, kind: str, subject: str, message: str) -> None:
         self.findings.append(Finding(Severity.DAMAGE, kind, subject, message))
 
-    def note_aside(self, paths: Iterable[str]) -> None:
-        self.findings += [
-            Finding(Severity.NOTE, "quarantined file", path, "was set aside")
-            for path in sorted(paths)
-        ]
+    def note_aside(self, aside: Sequence[TemporaryFile]) -> set[str]:
+        """Name the files that were set aside; their paths."""
+        for each in aside:
+            end = "" if each.expiration is None else ", and will be swept"
+            message = f"was set aside{end}: {each.reason}"
+            self.findings.append(
+                Finding(Severity.NOTE, "quarantined file", each.file_path, message)
+            )
+        return {each.file_path for each in aside}
 
     def remark(self, remarks: Iterable[Remark]) -> None:
         for each in remarks:
@@ -120,8 +124,7 @@ class Checker:
             with self._catalog.read() as connection:
                 self._check_rules(connection, report)
                 known = {file.file_path for file in files.list_files(connection)}
-                looked_at = files.list_paths(connection, [FileState.QUARANTINED])
-                report.note_aside(looked_at)
+                looked_at = report.note_aside(files.list_aside(connection))
                 sources = SourceCheck(connection)
                 known_tables = table_check.list_known(connection)
                 for page in partitions.list_pages(connection):
@@ -150,8 +153,9 @@ class Checker:
                 known = {table.table_id: table}
                 wanted = Search(view_sets=[(table.stored_as, None)], include_retired=True)
                 found = partitions.search(connection, wanted)
-                looked_at = files.list_paths(connection, [FileState.QUARANTINED])
-                report.note_aside(looked_at & {each.file_path for each in found})
+                own = {each.file_path for each in found}
+                aside = [e for e in files.list_aside(connection) if e.file_path in own]
+                looked_at = report.note_aside(aside)
                 for partition in found:
                     report.remark(table_check.look_at(partition, known))
                     self._check_partition(connection, partition, report, looked_at)
@@ -343,3 +347,29 @@ class Checker:
             journal.append(transaction, [] if live else [entry])
         what = f"retired {live[0].identity} and set its file aside" if live else "set aside"
         return f"{path}: {what}"
+
+    def get_aside(self, path: str) -> TemporaryFile:
+        """A file that was set aside; `Conflict` if it was not, or is condemned already."""
+        with self._catalog.read() as connection:
+            return _get_aside(connection, path)
+
+    def condemn(self, path: str) -> str:
+        """Let a sweep delete a file that was set aside, once the lake's grace period is over, also
+        if its partition was held. What was done, in words."""
+        with self._catalog.write() as transaction:
+            connection = transaction.connection
+            file = _get_aside(connection, path)
+            expiration = transaction.tick + lakes.get(connection).grace_us
+            lost = [each.partition_id for each in partitions.list_by_path(connection, path)]
+            partitions.condemn(connection, lost, expiration)
+            files.expire(connection, [path], expiration)
+            entry = journal.Entry("condemn", file.reason, file_path=path, bytes=file.file_size)
+            journal.append(transaction, [entry])
+        return f"{path}: a sweep deletes it from {format_instant(expiration)} on"
+
+
+def _get_aside(connection: Connection, path: str) -> TemporaryFile:
+    file = files.find_file(connection, layout.check_path(path))
+    if file is None or file.state is not FileState.QUARANTINED:
+        raise Conflict(f"{path} is not set aside", hint="what is: lakebed check --json")
+    return file

@@ -43,6 +43,12 @@ class Quarantine:
         with self._catalog.glance() as connection:
             return files.find_quarantined(connection, layout.quarantine_path(digest, ""))
 
+    def list_kept(self, reason: str) -> list[TemporaryFile]:
+        """The files that are kept for a reason that begins like this."""
+        with self._catalog.read() as connection:
+            found = files.list_aside(connection, reason)
+        return [each for each in found if each.state is FileState.QUARANTINED]
+
     def keep(self, open_source: Callable[[], BinaryIO], digest: str, reason: str) -> Kept:
         """Copy bytes whose SHA-256 is known, durably; `StalePlan` if they have become others,
         OSError if they cannot be read."""

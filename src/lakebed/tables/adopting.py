@@ -47,6 +47,7 @@ from lakebed.tables.adoption import (
     ImportOutcome,
     ImportPlan,
     ImportReport,
+    name_import,
 )
 from lakebed.tables.definitions import Definitions
 from lakebed.tables.inserting import Inserter, Wishes
@@ -267,7 +268,7 @@ class Adopter:
 
     def _keep(self, plan: ImportPlan, file: ImportFile, source: Path) -> ImportOutcome:
         """Copy a file's bytes to quarantine, unless they are there."""
-        told = f"import into {plan.database}.{plan.name}: {show_path(file.path)}: {file.kind}"
+        told = f"{name_import(plan.database, plan.name)} {show_path(file.path)}: {file.kind}"
         reason = f"{told}: {file.reason}" if file.reason else told
         reason = reason[:_LONGEST_REASON]
         try:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lakebed.catalog.catalog import Catalog
+from lakebed.catalog.files import TemporaryFile
 from lakebed.model.partition import Partition
 from lakebed.model.user_table import UserTable
 from lakebed.partitions.rows import RowReader
@@ -183,6 +184,13 @@ class Tables:
         """Insert the sound files of a plan, each in one transaction that counts once, and copy
         what else has bytes to quarantine. The source stays as it is; doing it again is safe."""
         return self._adopter.carry_out(plan, progress)
+
+    def list_quarantined(self, database: str, name: str) -> list[TemporaryFile]:
+        """What imports into a table set aside, with the reasons. It stays until it is condemned
+        (`lakebed check --condemn`); nothing in it is ever forgotten otherwise."""
+        from lakebed.tables.adoption import name_import
+
+        return self._quarantine.list_kept(name_import(database, name))
 
     @property
     def _adopter(self) -> Adopter:

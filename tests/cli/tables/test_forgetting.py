@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
+from lakebed.lake import open_lake
+from lakebed.settings import Settings
 from tests.cli.parts import Cli
 from tests.cli.tables.parts import RING, UNCHANGED, rows_of, write
+from tests.tables.parts import sweep, sweep_all
 
 
 def test_forgetting_shows_its_plan_and_acts_when_told(cli: Cli) -> None:
@@ -20,7 +24,7 @@ def test_forgetting_shows_its_plan_and_acts_when_told(cli: Cli) -> None:
     assert "forgot 2 stored rows in 2 partitions of home.pulse" in done.out
     assert rows_of() == [("watch-1", 70)]
     again = cli("forget", "home.pulse", "device=ring-7", "--json").json
-    assert again == {"done": False, "rows": 0, "partitions": []}
+    assert again == {"done": False, "rows": 0, "partitions": [], "quarantined": []}
 
 
 @pytest.mark.parametrize(
@@ -66,6 +70,28 @@ def test_what_is_among_the_rejects_is_forgotten_too(cli: Cli) -> None:
     forgotten = cli("forget", "home.pulse_rejects", "position=0", "--yes")
     assert forgotten.code == 0
     assert "forgot 1 stored row" in forgotten.out
+
+
+def test_what_imports_set_aside_is_named_and_can_be_condemned(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "half.parquet").write_bytes(b"PAR1 ring-7")
+    cli("import", "old", "home.pulse", "--yes")
+    told = cli("forget", "home.pulse", "device=ring-7")
+    assert "warning: imports into home.pulse set 1 file aside" in told.err
+    (path,) = cli("forget", "home.pulse", "device=ring-7", "--json").json["quarantined"]
+    assert path in told.err
+    kept = tmp_path / "lake" / "store" / path
+    planned = cli("--condemn", path, group="check")
+    assert f"would let a sweep delete {path} (11 B), set aside because: import" in planned.err
+    assert "Nothing was changed" in planned.err
+    assert cli("--condemn", path, "--yes", group="check").code == 0
+    assert cli("--condemn", path, group="check").code == 4
+    assert cli("forget", "home.pulse", "device=ring-7", "--json").json["quarantined"] == []
+    with open_lake("lake", settings=Settings()) as lake:
+        sweep(lake)
+        assert kept.exists(), "a grace period runs"
+        sweep_all(lake)
+    assert not kept.exists()
 
 
 def test_old_buckets_expire(cli: Cli) -> None:
