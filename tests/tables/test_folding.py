@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lakebed.catalog import tables as catalog_tables
@@ -87,7 +87,12 @@ def a_table(schema: Any) -> UserTable:
 
 
 def a_partition(
-    begin: int, end: int, instance: str = "x", size: int = 1000, rows: int = 1
+    begin: int,
+    end: int,
+    instance: str = "x",
+    size: int = 1000,
+    rows: int = 1,
+    statistics: dict[str, Any] | None = None,
 ) -> Partition:
     return Partition(
         f"{instance} {begin} {end}",
@@ -99,7 +104,7 @@ def a_partition(
         NO_SOURCE,
         (),
         2,
-        {},
+        statistics or {},
         end,
     )
 
@@ -107,7 +112,8 @@ def a_partition(
 units = st.lists(
     st.tuples(
         st.sampled_from(["x", "y"]),
-        st.lists(st.tuples(st.sampled_from("ab"), st.booleans(), st.integers(0, 3)), max_size=3),
+        st.lists(st.tuples(st.sampled_from("abc"), st.booleans(), st.integers(0, 3)), max_size=3),
+        st.booleans(),
         st.booleans(),
     ),
     min_size=2,
@@ -115,21 +121,36 @@ units = st.lists(
 )
 
 
+A_ROW, ITS_MARK, ANOTHER = ("a", False, 0), ("a", True, 0), ("b", False, 0)
+
+
 @given(units, st.integers(0, 5), st.integers(2, 4), st.booleans())
+@example(
+    [
+        ("x", [ANOTHER], False, True),
+        ("y", [A_ROW], False, True),
+        ("x", [ITS_MARK], False, True),
+    ],
+    *(0, 2, True),
+)
 def test_no_mark_that_is_left_out_is_ever_missed(
     given_units: list[Any], first: int, count: int, moves: bool
 ) -> None:
     """Units of two buckets at ticks 10, 20, 30…; marks may be a little older than their unit. Some
-    are retired. Whatever a fold leaves out, no choice of what comes back shows the difference."""
+    are retired, and of some the catalog knows the bounds of the keys. Whatever a fold leaves out,
+    no choice of what comes back shows the difference."""
     table = a_table(BY_ID if moves else BY_TIME)
     found = []
-    for place, (instance, said, retired) in enumerate(given_units):
+    for place, (instance, said, retired, known) in enumerate(given_units):
         begin = 10 * (place + 1)
         versions = [
             (key if moves else instance + key, begin - back if mark else begin, mark)
             for key, mark, back in said
         ]
-        found.append((a_partition(begin, begin + 1, instance), versions, retired))
+        keys = [key for key, _, _ in versions]
+        bounds = {table.key[0]: [min(keys), max(keys)]} if known and keys else {}
+        unit = a_partition(begin, begin + 1, instance, statistics=bounds)
+        found.append((unit, versions, retired))
     buckets = [each for each in found if each[0].instance == found[0][0].instance and not each[2]]
     barriers = [p for p, _, retired in found if retired and p.instance == found[0][0].instance]
     live = [partition for partition, _, _ in buckets]
@@ -154,6 +175,44 @@ def test_no_mark_that_is_left_out_is_ever_missed(
                 before = {k: v for k, v in last_of([*said, *rest]).items() if not v[2]}
                 after = {k: v for k, v in last_of([*folded, *rest]).items() if not v[2]}
                 assert before == after
+
+
+def test_marks_go_when_no_older_partition_can_have_their_keys() -> None:
+    def unit(begin: int, instance: str, **bounds: list[Any]) -> Partition:
+        return a_partition(begin, begin + 1, instance, statistics=bounds)
+
+    table = a_table(BY_ID)
+    inputs = [unit(20, "x", id=[1, 5]), unit(30, "x", id=[3, 3])]
+    elsewhere = [unit(1, "y", id=[6, 9]), unit(2, "y", id=[-4, 0])]
+    assert find_marks_from(table, inputs, [*inputs, *elsewhere]) is None
+    assert find_marks_from(table, inputs, [*elsewhere, unit(3, "y", id=[5, 9])]) == 3
+    assert find_marks_from(table, inputs, [*elsewhere, unit(3, "y")]) == 3, "it may have any key"
+    unknown = [*inputs, unit(40, "x")]
+    assert find_marks_from(table, unknown, elsewhere) == 1, "there may be a mark of any key"
+
+
+def test_marks_of_a_key_without_time_are_folded_away(lake: Lake) -> None:
+    """Rows of other keys in another bucket, also those that may be restored, are none of theirs."""
+    table = make(lake, BY_ID)
+    table.insert([{"id": each, "time": "2026-03-01T12:00:00Z", "value": each} for each in (1, 2)])
+    table.insert([{"id": each, "time": NOON, "value": each} for each in (3, 4)])
+    table.delete_rows("value > 2")
+    table.fold()
+    march = {each.instance: each for each in table.partitions()}
+    assert march["2026-03-02"].is_empty
+    assert values_of(table) == [1, 2]
+    table.insert({"id": 2, "time": NOON, "value": 5})
+    table.delete_rows("value = 5")
+    table.fold()
+    assert values_of(table) == [1]
+    assert [each.num_rows for each in table.partitions()] == [2, 1], "the mark hides a row"
+    hidden = table.partitions()[0]
+    retire(lake, hidden)
+    table.insert({"id": 2, "time": NOON, "value": 6})
+    table.delete_rows("value = 6")
+    table.fold()
+    lake.retirement.restore(hidden.partition_id)
+    assert values_of(table) == [1]
 
 
 # ---- what is folded ------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lakebed.model.partition import Partition
 from lakebed.model.time import TimeRange
@@ -235,14 +235,32 @@ def find_marks_from(
     table: UserTable, inputs: Sequence[Partition], others: Sequence[Partition]
 ) -> int | None:
     """From which version on delete marks must be kept when these partitions are folded: a mark goes
-    only if nothing older than it is elsewhere, live or restorable. None if all may go."""
+    only if nothing older than it, of a key that these may have, is elsewhere, live or restorable.
+    None if all may go."""
     mine = {each.partition_id for each in inputs}
     instance = inputs[0].instance
+    keys = _find_bounds(table, inputs)
     begins = [
         each.insert_range.begin
         for each in others
         if (each.instance == instance or not table.key_has_time)
         and each.partition_id not in mine
         and not each.is_empty
+        and all(
+            (known := each.statistics.get(name)) is None or (known[0] <= high and known[1] >= low)
+            for name, (low, high) in keys.items()
+        )
     ]
     return min(begins, default=None)
+
+
+def _find_bounds(table: UserTable, partitions: Sequence[Partition]) -> dict[str, tuple[Any, Any]]:
+    """Between which values the keys of some partitions are, for each column of which it is known
+    of all of them."""
+    found = {}
+    for name in table.key:
+        known = [each.statistics.get(name) for each in partitions if not each.is_empty]
+        bounds = [each for each in known if each is not None]
+        if bounds and len(bounds) == len(known):
+            found[name] = (min(low for low, _ in bounds), max(high for _, high in bounds))
+    return found
