@@ -78,6 +78,19 @@ def check_rows_are_deleted_by_any_condition(lake: Lake, schema: Any) -> None:
     assert values_of(table) == [0, 1]
 
 
+def test_marks_are_no_rows_in_the_figures_of_a_table(lake: Lake) -> None:
+    table = make(lake, BY_ID)
+    table.insert({"id": 1, "time": "2019-01-01T00:00:00Z", "value": 1})
+    table.insert({"id": 2, "time": "2100-01-01T00:00:00Z", "value": 2})
+    table.insert({"id": 1, "time": NOON, "value": 3})
+    before = table.stats()
+    assert table.delete_rows("true") == 2
+    after = table.stats()
+    assert (before.rows, after.rows, after.partitions) == (2, 0, before.partitions + 2)
+    for name in ("late", "future", "earliest", "latest"):
+        assert getattr(after, name) == getattr(before, name), name
+
+
 def test_conditions_about_the_whole_table_need_a_key(lake: Lake) -> None:
     """Without one, partitions are looked at one by one, of which each has a largest value."""
     keyed, loose = make(lake, BY_ID), make(lake, LOOSE)

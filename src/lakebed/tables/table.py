@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from lakebed.model.partition import Partition
 from lakebed.model.table import BUCKET_COLUMN, TableSchema
 from lakebed.model.time import Instant
-from lakebed.model.user_table import REJECTS, VERSION, UserTable
+from lakebed.model.user_table import DELETED, REJECTS, VERSION, UserTable
 from lakebed.partitions.tables import Inserted
 
 if TYPE_CHECKING:
@@ -150,18 +150,24 @@ class Table:
         import pyarrow.compute as pc
 
         late = future = 0
+        earliest: list[int] = []
+        latest: list[int] = []
         with self._tables.snapshots.take(self.definition.table_id) as snapshot:
             table = snapshot.table
             for each in snapshot.partitions:
                 if each.is_empty:
                     continue
-                rows = self._tables.reader.read(table, each, [table.time_column])
+                rows = self._tables.reader.read(table, each, [table.time_column, DELETED])
+                if table.key:  # a delete mark is no row
+                    rows = rows.filter(pc.invert(pc.fill_null(rows[DELETED], False)))
                 over = table.bucket.range_of(each.instance).end
                 late += pc.sum(pc.greater_equal(rows[VERSION], over)).as_py() or 0
                 times = rows[table.time_column].cast("int64")
+                if rows.num_rows:
+                    earliest.append(pc.min(times).as_py())
+                    latest.append(pc.max(times).as_py())
                 future += pc.sum(pc.greater(times, rows[VERSION])).as_py() or 0
             live = snapshot.partitions
-        events = [each.events for each in live if each.events is not None]
         rejects = Table(self._tables, self.database, f"{self.name}{REJECTS}")
         return TableStats(
             rows=self.count(),
@@ -169,8 +175,8 @@ class Table:
             empty_partitions=sum(each.is_empty for each in live),
             buckets=len({each.instance for each in live}),
             bytes=sum(each.file_size for each in live),
-            earliest=min((each.earliest for each in events), default=None),
-            latest=max((each.latest for each in events), default=None),
+            earliest=min(earliest, default=None),
+            latest=max(latest, default=None),
             late=late,
             future=future,
             rejected=rejects.count() if table.rejects_of is None else 0,
