@@ -181,8 +181,21 @@ def _repeat(place: Place, scenario: Scenario, *, done: bool, seen: Any) -> None:
     (place.folder / "problems").write_text(json.dumps(problems))
 
 
+def choose_most_telling(events: list[str], points: list[int], most: int) -> list[int]:
+    """So many of some points: just before the last commit, in the middle of a write, and others
+    evenly between."""
+    if len(points) <= most:
+        return points
+    commits = [number for number in points if events[number - 1] == "sql COMMIT"]
+    torn = [number for number in points if events[number - 1] == "disk write, half done"]
+    chosen = [*commits[-1:], *torn[:1]][:most]
+    others = [number for number in points if number not in chosen]
+    left = most - len(chosen)
+    return sorted([*chosen, *(others[len(others) * place // left] for place in range(left))])
+
+
 def run(places: Places, name: str, every: int, most: int) -> dict[str, Any]:
-    """Kill at some points of an operation, evenly chosen; the report that the test judges."""
+    """Kill at some points of an operation; the report that the test judges."""
     scenario = SCENARIOS[name]
 
     def prepare(lake: Lake) -> None:
@@ -200,8 +213,7 @@ def run(places: Places, name: str, every: int, most: int) -> dict[str, Any]:
     events = json.loads((calm.folder / "events").read_text())
     with calm.open() as lake:
         after, seen = state_of(lake), visible(lake)
-    points = choose_points(events, every)
-    points = points[:: -(-len(points) // most)]
+    points = choose_most_telling(events, choose_points(events, every), most)
     failures = []
     for point in points:
         place, ending = kill(places, base, point, lambda at, by: _die(at, scenario, by))
