@@ -317,6 +317,27 @@ def test_of_rows_with_the_same_key_the_last_written_counts(home: Lake, root: Pat
     assert found["bpm"].to_pylist() == [1, 2, 3]
 
 
+def test_rows_that_are_there_stay_if_asked_for(home: Lake, root: Path) -> None:
+    schema = SCHEMA | {"device": {"type": "string", "unique": True}}
+    table = home.tables.create_table("home", "pulse", schema)
+    table.insert({"time": "2026-11-16T05:00:00Z", "device": "a", "bpm": 60})
+    given = rows(1, 3).set_column(1, "device", pa.array(["a", "b", "c"]))
+    put(root, "a-new.parquet", given.set_column(2, "bpm", pa.array([1, 2, 3])).slice(0, 2))
+    put(root, "z-old.parquet", given.set_column(2, "bpm", pa.array([7, 8, 9])))
+    os.utime(root / "z-old.parquet", (1_000_000, 1_000_000))
+    with pytest.raises(BadInput, match="if_exists is 'keep'"):
+        plan(home, root, if_exists="keep")
+    report = adopt(home, root, if_exists="ignore")
+    found = table.query("SELECT bpm FROM pulse ORDER BY device").to_arrow()
+    assert found["bpm"].to_pylist() == [60, 2, 9], "of what is imported, the latest"
+    assert (report.rows, report.rows_inserted) == (5, 2)
+    notes = {each.file.path: each.note for each in report.taken}
+    assert notes["z-old.parquet"] == (
+        "2 rows were there or replaced by later ones with the same key"
+    )
+    assert adopt(home, root).rows_inserted == 0, "they were imported"
+
+
 def test_a_footer_that_would_abort_the_process_is_unreadable(
     table: Table, home: Lake, root: Path
 ) -> None:

@@ -11,7 +11,15 @@ import typer
 
 from lakebed.cli import output
 from lakebed.cli.options import HERE, JsonOption, LakeOption, YesOption, opened
-from lakebed.cli.table_names import REPEAT, Row, TableArgument, problems_told, split_table_name
+from lakebed.cli.table_names import (
+    REPEAT,
+    IfExists,
+    IfExistsOption,
+    Row,
+    TableArgument,
+    problems_told,
+    split_table_name,
+)
 from lakebed.cli.table_show import BucketName, describe_columns
 
 if TYPE_CHECKING:
@@ -38,6 +46,7 @@ def import_files(
     bucket: Annotated[
         BucketName | None, typer.Option(help="How a new table splits its rows; default: day.")
     ] = None,
+    if_exists: IfExistsOption = IfExists.REPLACE,
     lake: LakeOption = HERE,
     yes: YesOption = False,
     as_json: JsonOption = False,
@@ -62,6 +71,7 @@ def import_files(
                 time_column=time_column,
                 bucket=None if bucket is None else bucket.value,
                 unique=unique or [],
+                if_exists=if_exists.value,
                 progress=progress,
             )
         if not yes:

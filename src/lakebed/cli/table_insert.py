@@ -20,6 +20,8 @@ from lakebed.cli.options import (
 )
 from lakebed.cli.table_names import (
     STANDARD_INPUT,
+    IfExists,
+    IfExistsOption,
     Row,
     TableArgument,
     read_file,
@@ -42,13 +44,6 @@ class OnError(enum.StrEnum):
     KEEP = "keep"
 
 
-class IfExists(enum.StrEnum):
-    """What becomes of a row whose key is there already."""
-
-    REPLACE = "replace"
-    IGNORE = "ignore"
-
-
 def insert(
     context: typer.Context,
     name: TableArgument,
@@ -65,10 +60,7 @@ def insert(
             "--on-error", help="Bad records: refuse the whole file, or keep them as rejects."
         ),
     ] = OnError.REFUSE,
-    if_exists: Annotated[
-        IfExists,
-        typer.Option("--if-exists", help="A key that is there: replace its row, or ignore ours."),
-    ] = IfExists.REPLACE,
+    if_exists: IfExistsOption = IfExists.REPLACE,
     key: Annotated[
         str | None,
         typer.Option(metavar="KEY", help="Your name of this insert; repeated, it counts once."),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,6 +24,19 @@ STANDARD_INPUT = "-"
 REPEAT = "Nothing was changed. Repeat with --yes to do it."
 
 TableArgument = Annotated[str, typer.Argument(metavar="DATABASE.TABLE", show_default=False)]
+
+
+class IfExists(enum.StrEnum):
+    """What becomes of a row whose key is there already."""
+
+    REPLACE = "replace"
+    IGNORE = "ignore"
+
+
+IfExistsOption = Annotated[
+    IfExists,
+    typer.Option("--if-exists", help="A key that is there: replace its row, or ignore ours."),
+]
 NameArgument = Annotated[str, typer.Argument(metavar="DATABASE[.TABLE]", show_default=False)]
 
 

@@ -50,7 +50,7 @@ from lakebed.tables.adoption import (
     name_import,
 )
 from lakebed.tables.definitions import Definitions
-from lakebed.tables.inserting import Inserter, Wishes
+from lakebed.tables.inserting import IGNORE, REPLACE, Inserter, Wishes
 
 _LONGEST_REASON = 500
 _LOOKS = 3
@@ -85,8 +85,10 @@ class Adopter:
         name: str,
         wishes: TableWishes,
         progress: Callable[[ImportFile], None] = lambda _file: None,
+        if_exists: str = REPLACE,
     ) -> ImportPlan:
         """Read every file below a folder, or one file, and say what an import would do with it."""
+        Wishes(if_exists=if_exists)
         source = require_source(folder)
         self._refuse_own(source)
         table = self._find_table(database, name)
@@ -114,6 +116,7 @@ class Adopter:
             target.bucket,
             table,
             tuple(files),
+            if_exists,
         )
         if table is None and not plan.list_files(FileClass.SOUND):
             raise nothing_sound(f"{database}.{name}", source, files)
@@ -161,11 +164,13 @@ class Adopter:
         plan: ImportPlan,
         progress: Callable[[ImportOutcome], None] = lambda _outcome: None,
     ) -> ImportReport:
-        """Do what a plan says, file by file in the order in which they were written, so that of
-        several rows with the same key the latest counts."""
+        """Do what a plan says, file by file in the order in which they were written, or the latest
+        first if what is there stays: so that of several rows with the same key the latest counts.
+        """
         target, created = self._ensure_table(plan)
         outcomes = []
-        for file in sorted(plan.files, key=lambda each: (each.modified, each.path)):
+        in_order = sorted(plan.files, key=lambda each: (each.modified, each.path))
+        for file in reversed(in_order) if plan.if_exists == IGNORE else in_order:
             outcomes.append(self._carry_out_one(plan, target, file))
             progress(outcomes[-1])
         outcomes.sort(key=lambda each: each.file.path)
@@ -255,15 +260,17 @@ class Adopter:
             given = pa.concat_tables(list(read_batches(io.BytesIO(data), len(data))))
             fit = Fit(target.schema, target.bucket, given.schema, read_folders(file.path))
             rows = fit.prepare(given)
-            wishes = Wishes(key=file.key, digest=bytes.fromhex(file.digest))
+            digest = bytes.fromhex(file.digest)
+            wishes = Wishes(if_exists=plan.if_exists, key=file.key, digest=digest)
             done = self._inserter.insert(plan.database, plan.name, rows, wishes)
         except (pa.ArrowException, MemoryError) as error:
             raise Broken(f"it cannot be taken in one piece: {error}") from error
         if done.repeated:  # by another process, meanwhile
             return _skip_known(file, done)
         file = replace(file, kind=FileClass.SOUND, rows=given.num_rows)
-        replaced = given.num_rows - done.rows
-        note = f"{replaced} rows were replaced by later ones with the same key" if replaced else ""
+        fewer = given.num_rows - done.rows
+        there = "were there or" if plan.if_exists == IGNORE else "were"
+        note = f"{fewer} rows {there} replaced by later ones with the same key" if fewer else ""
         return ImportOutcome(file, Fate.TAKEN, note, done.rows)
 
     def _keep(self, plan: ImportPlan, file: ImportFile, source: Path) -> ImportOutcome:

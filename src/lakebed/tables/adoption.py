@@ -87,6 +87,8 @@ class ImportPlan:
     table: UserTable | None
     """None if the import makes it, with this schema, and with its database."""
     files: tuple[ImportFile, ...]
+    if_exists: str = "replace"
+    """What becomes of rows whose key is in the table already: replace, or ignore."""
 
     @property
     def counts(self) -> Mapping[FileClass, int]:
@@ -112,7 +114,8 @@ class ImportOutcome:
     fate: Fate
     note: str = ""
     rows_inserted: int = 0
-    """Of a table with a key, without rows that a later row of the same file replaced."""
+    """Of a table with a key, without rows that a later row of the same file replaced, and without
+    those that were ignored."""
     kept_as: str | None = None
     """Where in the store its bytes are, if they are in quarantine."""
 
@@ -154,7 +157,8 @@ class ImportReport:
 
     @property
     def rows_inserted(self) -> int:
-        """`rows` without those that a later row of the same file, with the same key, replaced."""
+        """`rows` without those that a later row of the same file, with the same key, replaced, and
+        without those that were ignored."""
         return sum(each.rows_inserted for each in self.taken)
 
     @property

@@ -167,14 +167,17 @@ class Tables:
         time_column: str | None = None,
         bucket: str | None = None,
         unique: Sequence[str] = (),
+        if_exists: str = "replace",
         progress: Callable[[ImportFile], None] = lambda _file: None,
     ) -> ImportPlan:
         """What adopting a tree of Parquet files, or one file, would do: the class of every file,
-        and a schema if there is no such table yet, for which the options are. Changes nothing."""
+        and a schema if there is no such table yet, for which the first options are. Rows whose
+        unique columns are in the table take the old ones' place, however old they are, or with
+        ``if_exists="ignore"`` are left out. Changes nothing."""
         from lakebed.tables.adopting_plan import TableWishes
 
         wishes = TableWishes(time_column, bucket, (unique,) if isinstance(unique, str) else unique)
-        return self._adopter.plan(Path(folder), database, name, wishes, progress)
+        return self._adopter.plan(Path(folder), database, name, wishes, progress, if_exists)
 
     def carry_out_import(
         self,

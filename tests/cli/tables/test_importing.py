@@ -55,6 +55,15 @@ def test_importing_takes_what_is_sound_once(cli: Cli, tree: Path) -> None:
     assert {each["fate"] for each in told["files"]} == {"skipped"}
 
 
+def test_importing_leaves_rows_that_are_there_if_asked_to(cli: Cli, tmp_path: Path) -> None:
+    times = pa.array([1794805200000000] * 2, pa.timestamp("us", "UTC"))
+    rows = pa.table({"time": times, "device": ["ring-7", "ring-8"], "bpm": [99, 98]})
+    pq.write_table(rows, tmp_path / "old.parquet")
+    done = cli("import", "old.parquet", "home.pulse", "--if-exists", "ignore", "--yes")
+    assert done.out.startswith("home.pulse: 1 row of 1 file inserted")
+    assert rows_of() == [("ring-7", 60), ("ring-8", 98), ("watch-1", 70)]
+
+
 def test_importing_makes_the_database_too(cli: Cli, tree: Path) -> None:
     planned = cli("import", tree, "work.adopted")
     assert planned.err.endswith("the database work would be made, too\n")
