@@ -17,6 +17,7 @@ import pytest
 from lakebed.catalog import clock
 from lakebed.lake import Lake
 from lakebed.query import user_tables
+from lakebed.query.queries import Queries, QuerySettings
 from lakebed.tables.table import Table
 from tests.conftest import CAMPAIGN
 from tests.tables.model import Model, Question, count_rows, make_question, spell
@@ -35,6 +36,17 @@ from tests.tables.parts import (
 )
 
 FIRST = datetime(2026, 3, 2, tzinfo=UTC)
+
+
+def test_tables_are_read_however_little_of_the_tail_may_be(lake: Lake) -> None:
+    """What is too much for memory is read from its files; nobody has to fold first."""
+    table = make(lake, BY_ID)
+    for value in range(3):
+        table.insert({"id": value % 2, "time": NOON, "value": value})
+    few = Queries(lake.catalog, lake.store, lake.leases, QuerySettings(tail_bytes=1))
+    found = few.query(f"SELECT value FROM d.{table.name} ORDER BY 1").to_arrow()
+    assert found["value"].to_pylist() == [1, 2]
+    few.close()
 
 
 def test_the_last_insert_wins(lake: Lake) -> None:

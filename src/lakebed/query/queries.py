@@ -76,9 +76,7 @@ class Queries:
         self._tails = TailReader(
             store, most_bytes=settings.tail_bytes, cache_bytes=settings.tail_cache_bytes
         )
-        self._users = UserReader(
-            RowReader(store) if reader is None else reader, settings.tail_bytes
-        )
+        self._users = UserReader(RowReader(store) if reader is None else reader)
         self._engine: Engine | None = None
         self._spark_tools = spark
         self._spark: SparkEngines | None = None

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from lakebed.catalog import tables
 from lakebed.catalog.catalog import Connection
-from lakebed.errors import TailTooLarge
 from lakebed.model.partition import Partition
 from lakebed.model.table import BUCKET_COLUMN
 from lakebed.model.user_table import DELETED, VERSION, UserTable
@@ -185,9 +184,8 @@ def _may_have(table: UserTable, scan: Scan, partition: Partition, *, by_time: bo
 class UserReader:
     """Reads what is small, and folds it."""
 
-    def __init__(self, reader: RowReader, most_bytes: int) -> None:
+    def __init__(self, reader: RowReader) -> None:
         self._reader = reader
-        self._most_bytes = most_bytes
 
     def read(self, view: UserView) -> UserContent:
         """The table's content as an engine takes it."""
@@ -196,7 +194,6 @@ class UserReader:
         import pyarrow.compute as pc
 
         table = view.table
-        self._require_bounded(view)
         if not view.small and not view.small_keys:
             compares = bool(view.key_files)
             return UserContent(table, view.files, None, None, view.key_files, compares, view.bucket)
@@ -220,16 +217,6 @@ class UserReader:
             bool(view.key_files) or _overlaps(view, rows, keys),
             view.bucket,
         )
-
-    def _require_bounded(self, view: UserView) -> None:
-        size = sum(each.file_size for each in (*view.small, *view.small_keys))
-        if size > self._most_bytes:
-            name = view.table.full_name
-            raise TailTooLarge(
-                f"{size >> 20} MiB of {name} are in many small partitions; "
-                f"a query folds at most {self._most_bytes >> 20} MiB itself",
-                hint=f"fold them with: lakebed build {name}",
-            )
 
 
 def _take(rows: Sequence[pa.Table], last: pa.Table) -> pa.Table | None:

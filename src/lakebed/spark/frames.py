@@ -33,7 +33,6 @@ from lakebed.pipeline.types import spark_schema
 from lakebed.query import user_tables
 from lakebed.query.conditions import EVER, Interval, Scan
 from lakebed.query.content import choose_bounds, has_events
-from lakebed.query.queries import QuerySettings
 from lakebed.query.spark.text import quote_for_any_session
 from lakebed.query.spark.user_tables import UserTables
 from lakebed.settings import read_settings
@@ -130,7 +129,7 @@ class SparkReader:
         with self._lake.catalog.read() as connection:
             scan = Scan(table.full_name, columns)
             view = user_tables.find(connection, table, [scan], self.tick)
-        reader = user_tables.UserReader(RowReader(self._lake.store), QuerySettings().tail_bytes)
+        reader = user_tables.UserReader(RowReader(self._lake.store))
         frame = UserTables(spark_tools(self._lake.store), self._spark).make(reader.read(view))
         frame = _keep(frame, table.shown, within)
         return frame if bucket is None else frame.where(sql.col(BUCKET_COLUMN) == bucket)
