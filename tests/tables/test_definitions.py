@@ -116,6 +116,17 @@ def test_rows_of_every_version_are_read_together(lake: Lake) -> None:
     assert damage(lake) == []
 
 
+def test_any_other_alteration_is_refused_with_the_reason(lake: Lake) -> None:
+    table = make(lake)
+    for wish in ({"drop": ["note"]}, {"rename": {"note": "text"}, "add": {"more": "int"}}):
+        name = next(iter(wish))
+        with pytest.raises(BadSchema, match=f"{name}: only add, widen and relax"):
+            table.alter(**wish)  # type: ignore[arg-type]
+        with pytest.raises(BadSchema, match="would make stored rows wrong"):
+            lake.tables.alter_table("d", table.name, **wish)  # type: ignore[arg-type]
+    assert table.definition.version == 1
+
+
 def test_nobody_who_inserts_notices_an_alteration(lake: Lake) -> None:
     """Four threads insert while the table is altered, in this process and by others."""
     table = make(lake, BY_ID)

@@ -247,10 +247,15 @@ def plan_alteration(
     add: Mapping[str, Any] | None = None,
     widen: Sequence[str] = (),
     relax: Sequence[str] = (),
+    **others: Any,
 ) -> TableSchema:
     """The schema with optional columns added, int columns widened to float and required columns
-    made optional: what every row written before still fits. `BadSchema` with all that is wrong."""
-    problems: list[str] = []
+    made optional: what every row written before still fits. `BadSchema` with all that is wrong,
+    among it whatever else was asked for."""
+    problems = [
+        f"{each}: only add, widen and relax are known; anything else would make stored rows wrong"
+        for each in others
+    ]
     columns = {column.name: column for column in old.columns}
     for name in _names(widen):
         if column := _find_alterable(columns, name, "widened", problems):

@@ -129,12 +129,16 @@ class Definitions:
         add: Mapping[str, Any] | None = None,
         widen: Sequence[str] = (),
         relax: Sequence[str] = (),
+        **others: Any,
     ) -> UserTable:
         """Give a table its next schema: more columns, fractions where there were whole numbers,
-        optional where there was required. Rows that are there stay as they are, and readable."""
+        optional where there was required. Rows that are there stay as they are, and readable.
+        ``others`` is what callers may ask for besides, to be refused."""
         with self._catalog.write() as transaction:
             table = tables.get(transaction.connection, database, name)
-            schema = plan_alteration(table.schema, add=add or {}, widen=widen, relax=relax)
+            schema = plan_alteration(
+                table.schema, add=add or {}, widen=widen, relax=relax, **others
+            )
             if schema == table.schema:
                 return table
             tables.add_version(

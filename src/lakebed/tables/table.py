@@ -135,10 +135,12 @@ class Table:
         add: Mapping[str, Any] | None = None,
         widen: Sequence[str] = (),
         relax: Sequence[str] = (),
+        **others: Any,
     ) -> TableSchema:
-        """Add columns, widen int to float, relax required. Returns the new schema."""
+        """Add columns, widen int to float, relax required; anything else is refused. Returns the
+        new schema."""
         return self._tables.definitions.alter_table(
-            self.database, self.name, add=add, widen=widen, relax=relax
+            self.database, self.name, add=add, widen=widen, relax=relax, **others
         ).schema
 
     def fold(self) -> list[Folded]:

@@ -113,9 +113,12 @@ class Tables:
         add: Mapping[str, Any] | None = None,
         widen: Sequence[str] = (),
         relax: Sequence[str] = (),
+        **others: Any,
     ) -> UserTable:
         """Add columns, widen int to float, relax required; anything else is refused."""
-        return self.definitions.alter_table(database, name, add=add, widen=widen, relax=relax)
+        return self.definitions.alter_table(
+            database, name, add=add, widen=widen, relax=relax, **others
+        )
 
     def set_retention(self, database: str, name: str, retention: str | None) -> UserTable:
         """Keep rows for so long after their time, as ``90d``; None for ever. Applied by retiring,
