@@ -19,6 +19,8 @@ the mark that a key was deleted; which values were out of range."""
 
 REJECTS = "_rejects"
 RESERVED_DATABASES = ("public", "information_schema", "lake")
+_WORDS = ("table", "lateral", "unnest")
+"""Where SQL expects a table, something else begins with these."""
 _PREFIX = "table_"
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,47}")
 
@@ -48,8 +50,8 @@ def check_name(name: str, what: str) -> str:
             f"{name!r} is not the name of a {what}",
             hint="use lowercase letters, digits and _, at most 48, beginning with a letter",
         )
-    if what == "database" and name in RESERVED_DATABASES:
-        raise BadInput(f"a database cannot be called {name}", hint="choose another name")
+    if name in _WORDS or (what == "database" and name in RESERVED_DATABASES):
+        raise BadInput(f"a {what} cannot be called {name}", hint="choose another name")
     if what == "table" and name.endswith(REJECTS):
         raise BadInput(f"names that end in {REJECTS} are for what tables refuse")
     return name
