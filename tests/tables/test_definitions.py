@@ -92,6 +92,17 @@ def test_names_that_sql_has_for_itself_are_refused(lake: Lake) -> None:
         assert (table.count(), table.delete_rows("value = 1")) == (2, 1)
 
 
+def test_a_name_that_is_no_text_is_no_name(lake: Lake) -> None:
+    table = make(lake)
+    for name in (5, None, [table.name]):
+        with pytest.raises(BadInput, match="is not a name"):
+            lake.tables.insert("d", name, [])  # type: ignore[arg-type]
+        with pytest.raises(BadInput, match="is not a name"):
+            lake.tables.insert(name, table.name, [])  # type: ignore[arg-type]
+        with pytest.raises(BadInput, match="is not a name"):
+            lake.tables.get("d", name)  # type: ignore[arg-type]
+
+
 # ---- altering ------------------------------------------------------------------------------------
 
 

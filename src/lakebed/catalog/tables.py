@@ -25,7 +25,7 @@ from lakebed.catalog.schema import partitions as partition_rows
 from lakebed.errors import UnknownDatabase, UnknownTable
 from lakebed.model.partition import FileState, Partition
 from lakebed.model.table import Bucket, TableSchema
-from lakebed.model.user_table import UserTable, is_table, split_name
+from lakebed.model.user_table import UserTable, is_table, require_text, split_name
 
 ADOPTED = "import:"
 """How the keys of inserts begin that took in a file; the file's digest follows."""
@@ -145,6 +145,7 @@ def find_stored(connection: sa.Connection, name: str | None) -> str | None:
 
 def find(connection: sa.Connection, database: str, name: str) -> UserTable | None:
     """The table of this name, if there is one."""
+    require_text(database, name)
     found = _read(connection.execute(_ONE, {"database": database, "name": name}).all())
     return found[0] if found else None
 

@@ -43,6 +43,15 @@ def split_name(full_name: str) -> tuple[str, str]:
     return database, name
 
 
+def require_text(*names: object) -> None:
+    """Raise for what cannot be the name of anything: it comes from a mistake in a program."""
+    for each in names:
+        if not isinstance(each, str):
+            raise BadInput(
+                f"{each!r} is not a name", hint="name the database and the table, each by a text"
+            )
+
+
 def check_name(name: str, what: str) -> str:
     """The name of a database or table, if it is one; they become names in SQL."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):

@@ -17,7 +17,7 @@ import msgspec
 from lakebed.catalog import clock, tables
 from lakebed.catalog.catalog import Catalog
 from lakebed.errors import BadInput, BadRecords, LeaseLost, Refused, StalePlan, UnknownTable
-from lakebed.model.user_table import REJECTS, UserTable
+from lakebed.model.user_table import REJECTS, UserTable, require_text
 from lakebed.partitions import folding
 from lakebed.partitions.buckets import TableRows, as_stored
 from lakebed.partitions.rows import RowReader
@@ -98,6 +98,7 @@ class Inserter:
         said: dict[str, Any] = {"table": f"{database}.{name}"}
         _log.info("insert started", extra=said)
         try:
+            require_text(database, name)
             if name.endswith(REJECTS):
                 table = f"{database}.{name.removesuffix(REJECTS)}"
                 raise Refused(
