@@ -24,6 +24,7 @@ from lakebed.tables.table import Table
 from tests.parts.faults import FailingDisk, break_commit
 from tests.tables.parts import (
     BY_ID,
+    BY_TIME,
     LOOSE,
     NOON,
     damage,
@@ -121,6 +122,25 @@ def test_samples_of_the_same_second_all_survive(lake: Lake) -> None:
     table.insert([row(2)])
     table.fold()
     assert Counter(each["value"] for each in rows_of(table)) == {1: 1, 2: 3, None: 1}
+
+
+def test_fractions_of_a_second_are_times_of_their_own_in_a_key(lake: Lake) -> None:
+    table = make(lake, BY_TIME)
+    fractions = ["", ".000001", ".000002", ".1", ".100001", ".999999"]
+    times = [NOON.replace("Z", f"{each}Z") for each in fractions]
+    table.insert([row(place, time, device="d") for place, time in enumerate(times)])
+    assert values_of(table) == list(range(6))
+    table.insert(row(7, times[1], device="d"))
+    table.insert(row(8, NOON.replace("Z", ".0000019Z"), device="d"))  # the same microsecond
+    for _ in range(2):
+        assert values_of(table) == [0, 2, 3, 4, 5, 8]
+        assert values_of(table, f"time = '{times[4]}'") == [4]
+        table.fold()
+    assert len(table.partitions()) == 1
+    assert [each["time"].microsecond for each in rows_of(table, "value IN (4, 8) ORDER BY 1")] == [
+        1,
+        100_001,
+    ]
 
 
 def test_whole_numbers_fractions_and_nothing_share_a_column(lake: Lake) -> None:
