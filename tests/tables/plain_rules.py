@@ -23,17 +23,17 @@ class No(Exception):
 
 def plain_time(text: str) -> int:
     shape = re.sub("[0-9]", "0", text[:19])
-    if shape not in [f"0000{dash}00{dash}00{t}00:00:00" for dash in "-." for t in "T "]:
+    if shape not in [f"0000{dash}00{dash}00{t}00:00:00" for dash in "-." for t in "Tt "]:
         raise No("datetime")
     rest = text[19:]
     fraction = ""
     if rest.startswith("."):
-        fraction = rest[1:].rstrip("Z").split("+")[0].split("-")[0]
+        fraction = rest[1:].rstrip("Zz").split("+")[0].split("-")[0]
         rest = rest[1 + len(fraction) :]
         if not fraction or set(fraction) - set("0123456789"):
             raise No("datetime")
     offset = 0
-    if rest not in ("", "Z"):
+    if rest not in ("", "Z", "z"):
         if re.sub("[0-9]", "0", rest) not in ("+00:00", "-00:00"):
             raise No("datetime")
         hours, minutes = int(rest[1:3]), int(rest[4:])
@@ -196,10 +196,10 @@ TEXTS = st.text(max_size=4) | st.sampled_from(["", "\ud800", "5", "true", "ü"])
 @st.composite
 def time_texts(draw: st.DrawFn) -> str:
     moment = draw(st.datetimes())
-    dash, t = draw(st.sampled_from("-.")), draw(st.sampled_from("T "))
+    dash, t = draw(st.sampled_from("-.")), draw(st.sampled_from("Tt "))
     text = f"{moment.year:04}{dash}{moment.month:02}{dash}{moment.day:02}{t}{moment:%H:%M:%S}"
     text += draw(st.just("") | st.from_regex(r"\.[0-9]{1,12}", fullmatch=True))
-    text += draw(st.sampled_from(["", "Z", "+00:00", "-12:45", "+23:59", "+01:00"]))
+    text += draw(st.sampled_from(["", "Z", "z", "+00:00", "-12:45", "+23:59", "+01:00"]))
     if draw(st.integers(0, 9)) == 0:  # sometimes, break it
         place = draw(st.integers(0, len(text)))
         cut, put = draw(st.integers(0, 2)), draw(st.sampled_from(["", "9", "Z", ".", "-", "x"]))

@@ -18,6 +18,8 @@ TIME = re.compile(
     r"([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.([0-9]+))?(?:Z|([+-])([0-9]{2}):([0-9]{2}))?"
 )
 """Texts that may be a time; without an offset it is in UTC."""
+_IN_ANY_CASE = re.compile(TIME.pattern, re.IGNORECASE | re.ASCII)
+"""RFC 3339 also allows t and z, which hardly anybody writes."""
 
 _INT64 = 1 << 63
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -138,7 +140,7 @@ def read_datetime(value: Any, unit: str | None) -> int:
 
 
 def _read_time_text(text: str) -> int:
-    match = TIME.fullmatch(text)
+    match = _IN_ANY_CASE.fullmatch(text)
     if match is None:
         raise Misfit("datetime")
     year, dashed, dotted, day, hour, minute, second, fraction, sign, hours, minutes = match.groups()
