@@ -48,6 +48,18 @@ def test_a_statement_reads_exactly_the_files_of_the_catalog(hours: Lake) -> None
     assert again.to_arrow().to_pylist() == [{"n": 300}]
 
 
+@pytest.mark.parametrize("table", ["(VALUES (1), (2), (3))", "readings", "log_entries"])
+def test_a_plan_can_be_asked_for_with_a_limit(small_lake: Lake, table: str) -> None:
+    sql = f"SELECT count(*) AS n FROM {table}"
+    whole = small_lake.query(f"EXPLAIN {sql}").to_arrow()
+    assert whole.num_rows > 1
+    assert small_lake.query(f"EXPLAIN {sql}", limit=100).to_arrow() == whole
+    assert small_lake.query(f"EXPLAIN {sql}", limit=1).to_arrow() == whole.slice(0, 1)
+    assert small_lake.query(f"EXPLAIN {sql}", limit=0).to_arrow() == whole.slice(0, 0)
+    run = small_lake.query(f"EXPLAIN ANALYZE {sql}", limit=1).to_arrow()
+    assert "output_rows=" in run["plan"][0].as_py()
+
+
 def test_objects_in_a_bucket_are_read_too(s3_bucket: str, tmp_path: object) -> None:
     lake = init_lake(str(tmp_path), store=f"s3://{s3_bucket}/with/prefix")
     with lake:

@@ -54,6 +54,12 @@ def data_of(served: Served, sql: str, **more: str) -> Any:
     return answer.json()
 
 
+def test_a_plan_is_shown_like_rows(served: Served) -> None:
+    page = see(served.ask("GET", address(f"EXPLAIN {LEVELS}")))
+    assert "logical_plan" in page.text
+    assert "physical_plan" in page.text
+
+
 def test_rows_are_what_the_lake_answers(served: Served, lake: Lake) -> None:
     truth = [list(row.values()) for row in lake.query(LEVELS).to_arrow().to_pylist()]
     answer = data_of(served, LEVELS)["answer"]

@@ -54,6 +54,7 @@ _ABSENT = (
 """Functions that make a value as large as they are told, outside the memory limit, and one that
 tells where the lake is."""
 
+_SHOW_PLANS = (expressions.Explain, expressions.Analyze)
 _INSTANCE = re.compile("view_instance", re.IGNORECASE)
 
 
@@ -126,7 +127,7 @@ class Engine:
             return Analysis(
                 [scan for scan in scans if scan.table in view_sets],
                 frame.schema(),
-                is_explain=is_analyze or isinstance(top, expressions.Explain),
+                is_explain=isinstance(top, _SHOW_PLANS),
                 is_analyze=is_analyze,
                 asked=Asked(
                     frozenset(planning.listings),
@@ -162,16 +163,13 @@ class Engine:
                 }
                 planning.empty_tables = [self._table_of_rows(each) for each in listed.empty]
             frame = self._plan(sql, planning)
-        if limit is not None:
-            frame = frame.limit(limit)
-        return BatchStream(frame, sql, timeout)
+        return _start(frame, sql, limit, timeout)
 
     def run_over_nothing(
         self, sql: str, analysis: Analysis, *, limit: int | None = None, timeout: float | None
     ) -> BatchStream:
         """Start a statement for which there is nothing to read: it needs no second plan."""
-        frame = analysis.frame if limit is None else analysis.frame.limit(limit)
-        return BatchStream(frame, sql, timeout, at_once=analysis.is_idle)
+        return _start(analysis.frame, sql, limit, timeout, at_once=analysis.is_idle)
 
     def _plan(self, sql: str, planning: Planning) -> DataFrame:
         """A table function cannot ask the context for a table, so those that it may need are there
@@ -255,6 +253,22 @@ class Engine:
         if len(self._files) > _KEPT_TABLES:
             self._files.popitem(last=False)
         return made
+
+
+def _start(
+    frame: DataFrame,
+    sql: str,
+    limit: int | None,
+    timeout: float | None,
+    *,
+    at_once: bool = False,
+) -> BatchStream:
+    """Run a frame as far as a limit. EXPLAIN has to be the root of its plan, so that its rows are
+    only counted as they come."""
+    shows_plan = isinstance(frame.logical_plan().to_variant(), _SHOW_PLANS)
+    if limit is not None and not shows_plan:
+        frame = frame.limit(limit)
+    return BatchStream(frame, sql, timeout, at_once=at_once, most_rows=limit)
 
 
 def _make_context(memory_bytes: int, catalog: LakeCatalog) -> SessionContext:

@@ -57,7 +57,13 @@ class BatchStream:
     come from any."""
 
     def __init__(
-        self, frame: DataFrame, sql: str, timeout: float | None, *, at_once: bool = False
+        self,
+        frame: DataFrame,
+        sql: str,
+        timeout: float | None,
+        *,
+        at_once: bool = False,
+        most_rows: int | None = None,
     ) -> None:
         """``at_once`` is for statements that have next to nothing to do."""
         self.schema = without_views(frame.schema())
@@ -68,14 +74,18 @@ class BatchStream:
         self._running: _Pump | None = None
         self._waiting: Future[Any] | None = None
         self._at_once = at_once
+        self._rows_left = most_rows
         self._cancelled = False
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         try:
             while batches := self._next():
                 for batch in batches:
-                    if batch.num_rows:
-                        yield _in_plain_types(batch, self.schema)
+                    wanted = batch.slice(0, self._rows_left)
+                    if self._rows_left is not None:
+                        self._rows_left -= wanted.num_rows
+                    if wanted.num_rows:
+                        yield _in_plain_types(wanted, self.schema)
         finally:
             self.close()
 
