@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lakebed.catalog import blocks, failures
 from lakebed.catalog.failures import BuildFailure
 from lakebed.lake import Lake, init_lake
 from lakebed.model.time import SECOND, TimeRange, to_instant
 from lakebed.model.view_set import ViewSet
+from lakebed.web.pages.lake import CELLS, Fact, State, plan_cells
 from tests.parts.building import build, land, tick
 from tests.serve.parts import Served
 from tests.web.parts import see, showing
@@ -151,7 +155,7 @@ def test_what_failed_is_shown(tmp_path: Path) -> None:
             landed = blocks.list_blocks(connection, TimeRange(before, tick(lake) + 1))
         at = landed[-1].insert_time
         with lake.catalog.write() as transaction:
-            failure = BuildFailure("log_entries", active.schema_hash, "b", at, "unreadable")
+            failure = BuildFailure("log_entries", active.schema_hash, "b", at, MARKUP)
             failures.insert_many(transaction.connection, [failure], transaction.tick)
         with showing(lake) as served:
             logs = layers_of(served)["log_entries"]
@@ -160,6 +164,57 @@ def test_what_failed_is_shown(tmp_path: Path) -> None:
             assert "failed" in {each["state"] for each in logs["cells"]}
             first = to_instant(served.ask("GET", "/lake.json").json()["begin"])
             assert first <= at
+            (stuck,) = logs["stuck"]
+            assert stuck["block_id"] == landed[-1].block_id
+            assert stuck["encoding"] == landed[-1].encoding
+            assert stuck["reason"] == MARKUP
+            page = see(served.ask("GET", "/lake"))
+            assert MARKUP in page.text
+            assert "lakebed build log_entries --retry-failed" in page.text
+            assert landed[0].block_id not in page.text
+
+            (cell,) = (each for each in logs["cells"] if each["state"] == "failed")
+            assert cell["blocks"] >= 1
+            narrow = f"?begin={cell['begin']}&end={cell['end']}"
+            near = layers_of(served, f"/lake.json{narrow}")["log_entries"]
+            assert near["states"]["failed"] == 1
+            everything = layers_of(served, f"/lake.json?begin={served_time(first)}")["log_entries"]
+            assert [each["block_id"] for each in everything["stuck"]] == [
+                each.block_id for each in (landed[-1], *landed[:-1])
+            ]
+            page = see(served.ask("GET", f"/lake?begin={served_time(first)}"))
+            assert landed[0].block_id in page.text
+
+
+@given(data=st.data(), length=st.integers(1, 1000) | st.integers(1, 10**9))
+def test_what_a_cell_shows_is_in_the_range_that_it_names(data: st.DataObject, length: int) -> None:
+    within = TimeRange(1_000_000, 1_000_000 + length)
+    instants = st.integers(within.begin - length, within.end + length)
+    spans = data.draw(st.lists(st.tuples(instants, instants), max_size=8))
+    facts = [
+        Fact(min(span), max(span) + 1, State.BUILT, rows=number, partition_id=str(number))
+        for number, span in enumerate(spans)
+        if min(span) < within.end and max(span) >= within.begin
+    ]
+    cells = plan_cells(facts, within)
+    shown = [range(each.place, each.place + each.width) for each in cells]
+    assert all(before.stop <= after.start for before, after in pairwise(shown))
+    for cell in cells:
+        begin, end = to_instant(cell.begin), to_instant(cell.end)
+        assert within.begin <= begin < end <= within.end
+        touched = [fact for fact in facts if fact.begin < end and fact.end > begin]
+        if cell.width * length >= CELLS:  # it has an instant of its own
+            assert (len(touched), sum(each.rows for each in touched)) == (
+                cell.partitions,
+                cell.rows,
+            )
+        assert len(touched) >= cell.partitions
+    assert {id(each) for each in facts} == {
+        id(fact)
+        for fact in facts
+        for cell in cells
+        if fact.begin < to_instant(cell.end) and fact.end > to_instant(cell.begin)
+    }
 
 
 def test_what_was_merged_is_not_retired_twice(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import sqlalchemy as sa
 
 from lakebed.catalog import journal as entries
+from lakebed.catalog.dialects import one_of
 from lakebed.catalog.schema import blocks, journal
 from lakebed.catalog.schema import partitions as table
 from lakebed.model.time import TimeRange
@@ -72,6 +73,16 @@ def list_landed(connection: sa.Connection, within: TimeRange) -> list[tuple[int,
         .order_by(blocks.c.insert_time)
     )
     return [(row[0], row[1]) for row in connection.execute(query)]
+
+
+def name_blocks(
+    connection: sa.Connection, insert_times: Sequence[int]
+) -> dict[int, tuple[str, str]]:
+    """The ids and encodings of the blocks that landed at these instants."""
+    query = sa.select(blocks.c.insert_time, blocks.c.block_id, blocks.c.encoding).where(
+        one_of(blocks.c.insert_time, insert_times)
+    )
+    return {row[0]: (row[1], row[2]) for row in connection.execute(query)}
 
 
 def find_extent(connection: sa.Connection) -> TimeRange | None:

@@ -20,6 +20,7 @@ from lakebed.views.builtin import built_in
 from lakebed.views.dependencies import find_sources
 
 CELLS = 160
+_MOST_BLOCKS = 20
 
 
 class State(StrEnum):
@@ -48,8 +49,22 @@ class Cell:
     end: str
     partitions: int
     rows: int
+    blocks: int
+    """How many of them are in no partition."""
     partition_id: str | None = None
     """If there is just one, which."""
+
+
+@dataclass(frozen=True, slots=True)
+class StuckBlock:
+    """A block that is in no partition."""
+
+    block_id: str
+    encoding: str
+    landed: str
+    state: State
+    reason: str | None = None
+    """Why it could not be built."""
 
 
 @dataclass(slots=True)
@@ -67,6 +82,10 @@ class Layer:
     lag_seconds: float | None = None
     """How long the oldest block that is not built has been waiting."""
     cells: list[Cell] = field(default_factory=list)
+    stuck: list[StuckBlock] = field(default_factory=list)
+    """Of a range that was asked for the first blocks that are in no partition; those that failed
+    always."""
+    stuck_left_out: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +103,9 @@ class LakePage:
 
 
 @dataclass(frozen=True, slots=True)
-class _Fact:
+class Fact:
+    """What became of one stretch of insert time: of a partition's, or of a block's instant."""
+
     begin: int
     end: int
     state: State
@@ -99,7 +120,8 @@ class _Known:
     pieces: Sequence[Piece]
     schemas: Collection[bytes]
     merges: Collection[tuple[str, int]]
-    failed: Sequence[int] = ()
+    failed: Mapping[int, str] = field(default_factory=dict)
+    """Insert times of blocks that could not be built, with the reasons."""
     landed: Sequence[int] | None = None
     """Insert times of the blocks that it is made of; None if it is not made of blocks."""
 
@@ -125,7 +147,8 @@ def read_lake(lake: Lake, asked: Mapping[str, str], now: int) -> LakePage:
     for piece in pieces:
         by_name.setdefault(piece.view_set, []).append(piece)
     definitions = {name: each.view_set for name, each in active.items()}
-    layers = []
+    layers: list[Layer] = []
+    stuck: list[tuple[Layer, _Known, Sequence[Fact]]] = []
     for name, each in active.items():
         sources = find_sources(each.view_set, definitions)
         made_of = None
@@ -140,23 +163,28 @@ def read_lake(lake: Lake, asked: Mapping[str, str], now: int) -> LakePage:
             by_name.pop(name, []),
             {each.schema_hash},
             merges,
-            [
-                one.insert_time
+            {
+                one.insert_time: one.reason
                 for one in failed
                 if one.view_set == name and one.schema_hash == each.schema_hash
-            ],
+            },
             made_of,
         )
         layer = Layer(name, "view set", describe_source(each.view_set.source) or "")
-        layers.append(_fill(layer, known, within, upcoming))
+        facts = _fill(layer, known, within, upcoming)
+        stuck.append((layer, known, _choose_stuck(facts, with_waiting=bool(wanted))))
+        layers.append(layer)
     for table in users:
         known = _Known(by_name.pop(table.stored_as, []), set(table.stored), merges)
         layer = Layer(table.full_name, "table", "records")
-        layers.append(_fill(layer, known, within, upcoming))
+        _fill(layer, known, within, upcoming)
+        layers.append(layer)
     for name, left in by_name.items():
         if not is_table(name):  # of tables that were deleted, their own page tells
             layer = Layer(name, "view set", "not defined any more")
-            layers.append(_fill(layer, _Known(left, (), merges), within, upcoming))
+            _fill(layer, _Known(left, (), merges), within, upcoming)
+            layers.append(layer)
+    _name_stuck(lake, stuck)
     return LakePage(
         lake.lake_id,
         format_instant(tick),
@@ -179,7 +207,8 @@ def _read_range(asked: Mapping[str, str], extent: TimeRange | None, now: int) ->
     return TimeRange(low, max(extent.end, low + 1) if high is None else high)
 
 
-def _fill(layer: Layer, known: _Known, within: TimeRange, now: int) -> Layer:
+def _fill(layer: Layer, known: _Known, within: TimeRange, now: int) -> list[Fact]:
+    """Count and draw what is known; the facts that were drawn."""
     facts = _find_facts(known, within)
     for piece in known.pieces:
         if piece.retired_at is None and piece.schema_hash in known.schemas:
@@ -190,11 +219,39 @@ def _fill(layer: Layer, known: _Known, within: TimeRange, now: int) -> Layer:
         layer.states[fact.state] = layer.states.get(fact.state, 0) + 1
     waiting = [fact.begin for fact in facts if fact.state is State.WAITING]
     layer.lag_seconds = (now - min(waiting)) / SECOND if waiting else None
-    layer.cells = list(_join(_place(facts, within), within))
-    return layer
+    layer.cells = plan_cells(facts, within)
+    return facts
 
 
-def _find_facts(known: _Known, within: TimeRange) -> list[_Fact]:
+def _choose_stuck(facts: Iterable[Fact], *, with_waiting: bool) -> list[Fact]:
+    """The blocks that are in no partition; those that failed come first."""
+    states = (State.FAILED, State.WAITING) if with_waiting else (State.FAILED,)
+    chosen = (each for each in facts if each.state in states)
+    return sorted(chosen, key=lambda each: (_RANK[each.state], each.begin))
+
+
+def _name_stuck(lake: Lake, layers: Iterable[tuple[Layer, _Known, Sequence[Fact]]]) -> None:
+    """Say of each layer which blocks are in no partition, and why."""
+    times = [each.begin for _, _, stuck in layers for each in stuck[:_MOST_BLOCKS]]
+    if not times:
+        return
+    with lake.catalog.read() as connection:
+        blocks = overview.name_blocks(connection, times)
+    for layer, known, stuck in layers:
+        layer.stuck_left_out = max(0, len(stuck) - _MOST_BLOCKS)
+        layer.stuck = [
+            StuckBlock(
+                *blocks[each.begin],
+                format_instant(each.begin),
+                each.state,
+                known.failed.get(each.begin),
+            )
+            for each in stuck[:_MOST_BLOCKS]
+            if each.begin in blocks  # or it was deleted meanwhile
+        ]
+
+
+def _find_facts(known: _Known, within: TimeRange) -> list[Fact]:
     """What is to be shown: partitions that queries see, those that they do not see and whose range
     nothing else covers, and blocks that are in none."""
     seen: list[Piece] = []
@@ -203,7 +260,7 @@ def _find_facts(known: _Known, within: TimeRange) -> list[_Fact]:
         is_seen = piece.retired_at is None and piece.schema_hash in known.schemas
         (seen if is_seen else unseen).append(piece)
     facts = [
-        _Fact(each.begin, each.end, _name(each, known), each.num_rows, each.partition_id)
+        Fact(each.begin, each.end, _name(each, known), each.num_rows, each.partition_id)
         for each in seen
     ]
     gaps = find_gaps(within, [TimeRange(each.begin, each.end) for each in seen])
@@ -211,15 +268,15 @@ def _find_facts(known: _Known, within: TimeRange) -> list[_Fact]:
         if each.replaced or not _touches(gaps, each.begin, each.end):
             continue
         state = State.INCOMPATIBLE if each.retired_at is None else State.RETIRED
-        facts.append(_Fact(each.begin, each.end, state, each.num_rows, each.partition_id))
+        facts.append(Fact(each.begin, each.end, state, each.num_rows, each.partition_id))
     failed = [at for at in known.failed if within.begin <= at < within.end]
-    facts += [_Fact(at, at + 1, State.FAILED) for at in failed]
+    facts += [Fact(at, at + 1, State.FAILED) for at in failed]
     missed = set(failed)
     for gap in gaps if known.landed is not None else ():
         times = known.landed or ()
         for at in times[bisect_left(times, gap.begin) : bisect_left(times, gap.end)]:
             if at not in missed:
-                facts.append(_Fact(at, at + 1, State.WAITING))
+                facts.append(Fact(at, at + 1, State.WAITING))
     return facts
 
 
@@ -236,10 +293,15 @@ def _touches(gaps: Sequence[TimeRange], begin: int, end: int) -> bool:
     return (at >= 0 and gaps[at].end > begin) or (at + 1 < len(gaps) and gaps[at + 1].begin < end)
 
 
-def _place(facts: Iterable[_Fact], within: TimeRange) -> dict[int, list[_Fact]]:
+def plan_cells(facts: Iterable[Fact], within: TimeRange) -> list[Cell]:
+    """The cells of a map. Everything that a cell shows is in the range that it names."""
+    return list(_join(_place(facts, within), within))
+
+
+def _place(facts: Iterable[Fact], within: TimeRange) -> dict[int, list[Fact]]:
     """Which facts each cell of the map shows."""
     length = within.end - within.begin
-    cells: dict[int, list[_Fact]] = {}
+    cells: dict[int, list[Fact]] = {}
     for fact in facts:
         first = max(0, (fact.begin - within.begin) * CELLS // length)
         last = min(CELLS - 1, (fact.end - 1 - within.begin) * CELLS // length)
@@ -248,7 +310,7 @@ def _place(facts: Iterable[_Fact], within: TimeRange) -> dict[int, list[_Fact]]:
     return cells
 
 
-def _join(cells: Mapping[int, list[_Fact]], within: TimeRange) -> Iterable[Cell]:
+def _join(cells: Mapping[int, list[Fact]], within: TimeRange) -> Iterable[Cell]:
     """Cells in order; neighbours that show the same partitions are one."""
     length = within.end - within.begin
     places = sorted(cells)
@@ -260,14 +322,18 @@ def _join(cells: Mapping[int, list[_Fact]], within: TimeRange) -> Iterable[Cell]
             width += 1
         at += width
         ids = [each.partition_id for each in found if each.partition_id is not None]
-        begin = within.begin + length * first // CELLS
+        # An instant belongs to the cell that its own place, rounded down, is in: cells begin and
+        # end at the first instant after their edges. A very short map has cells without any.
+        end = within.begin + -(-length * (first + width) // CELLS)
+        begin = min(within.begin + -(-length * first // CELLS), end - 1)
         yield Cell(
             first,
             width,
             min((each.state for each in found), key=_RANK.__getitem__),
             format_instant(begin),
-            format_instant(max(begin + 1, within.begin + length * (first + width) // CELLS)),
+            format_instant(end),
             len(ids),
             sum(each.rows for each in found),
+            len(found) - len(ids),
             ids[0] if len(ids) == len(found) == 1 else None,
         )
