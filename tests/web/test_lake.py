@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -277,3 +278,9 @@ def test_a_new_lake_says_what_to_do(tmp_path: Path) -> None:
         assert served.ask("GET", "/lake.json").json()["is_new"] is True
         home = served.ask("GET", "/")
         assert (home.status, home.headers["location"]) == (307, "/lake")
+
+
+def test_the_docs_list_states_in_the_order_in_which_they_are_shown() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "web.md").read_text()
+    table = page.split("| colour | means |")[1].split("\n\n")[0]
+    assert re.findall(r"^\| ([a-z ]+) \|", table, re.MULTILINE) == list(State)
