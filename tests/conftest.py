@@ -1,7 +1,8 @@
 """Shared parts of the tests: real catalogs on SQLite and PostgreSQL, real stores, small data.
 
 One PostgreSQL serves the whole run; every test gets a database of its own in it. With
-LAKEBED_TEST_STRICT set, as in CI, a missing PostgreSQL or S3 fails instead of being skipped.
+LAKEBED_TEST_STRICT set, as in CI, a missing PostgreSQL, S3 or Chromium fails; without, its tests
+are skipped.
 """
 
 from __future__ import annotations
