@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -148,6 +149,7 @@ def test_the_waterfall_is_the_trace(
     (own,) = (each for each in data["spans"] if each["span_id"] == marked.span_id.hex())
     assert {each["msg"] for each in own["lines"]} == {f"{MARKUP} {n}" for n in range(3)}
     assert len(data["lines"]) == 2
+    assert not data["has_more_lines"]
 
     page = see(served.ask("GET", f"/traces/{trace_id}?span={marked.span_id.hex()}"))
     assert MARKUP not in page.html
@@ -175,6 +177,28 @@ def test_the_export_is_what_perfetto_reads(
         lasts = span.end_time_unix_nano - span.start_time_unix_nano
         assert bar["dur"] == pytest.approx(lasts / 1000)
     assert sum(each["ph"] == "i" for each in events) == sum(len(s.events) for _, s in spans)
+
+
+def test_lines_that_are_not_shown_are_mentioned(tmp_path: Path) -> None:
+    """Also of a trace that lasts for hours: the link to its logs reaches all of them."""
+    traces = Generator(3).traces(1)
+    (span,) = (e for r in traces.resource_spans for s in r.scope_spans for e in s.spans)
+    span.end_time_unix_nano = span.start_time_unix_nano + 5 * 3600 * 10**9
+    logs = Generator(4).logs(1001)
+    for record in (e for r in logs.resource_logs for s in r.scope_logs for e in s.log_records):
+        record.trace_id, record.span_id = span.trace_id, span.span_id
+        record.time_unix_nano = span.end_time_unix_nano
+    path = f"/traces/{span.trace_id.hex()}"
+    with init_lake(tmp_path / "lake") as lake, showing(lake) as served:
+        lake.telemetry.land("traces", traces.SerializeToString())
+        lake.telemetry.land("logs", logs.SerializeToString())
+        data = data_of(served, f"{path}.json")
+        assert len(data["spans"][0]["lines"]) == 1000
+        assert data["has_more_lines"]
+        page = see(served.ask("GET", path))
+        assert "more log lines than are shown" in page.text
+        (address,) = {each for each in page.links if each.startswith("/logs?")}
+        assert data_of(served, address.replace("/logs", "/logs.json", 1))["total"] == 1001
 
 
 def make_span(number: int, parent: int | None, begin: int = 0, lasts: int = 0) -> Span:

@@ -68,6 +68,7 @@ class TracePage:
 
     trace_id: str
     time: str
+    end: str
     begin_ns: int
     duration_ns: int
     spans: Sequence[Span]
@@ -77,6 +78,8 @@ class TracePage:
     is_cut: bool
     lines: Sequence[Line]
     """Of the trace, but of none of its spans."""
+    has_more_lines: bool
+    """Whether there are lines after those that are shown."""
     chosen: str | None
     """The span that is open."""
 
@@ -108,11 +111,13 @@ def read_trace(
     by_id = {each.span_id: each for each in spans}
     rest: list[Line] = []
     begin, end = begin_ns // 1000 - _AROUND, end_ns // 1000 + _AROUND
-    for span_id, line in _read_lines(lake, trace_id, begin, end, seconds):
+    found = _read_lines(lake, trace_id, begin, end, seconds)
+    for span_id, line in found[:_MOST_LINES]:
         (by_id[span_id].lines if span_id in by_id else rest).append(line)
     return TracePage(
         trace_id,
         format_instant(begin_ns // 1000),
+        format_instant(end_ns // 1000),
         begin_ns,
         end_ns - begin_ns,
         spans,
@@ -120,25 +125,29 @@ def read_trace(
         sum(each.status == "error" for each in spans),
         is_cut,
         rest,
+        len(found) > _MOST_LINES,
         asked.get("span") if asked.get("span") in by_id else None,
     )
 
 
 def _read_lines(
     lake: Lake, trace_id: str, begin: int, end: int, seconds: float | None
-) -> Iterable[tuple[str | None, Line]]:
+) -> list[tuple[str | None, Line]]:
+    """The first lines, and one more if there is one, with the spans that they name."""
     table = lake.query(
         f"""SELECT time, level, service_name AS service, target, msg, properties, trace_id, span_id
-            FROM log_entries WHERE trace_id = ? ORDER BY time, msg LIMIT {_MOST_LINES}""",
+            FROM log_entries WHERE trace_id = ? ORDER BY time, msg LIMIT {_MOST_LINES + 1}""",
         begin,
         end,
         parameters=[trace_id],
         timeout=seconds,
         admin=False,
     ).to_arrow()
-    for batch in table.to_batches():
-        for row in to_objects(batch, table.column_names):
-            yield row["span_id"], read_line(row)
+    return [
+        (row["span_id"], read_line(row))
+        for batch in table.to_batches()
+        for row in to_objects(batch, table.column_names)
+    ]
 
 
 def _read_span(row: Mapping[str, Any], begin_ns: int) -> Span:
