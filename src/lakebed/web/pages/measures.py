@@ -115,14 +115,15 @@ def read_measures(
     warnings: Sequence[str] = ()
     chosen = list(dict.fromkeys(filter(None, attributes)))
     if wanted.get("name"):
-        chart = _read_chart(lake, wanted, chosen, within, seconds)
+        chart, warnings = _read_chart(lake, wanted, chosen, within, seconds)
     else:
         metrics, warnings = _list_metrics(lake, wanted, within, seconds)
     if not chart and not metrics:
         newest = _find_newest(lake, wanted.get("name"), seconds)
         if wanted.get("name") and newest is None:
             raise NotFound(
-                f"there is no metric {wanted['name']!r}", hint="look at all metrics: /measures"
+                f"there is no metric {wanted['name']!r}",
+                hint="; ".join(warnings) or "look at all metrics: /measures",
             )
     return MeasuresPage(
         {**wanted, "attribute": chosen} if wanted.get("name") and chosen else wanted,
@@ -172,28 +173,32 @@ def _read_chart(
     chosen: Sequence[str],
     within: TimeRange,
     seconds: float | None,
-) -> MetricChart | None:
-    """None if no such point is in the range."""
+) -> tuple[MetricChart | None, Sequence[str]]:
+    """None if no such point is in the range; and what was left out."""
     where, parameters = ["name = ?"], [asked["name"]]
     if asked.get("service"):
         where.append("service_name = ?")
         parameters.append(asked["service"])
 
+    warnings: Sequence[str] = ()
+
     def ask(sql: str) -> list[dict[str, Any]]:
-        table = lake.query(
+        nonlocal warnings
+        result = lake.query(
             sql,
             within.begin,
             within.end,
             parameters=parameters,
             timeout=seconds,
             admin=False,
-        ).to_arrow()
+        )
+        table, warnings = result.to_arrow(), result.warnings
         return [row for b in table.to_batches() for row in to_objects(b, table.column_names)]
 
     attributes = list_attributes(ask(ask_for_attributes(" AND ".join(where))))
     names = [each.name for each in attributes]
     if chosen and not names:  # and so no points that could have them
-        return None
+        return None, warnings
     filters = plan_filters(chosen, names)
     for name in dict.fromkeys(each.name for each in filters):
         values = [each.value for each in filters if each.name == name]
@@ -207,7 +212,7 @@ def _read_chart(
             FROM measures WHERE {" AND ".join(where)} ORDER BY time DESC LIMIT {most + 1}"""
     )
     if not rows:
-        return None
+        return None, warnings
     by = asked.get("by")
     if by is not None and by not in ("service", *names):
         raise BadInput(
@@ -221,7 +226,7 @@ def _read_chart(
     bins = plan_bins(within, _BINS)
     is_cumulative = first["temporality"] == "cumulative" or first["kind"] == "summary"
     lines = plan_lines(points, bins, within, way, is_cumulative=is_cumulative)
-    return MetricChart(
+    chart = MetricChart(
         asked["name"],
         first["kind"],
         first["temporality"],
@@ -239,6 +244,7 @@ def _read_chart(
         lines[:_MOST_LINES],
         max(0, len(lines) - _MOST_LINES),
     )
+    return chart, warnings
 
 
 def _read_point(row: Mapping[str, Any], by: str | None, *, with_buckets: bool) -> Point:

@@ -82,13 +82,14 @@ class TracePage:
     """Whether there are lines after those that are shown."""
     chosen: str | None
     """The span that is open."""
+    warnings: Sequence[str]
 
 
 def read_trace(
     lake: Lake, trace_id: str, asked: Mapping[str, str], seconds: float | None
 ) -> TracePage:
     """A whole trace; `NotFound` if the lake has no span of it."""
-    table = lake.query(
+    result = lake.query(
         f"""SELECT span_id, parent_span_id, name, service_name AS service, kind,
             status_code AS status, status_message, time, properties, events, links,
             coalesce(start_time_unix_nano, CAST(time AS BIGINT) * 1000) AS begin_ns, duration_ns
@@ -96,12 +97,14 @@ def read_trace(
         parameters=[trace_id],
         timeout=seconds,
         admin=False,
-    ).to_arrow()
+    )
+    table = result.to_arrow()
     rows = [row for batch in table.to_batches() for row in to_objects(batch, table.column_names)]
     if not rows:
         raise NotFound(
             f"no span of trace {trace_id!r} is in the lake",
-            hint="its lines may be there, and its spans may come later",
+            hint="; ".join(result.warnings)
+            or "its lines may be there, and its spans may come later",
         )
     is_cut = len(rows) > _MOST_SPANS
     rows = rows[:_MOST_SPANS]
@@ -111,7 +114,7 @@ def read_trace(
     by_id = {each.span_id: each for each in spans}
     rest: list[Line] = []
     begin, end = begin_ns // 1000 - _AROUND, end_ns // 1000 + _AROUND
-    found = _read_lines(lake, trace_id, begin, end, seconds)
+    found, warnings = _read_lines(lake, trace_id, begin, end, seconds)
     for span_id, line in found[:_MOST_LINES]:
         (by_id[span_id].lines if span_id in by_id else rest).append(line)
     return TracePage(
@@ -127,14 +130,16 @@ def read_trace(
         rest,
         len(found) > _MOST_LINES,
         asked.get("span") if asked.get("span") in by_id else None,
+        [*result.warnings, *warnings],
     )
 
 
 def _read_lines(
     lake: Lake, trace_id: str, begin: int, end: int, seconds: float | None
-) -> list[tuple[str | None, Line]]:
-    """The first lines, and one more if there is one, with the spans that they name."""
-    table = lake.query(
+) -> tuple[list[tuple[str | None, Line]], Sequence[str]]:
+    """The first lines, and one more if there is one, with the spans that they name; and what was
+    left out."""
+    result = lake.query(
         f"""SELECT time, level, service_name AS service, target, msg, properties, trace_id, span_id
             FROM log_entries WHERE trace_id = ? ORDER BY time, msg LIMIT {_MOST_LINES + 1}""",
         begin,
@@ -142,12 +147,14 @@ def _read_lines(
         parameters=[trace_id],
         timeout=seconds,
         admin=False,
-    ).to_arrow()
-    return [
+    )
+    table = result.to_arrow()
+    lines = [
         (row["span_id"], read_line(row))
         for batch in table.to_batches()
         for row in to_objects(batch, table.column_names)
     ]
+    return lines, result.warnings
 
 
 def _read_span(row: Mapping[str, Any], begin_ns: int) -> Span:
