@@ -103,6 +103,19 @@ def test_the_list_has_every_trace_as_it_was_sent(
     assert f"/traces/{data['traces'][0]['trace_id']}" in page.links
 
 
+def test_every_trace_is_on_one_of_the_pages(served: Served) -> None:
+    every = data_of(served, f"/traces.json?{RANGE}&traces=1000")["traces"]
+    address, found = f"/traces?{RANGE}&traces=7", []
+    while address:
+        found += data_of(served, address.replace("/traces", "/traces.json", 1))["traces"]
+        older = see(served.ask("GET", address)).all("a", rel="next")
+        address = (older[0]["href"] or "") if older else ""
+    assert found == every
+    assert len(every) > 14
+    wrong = see(served.ask("GET", f"/traces?{RANGE}&until=then"), 400)
+    assert "then" in wrong.text
+
+
 def test_a_search_is_about_one_span(served: Served, sent: list[tuple[str, Any]]) -> None:
     traces = by_trace(sent)
     service, name = next((s, e.name) for s, e in sent if e.status.code == 2)

@@ -102,7 +102,7 @@ PAGES = (
         lambda lake, asked: traces_page.read_traces(
             lake, asked.parameters, asked.now, asked.seconds
         ),
-        typed=("status", "longer", "begin", "end", "traces"),
+        typed=("status", "longer", "begin", "end", "traces", "until"),
     ),
     Page("trace", "/traces/{trace_id}", _read_trace),
     Page(

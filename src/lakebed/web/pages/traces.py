@@ -43,6 +43,8 @@ class TracesPage:
     end: str
     traces: Sequence[TraceRow]
     is_cut: bool
+    older: Mapping[str, str] | None
+    """What an address has to say for the traces that began before these."""
     longest_ns: int
     services: Sequence[str]
     newest: str | None
@@ -54,7 +56,7 @@ def read_traces(
     lake: Lake, asked: Mapping[str, str], now: int, seconds: float | None
 ) -> TracesPage:
     """Traces with a span that fits, and that took long enough as a whole."""
-    known = ("service", "name", "status", "longer", "begin", "end", "traces")
+    known = ("service", "name", "status", "longer", "begin", "end", "traces", "until", "after")
     wanted = {name: asked[name] for name in known if asked.get(name)}
     within = read_range(wanted, now, DEFAULT)
     limit = read_number(wanted, "traces", _TRACES, _MOST_TRACES)
@@ -99,6 +101,7 @@ def read_traces(
         format_instant(within.end),
         shown,
         len(rows) > limit,
+        {"until": shown[-1].time, "after": shown[-1].trace_id} if len(rows) > limit else None,
         max((each.duration_ns for each in shown), default=0),
         sorted(each for each in present.to_pylist() if each),
         newest,
@@ -107,7 +110,8 @@ def read_traces(
 
 
 def _plan_search(asked: Mapping[str, str]) -> tuple[str, list[Any]]:
-    """The conditions of an address: of one and the same span, and of the whole trace."""
+    """The conditions of an address: of one and the same span, and of the whole trace. Later pages
+    begin below a trace, not at an earlier end: that would cut those which were still running."""
     conditions: list[str] = []
     parameters: list[Any] = []
     if asked.get("service"):
@@ -127,4 +131,9 @@ def _plan_search(asked: Mapping[str, str]) -> tuple[str, list[Any]]:
     if asked.get("longer"):
         having += f" AND {_LASTS} >= ?"
         parameters.append(parse_duration(asked["longer"]) * 1000)
+    if asked.get("until"):
+        having += " AND (CAST(min(time) AS BIGINT) < ? OR"
+        having += " (CAST(min(time) AS BIGINT) = ? AND trace_id > ?))"
+        until = to_instant(asked["until"])
+        parameters += [until, until, asked.get("after", "")]
     return having, parameters
