@@ -139,3 +139,20 @@ def test_without_keys_other_sites_get_nothing(tmp_path: Path) -> None:
         assert pages.ask("GET", "/lake.json", headers=renamed).status == 403
     with init_lake(tmp_path / "open") as lake, showing(lake, open_to_all=True) as pages:
         see(pages.ask("GET", "/lake", headers=renamed))
+
+
+def test_pages_of_errors_lead_on_like_others(served: Served, lake: Lake) -> None:
+    boss = lake.keys.create("boss", [Role.ADMIN])
+    reader = lake.keys.create("a reader", [Role.READ])
+    for made, role in ((boss, Role.ADMIN), (reader, Role.READ)):
+        signed = {"Cookie": cookie_of(sign_in(served, made.secret)), "Accept": "text/html"}
+        for path in ("/lake/partitions/none", "/nowhere"):
+            page = see(served.ask("GET", path, headers=signed), 404)
+            assert page.all("form", action="/sign-out"), path
+            assert made.key.name in page.text
+            assert ("/admin" in page.links) == (role is Role.ADMIN), path
+    page = see(served.ask("GET", "/admin", headers=signed), 403)
+    assert page.all("form", action="/sign-out")
+    stranger = see(served.ask("GET", "/nowhere", headers={"Accept": "text/html"}), 404)
+    assert not stranger.all("form", action="/sign-out")
+    assert "/admin" not in stranger.links

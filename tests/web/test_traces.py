@@ -172,6 +172,7 @@ def test_the_waterfall_is_the_trace(
     assert len([each for each in page.all("details") if "open" in each]) == 1
     lost = see(served.ask("GET", "/traces/%3Cb%3E"), 404)
     assert "<b>" not in lost.html
+    assert "/logs?trace=%3Cb%3E&begin=7d" in lost.links
 
 
 def test_the_export_is_what_perfetto_reads(

@@ -7,7 +7,9 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from http import HTTPStatus
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -263,9 +265,12 @@ class Web:
 
     def _refuse_page(self, request: Request, error: Exception) -> Response:
         refused = self._hooks.refuse(error)
-        told = json.loads(bytes(refused.body))["error"]
         status = refused.status_code
-        return self._render(request, "error", status, page=told | {"status": status}, caller=None)
+        page = json.loads(bytes(refused.body))["error"] | {"status": status}
+        if status == HTTPStatus.NOT_FOUND and "trace_id" in request.path_params:
+            page["trace_id"] = request.path_params["trace_id"]
+        caller = getattr(request.state, "caller", None) if self._with_keys else ANYBODY
+        return self._render(request, "error", status, page=page, caller=caller)
 
     def _render(
         self,
@@ -308,6 +313,8 @@ class Web:
         """For addresses of nothing: a page for browsers, a line for programs."""
         if "text/html" not in request.headers.get("accept", ""):
             return PlainTextResponse("Not Found", 404)
+        with suppress(LakebedError):  # strangers are told the same, but not who they are
+            await self._let_in(request)
         return self._refuse_page(request, NotFound(f"there is nothing at {request.url.path}"))
 
     async def _home(self, _request: Request) -> Response:
