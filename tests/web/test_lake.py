@@ -17,6 +17,7 @@ from lakebed.catalog.failures import BuildFailure
 from lakebed.lake import Lake, init_lake
 from lakebed.model.time import SECOND, TimeRange, to_instant
 from lakebed.model.view_set import ViewSet
+from lakebed.samples.generator import Generator
 from lakebed.web.pages.lake import CELLS, Fact, State, plan_cells
 from tests.parts.building import build, land, tick
 from tests.serve.parts import Served
@@ -278,6 +279,25 @@ def test_a_new_lake_says_what_to_do(tmp_path: Path) -> None:
         assert served.ask("GET", "/lake.json").json()["is_new"] is True
         home = served.ask("GET", "/")
         assert (home.status, home.headers["location"]) == (307, "/lake")
+
+
+def test_a_lake_with_records_alone_says_how_to_send_telemetry(tmp_path: Path) -> None:
+    with init_lake(tmp_path / "lake") as lake, showing(lake) as served:
+        lake.tables.create_database("home")
+        record = {"time": "2026-11-16T05:00:00Z", "bpm": 61}
+        draft = lake.tables.propose_schema([record])
+        lake.tables.create_table("home", "heart_rate", draft).insert([record])
+        for path in ("/logs", "/traces", "/measures"):
+            page = see(served.ask("GET", path))
+            assert "OTEL_EXPORTER_OTLP_ENDPOINT" in page.text, path
+            assert "landed yet" in page.text, path
+        request = Generator(1).logs(1)
+        for sender in request.resource_logs:
+            del sender.resource.attributes[:]
+        lake.telemetry.land("logs", request.SerializeToString())
+        text = see(served.ask("GET", "/logs?begin=2020-01-01T00:00:00Z&text=no-such-thing")).text
+        assert "nothing fits" in text
+        assert "landed yet" not in text
 
 
 def test_the_docs_list_states_in_the_order_in_which_they_are_shown() -> None:

@@ -60,6 +60,20 @@ def test_a_plan_is_shown_like_rows(served: Served) -> None:
     assert "physical_plan" in page.text
 
 
+def test_no_rows_lead_to_why(served: Served) -> None:
+    nothing = "SELECT * FROM log_entries WHERE msg = 'no such thing'"
+    page = see(served.ask("GET", address(nothing, begin="1h")))
+    assert "No rows" in page.text
+    assert address(nothing) in [each.replace("%20", "+") for each in page.links]
+    (why,) = (each for each in page.links if "explain_empty" in each)
+    assert "the last day" in page.text
+    answer = served.ask("GET", why.replace("/sql", "/sql.json", 1)).json()["answer"]
+    assert "reason" in [each["name"] for each in answer["columns"]]
+    page = see(served.ask("GET", address("SELECT * FROM home.heart_rate")))
+    assert "No rows" in page.text
+    assert not [each for each in page.links if "explain_empty" in each]
+
+
 def test_rows_are_what_the_lake_answers(served: Served, lake: Lake) -> None:
     truth = [list(row.values()) for row in lake.query(LEVELS).to_arrow().to_pylist()]
     answer = data_of(served, LEVELS)["answer"]

@@ -64,6 +64,8 @@ class LogsPage:
     """Where the next page ends, if there are more lines."""
     newest: str | None
     """If nothing was found: when the newest record of all was."""
+    is_empty: bool
+    """Whether the lake has none at all."""
     warnings: Sequence[str]
     mark: str
     """Changes when there is something new to see."""
@@ -171,6 +173,7 @@ def read_logs(lake: Lake, asked: Mapping[str, str], now: int, seconds: float | N
         lines,
         older,
         newest,
+        not rows and newest is None and not counted.warnings,
         counted.warnings,
         f"{total}:{lines[0].time if lines else ''}",
     )

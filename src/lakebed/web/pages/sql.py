@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from lakebed.lake import Lake
-from lakebed.model.time import to_instant
+from lakebed.model.time import SECOND, format_instant, to_instant
 from lakebed.query import listings
 from lakebed.query.listings import Asked
 from lakebed.query.plain import name_columns, to_values
@@ -26,6 +26,7 @@ _ROWS = 500
 _MOST_ROWS = 10_000
 _MOST_SERIES = 6
 _MOST_BARS = 60
+_DAY = 86_400 * SECOND
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +79,8 @@ class Answer:
     tables: Sequence[Mapping[str, Any]]
     """For each table how many partitions were considered, pruned and read."""
     explained: Sequence[str]
+    why_empty: Mapping[str, str]
+    """If there are no rows: for each view set the statement that says why it may have none."""
     warnings: Sequence[str]
 
 
@@ -111,6 +114,7 @@ def read_sql(lake: Lake, asked: Mapping[str, str], seconds: float | None) -> Sql
         described["snapshot"],
         described["tables"],
         explanation.lines(),
+        {} if table.num_rows else _explain_empty(lake, described["tables"], explanation.tick),
         explanation.warnings,
     )
     return SqlPage(wanted, answer, read_schema(lake))
@@ -152,6 +156,17 @@ def read_schema(lake: Lake) -> list[TableShown]:
             Column(field.name, str(field.type)) for field in table.shown.schema
         ]
     return [TableShown(name, columns) for name, columns in found.items()]
+
+
+def _explain_empty(lake: Lake, tables: Sequence[Mapping[str, Any]], tick: int) -> dict[str, str]:
+    """Statements about the day of insert time before a snapshot."""
+    users = {each.full_name for each in lake.tables.list_tables()}
+    begin, end = format_instant(tick - _DAY), format_instant(tick + 1)
+    return {
+        each["table"]: f"SELECT * FROM explain_empty('{each['table']}', '{begin}', '{end}')"
+        for each in tables
+        if each["table"] not in users
+    }
 
 
 def _read_rows(table: pa.Table) -> list[list[Any]]:

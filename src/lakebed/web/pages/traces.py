@@ -49,6 +49,8 @@ class TracesPage:
     services: Sequence[str]
     newest: str | None
     """If the range has no spans: when the newest one began."""
+    is_empty: bool
+    """Whether the lake has none at all."""
     warnings: Sequence[str]
 
 
@@ -105,6 +107,7 @@ def read_traces(
         max((each.duration_ns for each in shown), default=0),
         sorted(each for each in present.to_pylist() if each),
         newest,
+        not len(present) and newest is None and not found.warnings,
         found.warnings,
     )
 
