@@ -24,6 +24,7 @@ from tests.web import browsing
 from tests.web.browsing import SIZES, Seen, Truth, kind_of, new_page
 
 MOST_OF_A_KIND = 2
+LOOKS_AGAIN_MS = 2_000
 FIELDS = {
     "text": "order",
     "level": "error",
@@ -204,22 +205,43 @@ def test_the_keyboard_is_enough(seen: Seen, served: Served) -> None:
     seen.judge()
 
 
+def _land_line(lake: Lake, line: str) -> None:
+    request = Generator(4, begin_ns=time.time_ns() - 10**9).make("logs", 1)
+    for sender in request.resource_logs:
+        for record in (each for scope in sender.scope_logs for each in scope.log_records):
+            record.body.string_value = line
+    lake.telemetry.land("logs", request.SerializeToString())
+
+
 def test_the_live_tail_shows_what_lands(browser: Any, tmp_path: Path) -> None:
-    line = f"landed at {time.time_ns()}"
+    """What was opened stays open, and if nothing new can be had, it says so."""
     with (
         init_lake(tmp_path / "lake") as lake,
         serving(lake, flight_port=None, otlp_port=None, roles=("web",)) as served,
         new_page(browser, "laptop") as seen,
     ):
-        seen.page.goto(f"{served.url}/logs?begin=1h&live=1")
-        assert seen.page.get_by_text(line).count() == 0
-        request = Generator(4, begin_ns=time.time_ns() - 10**9).make("logs", 1)
-        for sender in request.resource_logs:
-            for record in (each for scope in sender.scope_logs for each in scope.log_records):
-                record.body.string_value = line
-        lake.telemetry.land("logs", request.SerializeToString())
-        seen.page.get_by_text(line).first.wait_for(timeout=60_000)
+        page = seen.page
+        page.clock.install()  # so that it looks again when it is told to
+        page.goto(f"{served.url}/logs?begin=1h&live=1")
+        _land_line(lake, "the first line")
+        page.clock.fast_forward(LOOKS_AGAIN_MS)
+        page.get_by_text("the first line").click()
+        _land_line(lake, "the second line")
+        page.clock.fast_forward(LOOKS_AGAIN_MS)
+        page.get_by_text("the second line").wait_for()
+        opened = page.locator("#found details[open]")
+        assert opened.count() == 1
+        assert "the first line" in opened.inner_text()
+        assert "the first line" in page.evaluate("document.activeElement.innerText")
+        assert not page.locator("#not-live").is_visible()
         seen.judge()
+
+        page.route("**/logs.json*", lambda route: route.abort())
+        page.clock.fast_forward(LOOKS_AGAIN_MS)
+        page.get_by_text("not live: the server cannot be reached").wait_for()
+        page.unroute("**/logs.json*")
+        page.clock.fast_forward(LOOKS_AGAIN_MS)
+        page.locator("#not-live").wait_for(state="hidden")
 
 
 def test_administrators_do_what_pages_offer(browser: Any, tmp_path: Path) -> None:

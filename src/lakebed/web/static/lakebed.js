@@ -26,23 +26,41 @@ for (const editor of document.querySelectorAll("textarea[data-editor]")) {
 // The live tail: ask for the data, and when it differs, for the page, whose live parts are swapped.
 const live = document.querySelector("[data-live-address]");
 if (live) {
+  const status = document.getElementById("not-live");
+  const nameOf = (row) => row.closest("tr").cells[0].textContent + row.querySelector("summary").textContent;
+  const ask = async (address) => {
+    const answer = await fetch(address, { signal: AbortSignal.timeout(30000) }).catch(() => {
+      throw new Error("the server cannot be reached");
+    });
+    if (!answer.ok || answer.redirected) throw new Error(`the server answered ${answer.redirected ? "with another page" : answer.status}`);
+    return answer;
+  };
+  const swap = (part, other) => {
+    const open = new Set([...part.querySelectorAll("details[open]")].map(nameOf));
+    const at = part.contains(document.activeElement) && document.activeElement.closest("details");
+    const focused = at && nameOf(at);
+    part.replaceWith(other);
+    for (const row of other.querySelectorAll("details")) {
+      const name = nameOf(row);
+      row.open = open.has(name);
+      if (name === focused) row.querySelector("summary").focus({ preventScroll: true });
+    }
+  };
   let seen = live.dataset.liveMark;
   const look = async () => {
     if (!document.hidden) {
       try {
-        const answer = await fetch(live.dataset.liveAddress);
-        const mark = answer.ok ? (await answer.json()).mark : seen;
+        const { mark } = await (await ask(live.dataset.liveAddress)).json();
         if (mark !== seen) {
-          const page = await fetch(location.href);
-          const fresh = new DOMParser().parseFromString(await page.text(), "text/html");
-          for (const part of document.querySelectorAll("[data-live]")) {
-            const other = fresh.getElementById(part.id);
-            if (other) part.replaceWith(other);
-          }
+          const text = await (await ask(location.href)).text();
+          const fresh = new DOMParser().parseFromString(text, "text/html");
+          for (const part of document.querySelectorAll("[data-live]")) swap(part, fresh.getElementById(part.id));
           seen = mark;
         }
+        status.hidden = true;
       } catch (error) {
-        console.warn("the live tail could not look:", error);
+        status.textContent = `not live: ${error.message}; trying again`;
+        status.hidden = false;
       }
     }
     setTimeout(look, 2000);
