@@ -23,6 +23,7 @@ from lakebed.cli.main import run
 from lakebed.lake import Lake, init_lake
 from lakebed.model.time import format_instant, to_instant
 from tests.serve.parts import Served, serving
+from tests.web.forms import Browser
 from tests.web.parts import Page, see, showing
 
 MARKUP = "<script>alert(1)</script>"
@@ -366,3 +367,17 @@ def run_into_file(line: str) -> None:
         assert run(shlex.split(command)[1:]) == 0
         if file:
             Path(file).write_text(out.getvalue())
+
+
+def test_a_partition_of_a_table_offers_nothing_that_is_refused(tmp_path: Path) -> None:
+    record = {"time": "2026-11-16T05:00:00Z", "bpm": 61}
+    with init_lake(tmp_path / "lake") as lake, showing(lake) as served:
+        lake.tables.create_database("home")
+        draft = lake.tables.propose_schema([record])
+        lake.tables.create_table("home", "heart_rate", draft).insert([record])
+        (partition,) = lake.partitions.list_partitions()
+        browser = Browser(served)
+        path = f"/lake/partitions/{partition.partition_id}"
+        page = browser.load(path)
+    assert f"{path}/retire" not in page.links
+    assert "lakebed tables delete home.heart_rate" in page.text

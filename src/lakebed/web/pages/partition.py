@@ -75,6 +75,8 @@ class PartitionPage:
 
     partition_id: str
     name: str
+    is_table: bool
+    """Whether it is part of a table of records, from which rows are deleted, not partitions."""
     instance: str
     begin: str
     end: str
@@ -139,6 +141,7 @@ def read_partition(lake: Lake, partition_id: str) -> PartitionPage:
     return PartitionPage(
         partition_id,
         owner.name,
+        is_table(partition.view_set),
         partition.instance,
         format_instant(partition.insert_range.begin),
         format_instant(partition.insert_range.end),
