@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
 import pytest
 
+from lakebed.access.keys import Role
+from lakebed.errors import Unauthenticated
 from lakebed.lake import Lake, init_lake
 from lakebed.samples.generator import Generator
+from lakebed.web.pages.lake import State
 from tests.parts.data import stored_files
 from tests.parts.servers import unavailable
 from tests.serve.parts import Served, serving
@@ -25,20 +28,30 @@ from tests.web.browsing import SIZES, Seen, Truth, kind_of, new_page
 
 MOST_OF_A_KIND = 2
 LOOKS_AGAIN_MS = 2_000
-FIELDS = {
-    "text": "order",
-    "level": "error",
-    "service": "storefront",
-    "begin": "1h",
-    "name": "POST /checkout",
-    "min_ms": "1",
-    "max_ms": "60000",
-    "find": "shop",
-    "rows": "20",
-    "lines": "20",
-    "operation": "publish",
-    "sql": "SELECT service_name, count(*) AS n FROM spans GROUP BY 1 ORDER BY 1",
+METRIC = "/measures?name=http.server.request.duration"
+BETWEEN = {"begin": "2h", "end": "1s"}
+FORMS: Mapping[str, Mapping[str, str]] = {
+    "/lake": BETWEEN,
+    "/logs": BETWEEN | {"text": "order", "level": "error", "service": "storefront", "live": "1"},
+    "/traces": BETWEEN
+    | {"name": "POST", "service": "storefront", "status": "error", "longer": "1ms"},
+    "/measures": BETWEEN | {"find": "shop"},
+    METRIC: BETWEEN
+    | {
+        "way": "p99",
+        "by": "http.route",
+        "service": "storefront",
+        "attribute": "http.response.status_code=200",
+    },
+    "/tables/fleet/heart_rate": BETWEEN
+    | {"where": "bpm", "op": "ge", "value": "1", "rows": "20"}
+    | {"plot": "bpm", "way": "max", "by": "ring"},
+    "/sql": BETWEEN
+    | {"sql": "SELECT service_name, count(*) AS n FROM spans GROUP BY 1 ORDER BY 1", "rows": "20"},
+    "/admin": {"operation": "publish", "view_set": "spans", "lines": "20"},
+    "/admin/retired": {"view_set": "weather", "lines": "20", "replaced": "yes"},
 }
+"""Pages with a form that asks, and what is filled into it: every field that there is."""
 
 
 @pytest.fixture(scope="module")
@@ -68,8 +81,9 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture(params=SIZES)
 def seen(request: pytest.FixtureRequest, browser: Any, truth: Truth) -> Iterator[Seen]:
+    """A laptop in the light and a phone in the dark, which see between them all that there is."""
     assert truth.spans
-    with new_page(browser, request.param) as seen:
+    with new_page(browser, request.param, dark=request.param == "phone") as seen:
         yield seen
 
 
@@ -106,48 +120,54 @@ def test_every_link_leads_somewhere(seen: Seen, served: Served) -> None:
     } <= paths  # fmt: skip
 
 
-def _forms(seen: Seen, method: str) -> int:
-    return seen.page.locator(f"main form[method={method}]").count()
-
-
-PAGES_WITH_FORMS = (
-    "/lake",
-    "/logs",
-    "/traces",
-    "/measures",
-    "/measures?name=http.server.request.duration",
-    "/tables/fleet/heart_rate",
-    "/sql",
-    "/admin",
-)
-
-
-@pytest.mark.parametrize("path", PAGES_WITH_FORMS)
+@pytest.mark.parametrize("path", FORMS)
 def test_every_form_asks_for_what_it_says(seen: Seen, served: Served, path: str) -> None:
     """Each is filled in and sent, and the address says what was asked for."""
     seen.page.goto(served.url + path)
-    count = _forms(seen, "get")
-    assert count
-    for place in range(count):
-        seen.page.goto(served.url + path)
-        form = seen.page.locator("main form[method=get]").nth(place)
-        filled = {}
-        for name, value in FIELDS.items():
-            fields = form.locator(f"[name={name}]:visible")
-            if fields.count() != 1:
-                continue
-            if fields.evaluate("each => each.tagName") == "SELECT":
-                if value not in fields.evaluate("each => [...each.options].map(o => o.value)"):
-                    continue
-                fields.select_option(value)
-            else:
-                fields.fill(value)
-            filled[name] = value
-        with seen.page.expect_navigation():
-            form.locator("button").first.click()
-        seen.judge()
-        asked = seen.page.evaluate("Object.fromEntries(new URL(location).searchParams)")
-        assert {name: asked.get(name) for name in filled} == filled
+    form = seen.page.locator("main form[method=get]")
+    assert form.count() == 1
+    for each in form.locator("details > summary").all():
+        each.click()
+    found = form.locator("[name]:visible")
+    names = set(found.evaluate_all("all => all.map(each => each.name)"))
+    assert names == FORMS[path].keys()
+    for name, value in FORMS[path].items():
+        _fill_in(form.locator(f"[name={name}]:visible"), value)
+    with seen.page.expect_navigation():
+        form.locator("button").first.click()
+    assert seen.page.get_by_role("alert").count() == 0
+    seen.judge()
+    asked = seen.page.evaluate("Object.fromEntries(new URL(location).searchParams)")
+    assert FORMS[path].items() <= asked.items()
+    again = seen.page.locator("main form[method=get] [name]")
+    shown = again.evaluate_all(
+        """all => all.filter(each => each.type != "checkbox" || each.checked)
+            .map(each => [each.name, each.value])"""
+    )
+    assert FORMS[path].items() <= {tuple(each) for each in shown}
+
+
+def _fill_in(fields: Any, value: str) -> None:
+    """Fill in the field; of several of one name, that which offers the value."""
+    if fields.first.evaluate("each => each.tagName") == "SELECT":
+        fields.filter(has=fields.page.locator(f'[value="{value}"]')).select_option(value)
+    elif fields.first.get_attribute("type") == "checkbox":
+        assert fields.get_attribute("value") == value
+        fields.check()
+    else:
+        fields.fill(value)
+
+
+def test_the_map_shows_every_state(seen: Seen, served: Served) -> None:
+    shown: set[str] = set()
+    for address in ("/lake?begin=2026-10-31T23:00:00Z&end=2026-11-01T05:00:00Z", "/lake"):
+        seen.page.goto(served.url + address)
+        cells = seen.page.locator(".map rect:not(.ground)")
+        shown.update(cells.evaluate_all("all => all.map(each => each.getAttribute('class'))"))
+    assert shown == {f"s-{state.replace(' ', '-')}" for state in State}
+    seen.page.get_by_text("Why blocks failed").click()
+    assert seen.page.get_by_text(browsing.LONG).is_visible()
+    seen.judge()
 
 
 def test_numbers_are_what_was_sent(seen: Seen, served: Served, truth: Truth) -> None:
@@ -183,6 +203,29 @@ def test_from_a_line_to_its_trace(seen: Seen, served: Served) -> None:
     assert "did not answer" in opened.inner_text()
     assert "exception" in opened.inner_text()
     seen.judge()
+
+
+def test_nothing_of_a_trace_is_cut_off(seen: Seen, served: Served) -> None:
+    """Neither a figure of the list nor the word that says that a span failed."""
+    page = seen.page
+    page.goto(f"{served.url}/traces?begin=2h&status=error")
+    _require_whole(page.locator(".rows tbody tr").first.locator("td:visible"))
+    page.locator("td.what a").first.click()
+    page.wait_for_url("**/traces/*")
+    _require_whole(page.locator(".waterfall summary .level"))
+
+
+def _require_whole(elements: Any) -> None:
+    """Each is on top of everything else down to its last pixel."""
+    assert elements.count()
+    for each in elements.all():
+        assert each.evaluate(
+            """each => {
+              const box = each.getBoundingClientRect();
+              const top = document.elementFromPoint(box.right - 1, box.bottom - 1);
+              return box.left >= 0 && each.contains(top);
+            }"""
+        ), each.inner_text()
 
 
 def test_the_keyboard_is_enough(seen: Seen, served: Served) -> None:
@@ -279,6 +322,17 @@ def test_administrators_do_what_pages_offer(browser: Any, tmp_path: Path) -> Non
         page.get_by_role("status").wait_for()
         assert len(stored_files(lake)) < before
 
+        one = next(each for each in lake.partitions.list_partitions("weather") if each.num_rows)
+        page.goto(f"{served.url}/lake/partitions/{one.partition_id}")
+        page.get_by_role("link", name="Retire it").click()
+        page.get_by_role("button", name="Retire it").click()
+        page.get_by_role("status").wait_for()
+        assert one.partition_id not in {
+            each.partition_id for each in lake.partitions.list_partitions("weather")
+        }
+        page.get_by_role("button", name="Restore it").click()
+        page.get_by_text("Restored").wait_for()
+
         page.goto(f"{served.url}/admin/keys")
         page.locator("[name=name]").fill(browsing.MARKUP)
         page.locator("[name=read]").check()
@@ -288,3 +342,36 @@ def test_administrators_do_what_pages_offer(browser: Any, tmp_path: Path) -> Non
         page.reload()
         assert secret not in page.content()
         seen.judge()
+
+
+def test_whoever_has_a_key_signs_in_and_out(browser: Any, tmp_path: Path) -> None:
+    with init_lake(tmp_path / "lake") as lake:
+        boss = lake.keys.create("boss", [Role.ADMIN])
+        other = lake.keys.create(browsing.LONG[:100], [Role.READ])
+        with (
+            serving(lake, flight_port=None, otlp_port=None, roles=("web",)) as served,
+            new_page(browser, "phone") as seen,
+        ):
+            page = seen.page
+            page.goto(f"{served.url}/logs?begin=2h")
+            for key, leads_to in (("wrong", "**/sign-in"), (boss.secret, "**/logs?begin=2h")):
+                page.locator("[name=key]").fill(key)
+                page.get_by_role("button", name="Sign in").click()
+                page.wait_for_url(leads_to)
+            seen.complaints.clear()  # the browser's own word for a refusal
+            seen.judge()
+
+            page.goto(f"{served.url}/admin/keys")
+            seen.judge()
+            page.locator(f"a[href='/admin/keys/{other.key.key_id}/revoke']").click()
+            seen.judge()
+            page.get_by_role("button", name="Revoke it").click()
+            page.get_by_role("status").wait_for()
+            with pytest.raises(Unauthenticated):
+                lake.keys.check(other.secret)
+
+            page.get_by_role("button", name="Sign out").click()
+            page.wait_for_url("**/sign-in")
+            page.goto(f"{served.url}/lake")
+            assert "/sign-in" in page.url
+            seen.judge()
