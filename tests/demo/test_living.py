@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 import urllib.request
 from pathlib import Path
 
@@ -54,15 +55,25 @@ def test_all_that_was_sent_is_there(tmp_path: Path) -> None:
         assert lake.checker.run().is_clean
 
 
+def read_address(demo: subprocess.Popen[str]) -> tuple[str, float]:
+    """Where the first page is, once it is there, and how long it is said to have taken."""
+    assert demo.stdout is not None
+    said = r"its first page was there ([\d.]+) s after the start: (http://\S+)$"
+    while True:
+        found = re.search(said, demo.stdout.readline())
+        if found:
+            return found[2], float(found[1])
+
+
 def test_it_ends_when_it_is_told_to_and_leaves_nothing() -> None:
     """Once while it is being made ready, by whoever looked at its first page."""
     with tempfile.TemporaryDirectory(dir=servers.quick_folder()) as folder:
+        before = time.monotonic()
         demo = start(Path(folder))
-        assert demo.stdout is not None
-        address = None
-        while address is None:
-            address = re.search(r"its first page .* (http://\S+)$", demo.stdout.readline())
-        with urllib.request.urlopen(f"{address[1]}/lake", timeout=60) as page:
+        address, took = read_address(demo)
+        lasted = time.monotonic() - before
+        assert lasted / 2 < took < lasted + 0.1, "not all of the time is told"
+        with urllib.request.urlopen(f"{address}/lake", timeout=60) as page:
             assert b"Lakebed" in page.read()
         demo.send_signal(signal.SIGINT)
         told, talk = demo.communicate(timeout=600)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 from typing import Annotated
 
@@ -34,6 +36,9 @@ def demo(
     Example: lakebed demo --once
     Example: lakebed demo --keep shop
     """
+    begun = _find_start()
+    name = typer.style("Lakebed", bold=True)
+    typer.echo(f"{name} shows itself. All of it is on this machine; Ctrl-C ends it.\n")
     try:
         from lakebed.demo.living import Wishes, run
     except ModuleNotFoundError as missing:
@@ -41,8 +46,21 @@ def demo(
             f"the demo needs {missing.name}, which is not installed",
             hint="install it with: pip install 'lakebed[demo]'",
         ) from None
-    if not run(Wishes(once=once, keep=keep, any_ports=any_ports)):
+    if not run(Wishes(once=once, keep=keep, any_ports=any_ports, begun=begun)):
         raise typer.Exit(FAILED)
+
+
+def _find_start() -> float:
+    """When this process was started, by the monotonic clock; where the system does not tell, now:
+    what was imported before this command is then left out."""
+    age = 0.0
+    try:
+        told = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+        ticks = int(told[19])  # since the machine started; "starttime" of proc(5)
+        age = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+    except (OSError, AttributeError):
+        pass
+    return time.monotonic() - age
 
 
 def tour() -> None:

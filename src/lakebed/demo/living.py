@@ -16,7 +16,7 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from queue import Queue
 from types import FrameType
@@ -75,6 +75,8 @@ class Wishes:
     any_ports: bool = False
     seed: int = 7
 
+    begun: float = field(default_factory=time.monotonic)
+    """When it was asked for, by the monotonic clock."""
 
 class Ended(Exception):
     """Somebody wants it to end before it was all there."""
@@ -83,7 +85,6 @@ class Ended(Exception):
 def run(wishes: Wishes) -> bool:
     """Run the demo until it is ended, or once; whether all was found that was sent."""
     console = Console(highlight=False, soft_wrap=True)
-    console.print("[bold]Lakebed[/] shows itself. All of it is on this machine; Ctrl-C ends it.\n")
     with _lake_folder(wishes.keep) as folder, _told_to_end(folder, wishes) as end:
         try:
             return _Demo(wishes, console, end).run(folder)
@@ -136,7 +137,6 @@ class _Demo:
         self._end = end
 
     def run(self, folder: Path) -> bool:
-        begun = time.monotonic()
         is_new = not (folder / CATALOG_FILE).exists()
         with init_lake(folder) if is_new else open_lake(folder) as lake:
             make_table(lake)
@@ -145,8 +145,8 @@ class _Demo:
                 url = f"http://127.0.0.1:{port}"
                 with urllib.request.urlopen(f"{url}/lake", timeout=60) as page:  # noqa: S310
                     page.read()
-                took = time.monotonic() - begun
-                self._did(f"a server; its first page was there after {took:.1f} s: {url}")
+                took = time.monotonic() - self._wishes.begun
+                self._did(f"a server; its first page was there {took:.1f} s after the start: {url}")
                 return self._live(lake, url, flight_port)
 
     @contextmanager
