@@ -13,7 +13,10 @@ import urllib.request
 from pathlib import Path
 
 import lakebed
+from lakebed.demo.rings import DATABASE, TABLE, make_table
 from lakebed.demo.visits import SERVICES
+from lakebed.model.time import SECOND, format_instant
+from lakebed.samples.generator import Generator
 from tests.parts import servers
 
 COMMAND = [sys.executable, "-m", "lakebed", "demo", "--any-ports"]
@@ -29,8 +32,30 @@ def start(folder: Path, *options: str) -> subprocess.Popen[str]:
     )
 
 
+def fill_before(folder: Path) -> None:
+    """What an earlier demo may have left: rows of the same services, and of the same rings."""
+    with lakebed.init(folder) as lake:
+        make_table(lake)
+        now = time.time_ns() // 1000
+        minute = format_instant(now - now % (300 * SECOND))
+        readings = [
+            {"time": moment, "ring": "ring-01", "bpm": 60}
+            for moment in (minute, "2026-01-01T00:00:00Z")
+        ]
+        lake.tables.get(DATABASE, TABLE).insert(readings)
+        generator = Generator(1)
+        traces, logs = generator.traces(10), generator.logs(10)
+        for sender in (*traces.resource_spans, *logs.resource_logs):
+            for each in sender.resource.attributes:
+                if each.key == "service.name":
+                    each.value.string_value = SERVICES[0]
+        lake.telemetry.land("traces", traces.SerializeToString())
+        lake.telemetry.land("logs", logs.SerializeToString())
+
+
 def test_all_that_was_sent_is_there(tmp_path: Path) -> None:
     kept = tmp_path / "kept"
+    fill_before(kept)
     demo = start(tmp_path, "--once", "--keep", str(kept))
     told, talk = demo.communicate(timeout=600)
     assert (demo.returncode, talk) == (0, "")

@@ -14,7 +14,7 @@ import tempfile
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,6 +31,7 @@ from lakebed.demo.visits import SERVICES
 from lakebed.errors import LakebedError
 from lakebed.lake import Lake, init_lake, open_lake
 from lakebed.model.partition import Partition
+from lakebed.model.time import format_instant, to_instant
 from lakebed.serve.server import Listening, Server
 from lakebed.storage.layout import CATALOG_FILE
 from lakebed.upkeep.upkeep import Upkeep
@@ -74,9 +75,9 @@ class Wishes:
     """A folder for the lake, which stays; otherwise it is gone at the end."""
     any_ports: bool = False
     seed: int = 7
-
     begun: float = field(default_factory=time.monotonic)
     """When it was asked for, by the monotonic clock."""
+
 
 class Ended(Exception):
     """Somebody wants it to end before it was all there."""
@@ -174,6 +175,7 @@ class _Demo:
     def _live(self, lake: Lake, url: str, flight_port: int) -> bool:
         shop = Shop(url, self._wishes.seed)
         fleet = Fleet(url, self._wishes.seed)
+        before = _count_telemetry(lake)
         try:
             self._send_history(shop, fleet)
             self._show_ways(url, flight_port)
@@ -181,7 +183,7 @@ class _Demo:
             if not self._wishes.once:
                 return True
             shop.flush()
-            return self._judge(lake, shop, fleet)
+            return self._judge(lake, shop, fleet, before)
         finally:
             shop.close()
 
@@ -259,25 +261,23 @@ class _Demo:
             shop.visit(now - (3 - place) * _SECOND_NS // 3 - 6 * _SECOND_NS)
         fleet.send_now(now // 1000)
 
-    def _judge(self, lake: Lake, shop: Shop, fleet: Fleet) -> bool:
-        """Ask what was asked for above, and whether all that was sent is there."""
+    def _judge(self, lake: Lake, shop: Shop, fleet: Fleet, before: Mapping[str, int]) -> bool:
+        """Ask what was asked for above, and whether all that was sent is there, beside what was
+        there before."""
         for what, sql in QUERIES:
             self._console.print(f"[bold]{what}[/]")
             self._console.print(_as_text(lake.query(sql, admin=False).to_arrow()))
             self._console.print()
-        services = ", ".join(f"'{each}'" for each in SERVICES)
+        there = {what: count - before[what] for what, count in _count_telemetry(lake).items()}
+        there["heart rates"] = _count_found(lake, fleet)
         sent = {
-            "spans": (shop.told["spans"], "spans", f"service_name IN ({services})"),
-            "log lines": (shop.told["log lines"], "log_entries", f"service_name IN ({services})"),
-            "heart rates": (len(fleet.keys), f"{DATABASE}.{TABLE}", "true"),
+            "spans": shop.told["spans"],
+            "log lines": shop.told["log lines"],
+            "heart rates": len(fleet.keys),
         }
-        is_whole = True
-        for what, (wanted, table, where) in sent.items():
-            found = lake.query(f"SELECT count(*) AS n FROM {table} WHERE {where}").to_arrow()
-            (there,) = found["n"].to_pylist()
-            self._console.print(f"{what}: {wanted:,} sent, {there:,} in the lake")
-            is_whole &= there == wanted
-        return is_whole
+        for what, wanted in sent.items():
+            self._console.print(f"{what}: {wanted:,} sent, {there[what]:,} in the lake")
+        return there == sent
 
     def _look_up(self) -> None:
         if self._end.is_set():
@@ -288,6 +288,24 @@ class _Demo:
 
     def _say(self, what: str) -> None:
         self._console.print(what)
+
+
+def _count_telemetry(lake: Lake) -> dict[str, int]:
+    """How much of the shop's is in the lake."""
+    services = ", ".join(f"'{each}'" for each in SERVICES)
+    counts = {}
+    for what, table in (("spans", "spans"), ("log lines", "log_entries")):
+        sql = f"SELECT count(*) AS n FROM {table} WHERE service_name IN ({services})"
+        (counts[what],) = lake.query(sql).to_arrow()["n"].to_pylist()
+    return counts
+
+
+def _count_found(lake: Lake, fleet: Fleet) -> int:
+    """How many of the rows that a fleet should have are there."""
+    rows = lake.query(f"SELECT ring, time FROM {DATABASE}.{TABLE}").to_arrow().to_pylist()
+    return len(
+        fleet.keys & {(row["ring"], format_instant(to_instant(row["time"]))) for row in rows}
+    )
 
 
 def _as_text(rows: pa.Table) -> Table:
