@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -11,6 +12,8 @@ import tempfile
 import time
 import urllib.request
 from pathlib import Path
+
+import pytest
 
 import lakebed
 from lakebed.demo.rings import DATABASE, TABLE, make_table
@@ -22,9 +25,12 @@ from tests.parts import servers
 COMMAND = [sys.executable, "-m", "lakebed", "demo", "--any-ports"]
 
 
-def start(folder: Path, *options: str) -> subprocess.Popen[str]:
+def start(
+    folder: Path, *options: str, in_terminal_of_its_own: bool = False
+) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [*COMMAND, *options],
+        start_new_session=in_terminal_of_its_own,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -105,3 +111,30 @@ def test_it_ends_when_it_is_told_to_and_leaves_nothing() -> None:
         assert (demo.returncode, talk) == (0, "")
         assert told.endswith("The lake is gone again.\n")
         assert list(Path(folder).glob("lakebed-demo-*")) == []
+
+
+def list_commands(session: int) -> list[str]:
+    """What the processes of a session run."""
+    found = []
+    for each in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it ended meanwhile
+            told = (each / "stat").read_text().rpartition(")")[2].split()
+            if int(told[3]) == session and told[0] != "Z":
+                found.append((each / "cmdline").read_text())
+    return found
+
+
+@pytest.mark.campaign
+def test_a_terminal_ends_it_with_all_that_it_started() -> None:
+    """Ctrl-C in a terminal reaches every process, Spark's JVM too, here while that starts."""
+    with tempfile.TemporaryDirectory(dir=servers.quick_folder()) as folder:
+        demo = start(Path(folder), in_terminal_of_its_own=True)
+        while not any("java" in each for each in list_commands(demo.pid)):
+            assert demo.poll() is None
+            time.sleep(0.05)
+        os.killpg(demo.pid, signal.SIGINT)
+        told, talk = demo.communicate(timeout=600)
+        assert (demo.returncode, talk) == (0, "")
+        assert told.endswith("The lake is gone again.\n")
+        assert list_commands(demo.pid) == []
+        assert list(Path(folder).iterdir()) == []
