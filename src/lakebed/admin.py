@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from lakebed.client.remote import also_remote, never_remote
 from lakebed.lake import Lake
-from lakebed.lifecycle.retire import Outcome
+from lakebed.lifecycle.outcomes import Outcome
 from lakebed.model.partition import Partition
 from lakebed.model.time import Instant
 from lakebed.query import listings

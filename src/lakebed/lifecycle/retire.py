@@ -14,6 +14,7 @@ from lakebed.catalog.partitions import Search
 from lakebed.errors import BadInput, LakebedError, Refused, StalePlan
 from lakebed.lifecycle import selection
 from lakebed.lifecycle.changes import Changes, describe_success, restore_row
+from lakebed.lifecycle.outcomes import IncompatibleSummary, Outcome, summarize
 from lakebed.model.partition import Partition
 from lakebed.model.time import Instant, TimeRange, format_instant
 from lakebed.model.user_table import is_table
@@ -55,33 +56,12 @@ class RetirementPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """What happened to one partition."""
-
-    partition: Partition
-    succeeded: bool
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
 class IncompatiblePartition:
     """A live partition whose schema is not its view set's active one (None: not registered)."""
 
     partition: Partition
     current_hash: bytes | None
     can_be_rebuilt: bool
-
-
-@dataclass(frozen=True, slots=True)
-class IncompatibleSummary:
-    """What retiring incompatible partitions did to one view-set instance."""
-
-    view_set: str
-    instance: str
-    partitions_retired: int
-    partitions_failed: int
-    storage_freed_bytes: int
-    messages: tuple[str, ...]
 
 
 class Retirement:
@@ -337,7 +317,7 @@ class Retirement:
                 outcomes += self.carry_out(replace(plan, partitions=(partition,), confirm=()))
             except LakebedError as error:
                 outcomes.append(Outcome(partition, False, f"ERROR: {error}"))
-        return _summarize(outcomes)
+        return summarize(outcomes)
 
     def begin_changes(self) -> Changes:
         """Changes that are asked for one by one and done together; see `Changes`."""
@@ -376,21 +356,3 @@ def _require_incompatible(connection: Connection, chosen: Sequence[Partition]) -
     for partition in chosen:
         if active.get(partition.view_set) == partition.schema_hash:
             raise StalePlan(f"{partition.describe()} is compatible again", hint="plan again")
-
-
-def _summarize(outcomes: Sequence[Outcome]) -> list[IncompatibleSummary]:
-    groups: dict[tuple[str, str], list[Outcome]] = {}
-    for outcome in outcomes:
-        key = (outcome.partition.view_set, outcome.partition.instance)
-        groups.setdefault(key, []).append(outcome)
-    return [
-        IncompatibleSummary(
-            view_set,
-            instance,
-            sum(each.succeeded for each in group),
-            sum(not each.succeeded for each in group),
-            sum(each.partition.file_size for each in group if each.succeeded),
-            tuple(each.message for each in group),
-        )
-        for (view_set, instance), group in groups.items()
-    ]
