@@ -116,6 +116,7 @@ def test_view_sets_are_listed(cli: Cli, weather: Path) -> None:
         "time_column",
         "activated_at",
         "source",
+        "keep",
     ]
     assert readings().schema_hash.hex()[:12] in table.out
     (row,) = cli("views", "list", "--json").json

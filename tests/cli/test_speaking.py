@@ -100,6 +100,7 @@ def test_every_command_is_here() -> None:
         "views show",
         "views define",
         "views register",
+        "views keep",
         "views remove",
         "partitions list",
         "partitions publish",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lakebed.cli import output
+from lakebed.cli.keeping import say_plan
 from lakebed.cli.options import (
     HERE,
     BeginOption,
@@ -285,20 +286,7 @@ def _show_plan(plan: RetirementPlan, *, as_json: bool) -> None:
             }
         )
         return
-    rows = sum(partition.num_rows for partition in plan.partitions)
-    empty = sum(partition.is_empty for partition in plan.partitions)
-    output.say(
-        f"plan: retire {output.plural(len(plan.partitions), 'partition')} ({empty} empty) with "
-        f"{output.plural(rows, 'row')}, {output.size(plan.bytes)}{', held' if plan.hold else ''}"
-    )
-    for partition in plan.partitions[:20]:
-        output.say(f"  {partition.describe()}")
-    if len(plan.partitions) > 20:
-        output.say(f"  … and {len(plan.partitions) - 20} more")
-    for partition in plan.straddling:
-        output.say(f"  left alone, reaches beyond the range: {partition.describe()}")
-    for warning in plan.warnings:
-        output.say(f"  warning: {warning}")
+    say_plan(plan)
     for name in plan.confirm:
         output.say(f"  this is most of {name}: it needs --confirm {name}")
 

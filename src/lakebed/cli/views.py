@@ -10,13 +10,22 @@ from typing import Annotated
 import typer
 
 from lakebed.cli import output
+from lakebed.cli.keeping import (
+    FOREVER,
+    KeepArgument,
+    say_plan,
+    say_what_upkeep_does,
+    show_keep,
+)
 from lakebed.cli.options import HERE, JsonOption, LakeOption, YesOption, opened
 from lakebed.errors import BadDefinition, BadInput, LakebedError, Refused
 from lakebed.model.source import SqlSource, describe_source
 from lakebed.model.view_set import ViewSet
 from lakebed.views.declaration import SqlView, read_toml, write_toml
 
-app = typer.Typer(no_args_is_help=True, help="View sets: list, show, define, register, remove.")
+app = typer.Typer(
+    no_args_is_help=True, help="View sets: list, show, define, register, keep, remove."
+)
 
 
 @app.command("list")
@@ -35,6 +44,7 @@ def list_views(lake: LakeOption = HERE, as_json: JsonOption = False) -> None:
                 "time_column": each.view_set.time_column,
                 "activated_at": output.instant(each.activated_at),
                 "source": describe_source(each.view_set.source),
+                "keep": show_keep(each.view_set.retention_us),
             }
             for each in open_lake.views.list_view_sets()
         ]
@@ -166,7 +176,7 @@ def _refuse_registration(view_set: ViewSet) -> None:
     if view_set.name in COLUMNS:
         raise Refused(
             f"view set {view_set.name} is built in, and programs count on its columns",
-            hint="choose another name",
+            hint="choose another name; how long it keeps rows says: lakebed views keep",
         )
     if isinstance(view_set.source, SqlSource):
         raise BadInput(
@@ -178,6 +188,50 @@ def _refuse_registration(view_set: ViewSet) -> None:
             f"view set {view_set.name} is made of blocks, which only built-in view sets are",
             hint="leave its source out",
         )
+
+
+@app.command("keep")
+def keep_view(
+    name: Annotated[str, typer.Argument()],
+    time: KeepArgument,
+    lake: LakeOption = HERE,
+    yes: YesOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Say how long a view set keeps rows after they landed; built-in ones, too.
+
+    If older partitions are there, it shows them and changes nothing without --yes. Upkeep retires
+    what is too old, again and again; what was retired so can be restored in its grace period, but
+    is not built again. Prints what the catalog says afterwards.
+
+    Example: lakebed views keep log_entries 30d
+    """
+    from lakebed.lifecycle.retire import RetirementPlan
+
+    keep = None if time == FOREVER else time
+    plan = RetirementPlan((), "")
+    with opened(lake) as open_lake:
+        known = {each.view_set.name: each for each in open_lake.views.list_view_sets()}
+        if keep is not None and name in known:
+            plan = open_lake.retirement.plan_by_retention(name, keep)
+        acts = yes or not plan.partitions
+        if plan.partitions and not as_json:
+            say_plan(plan)
+        found = open_lake.views.keep(name, keep) if acts else known[name]
+    kept = show_keep(found.view_set.retention_us)
+    if as_json:
+        rows = [output.partition_row(each) for each in plan.partitions]
+        output.show_json({"view_set_name": name, "done": acts, "keep": kept, "condemned": rows})
+        return
+    if not acts:
+        output.say("Nothing was changed. Repeat with --yes to keep no more than that.")
+        return
+    output.tell(f"{name}: kept {kept}")
+    if plan.partitions:
+        confirm = f" --confirm {name}" if plan.confirm else ""
+        say_what_upkeep_does(plan, f"lakebed partitions retire {name} --expired{confirm}")
+    elif keep is not None:
+        output.say("nothing is older than that")
 
 
 @app.command("remove")

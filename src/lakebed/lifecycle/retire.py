@@ -16,7 +16,7 @@ from lakebed.lifecycle import selection
 from lakebed.lifecycle.changes import Changes, describe_success, restore_row
 from lakebed.lifecycle.outcomes import IncompatibleSummary, Outcome, summarize
 from lakebed.model.partition import Partition
-from lakebed.model.time import Instant, TimeRange, format_instant
+from lakebed.model.time import Instant, TimeRange, format_instant, parse_duration
 from lakebed.model.user_table import is_table
 from lakebed.model.view_set import GLOBAL
 from lakebed.partitions.publish import retire_rows
@@ -144,14 +144,19 @@ class Retirement:
         )
         return replace(plan, warnings=(warning,))
 
-    def plan_by_retention(self, view_set: str) -> RetirementPlan:
-        """Every live partition older than its view set's retention; the floor rises with it, so
-        that nothing below comes back."""
+    def plan_by_retention(self, view_set: str, keep: str | None = None) -> RetirementPlan:
+        """Every live partition older than its view set's retention, or than it would be kept if
+        that were ``keep``, as ``30d``; the floor rises with it, so that nothing below comes back.
+        """
         with self._catalog.read() as connection:
-            active = view_sets.get(connection, view_set)
-            retention = active.view_set.retention_us
+            retention = view_sets.get(connection, view_set).view_set.retention_us
+            if keep is not None:
+                retention = parse_duration(keep)
             if retention is None:
-                raise BadInput(f"view set {view_set} has no retention")
+                raise BadInput(
+                    f"view set {view_set} has no retention",
+                    hint=f"say how long it keeps rows with: lakebed views keep {view_set} 90d",
+                )
             floor = clock.upcoming(connection) - retention
             found = partitions.search(connection, Search(view_sets=[(view_set, None)]))
             old = [each for each in found if each.insert_range.end <= floor]

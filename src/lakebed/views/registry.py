@@ -13,6 +13,7 @@ from lakebed.catalog.catalog import Catalog, Transaction
 from lakebed.catalog.view_sets import ActiveViewSet
 from lakebed.errors import BadInput, Outdated, Refused, StalePlan
 from lakebed.model.source import SqlSource
+from lakebed.model.time import parse_duration
 from lakebed.model.user_table import is_table
 from lakebed.model.view_set import ViewSet
 from lakebed.views.dependencies import list_readers, plan_dependents
@@ -58,7 +59,11 @@ def plan_registration(active: ActiveViewSet | None, wanted: ViewSet) -> Change:
 
 def _activate(transaction: Transaction, view_set: ViewSet, change: Change) -> None:
     view_sets.activate(transaction.connection, view_set, transaction.tick)
-    detail = {"version": view_set.version, "schema_hash": view_set.schema_hash.hex()}
+    detail = {
+        "version": view_set.version,
+        "schema_hash": view_set.schema_hash.hex(),
+        "retention_us": view_set.retention_us,
+    }
     entry = journal.Entry(f"view set {change}", view_set=view_set.name, detail=detail)
     journal.append(transaction, [entry])
 
@@ -119,13 +124,17 @@ class Registry:
                 _activate(transaction, view_set, change)
 
     def ensure(self, wanted: Sequence[ViewSet]) -> None:
-        """Register what is missing or older; what is newer belongs to a newer program."""
+        """Register what is missing or older; what is newer belongs to a newer program. How long
+        rows are kept is the operator's to say, whatever the version."""
         with self._catalog.read() as connection:
             known = {each.view_set.name: each for each in view_sets.list_active(connection)}
         for view_set in wanted:
             active = known.get(view_set.name)
-            if active is None or active.view_set.version < view_set.version:
+            if active is None:
                 self.register(self._reading_what_is(view_set))
+            elif active.view_set.version < view_set.version:
+                kept = replace(view_set, retention_us=active.view_set.retention_us)
+                self.register(self._reading_what_is(kept))
 
     def _reading_what_is(self, view_set: ViewSet) -> ViewSet:
         """The view set on the schemas that are active now."""
@@ -137,6 +146,27 @@ class Registry:
                 for name in view_set.source.names
             )
         return replace(view_set, source=replace(view_set.source, reads=reads))
+
+    def keep(self, name: str, retention: str | None) -> ActiveViewSet:
+        """Say how long a view set keeps its rows after they landed, as ``30d``; None for ever. The
+        view set as the catalog has it then. Nothing is retired by this alone: upkeep does, and
+        `plan_by_retention` of ``lake.retirement`` shows what."""
+        kept = None if retention is None else parse_duration(retention)
+        self._ensure_if_built_in(name)
+        with self._catalog.write() as transaction:
+            now = view_sets.get(transaction.connection, name).view_set
+            if kept != now.retention_us:
+                _activate(transaction, replace(now, retention_us=kept), Change.AMENDED)
+        return self.get(name)
+
+    def _ensure_if_built_in(self, name: str) -> None:
+        """A lake in which nothing was built yet does not know its own view sets."""
+        from lakebed.views.builtin import COLUMNS, built_in
+
+        with self._catalog.read() as connection:
+            missing = view_sets.find(connection, name) is None
+        if missing and name in COLUMNS:
+            self.ensure(built_in())
 
     def remove(self, name: str) -> None:
         """Forget a definition. Its partitions stay until retired, and are incompatible from now.

@@ -1,0 +1,52 @@
+"""How long something is kept, on the command line: what a change would condemn is shown first, and
+what the catalog says afterwards.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lakebed.cli import output
+
+if TYPE_CHECKING:
+    from lakebed.lifecycle.retire import RetirementPlan
+
+FOREVER = "forever"
+_SHOWN = 20
+
+KeepArgument = Annotated[str, typer.Argument(metavar="TIME", help="Such as 30d; or forever.")]
+
+
+def show_keep(keep_us: int | None) -> str:
+    """How long, as it is written."""
+    from lakebed.model.time import format_duration
+
+    return FOREVER if keep_us is None else format_duration(keep_us)
+
+
+def say_plan(plan: RetirementPlan) -> None:
+    """What would be retired, in words."""
+    rows = sum(partition.num_rows for partition in plan.partitions)
+    empty = sum(partition.is_empty for partition in plan.partitions)
+    output.say(
+        f"plan: retire {output.plural(len(plan.partitions), 'partition')} ({empty} empty) with "
+        f"{output.plural(rows, 'row')}, {output.size(plan.bytes)}{', held' if plan.hold else ''}"
+    )
+    for partition in plan.partitions[:_SHOWN]:
+        output.say(f"  {partition.describe()}")
+    if len(plan.partitions) > _SHOWN:
+        output.say(f"  … and {len(plan.partitions) - _SHOWN} more")
+    for partition in plan.straddling:
+        output.say(f"  left alone, reaches beyond the range: {partition.describe()}")
+    for warning in plan.warnings:
+        output.say(f"  warning: {warning}")
+
+
+def say_what_upkeep_does(plan: RetirementPlan, by_hand: str) -> None:
+    """Who retires what a new retention condemns: upkeep, but not most of anything."""
+    if plan.confirm:
+        output.say(f"this is most of it, which upkeep leaves to you: {by_hand}")
+    else:
+        output.say(f"upkeep retires them; see what goes with: {by_hand}")
