@@ -37,7 +37,7 @@ def test_what_is_condemned_goes_when_the_lake_is_closed(tmp_path: Path) -> None:
     with lakebed.open(tmp_path) as lake:
         assert lake.store.size(path)
     assert not (tmp_path / "store" / path).exists()
-    assert _states(tmp_path) == {"build": 0, "sweep": 1, "retain": 1, "check": 0}
+    assert _states(tmp_path) == {"build": 0, "sweep": 1, "retain": 1, "check": 0, "read": 0}
     lakebed.open(tmp_path).close()
     assert _states(tmp_path)["sweep"] == 1, "it was not due again"
 

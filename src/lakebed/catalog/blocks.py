@@ -248,13 +248,11 @@ def delete_before(connection: sa.Connection, tick: int) -> None:
     connection.execute(sa.delete(blocks).where(blocks.c.insert_time < tick))
 
 
-def list_pages(connection: sa.Connection) -> Iterator[list[Block]]:
-    """Every block in pages, segment by segment; for `check`, which reads them all."""
-    result = connection.execution_options(yield_per=_PAGE_ROWS).execute(
-        sa.select(blocks).order_by(blocks.c.segment_path, blocks.c.segment_offset)
-    )
-    for page in result.partitions(_PAGE_ROWS):
-        yield [_read(row) for row in page]
+def list_in_segment(connection: sa.Connection, segment_path: str) -> list[Block]:
+    """The blocks of one segment, in the order of their bytes."""
+    wanted = sa.select(blocks).where(blocks.c.segment_path == segment_path)
+    rows = connection.execute(wanted.order_by(blocks.c.segment_offset))
+    return [_read(row) for row in rows]
 
 
 def list_ids(connection: sa.Connection) -> Iterator[list[tuple[int, str, str]]]:

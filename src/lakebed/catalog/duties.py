@@ -26,6 +26,8 @@ class DutyState:
     next_run: int = 0
     runs: int = 0
     failures: int = 0
+    memo: str | None = None
+    """What it wants to know in its next run, in its own words."""
 
 
 def list_states(connection: sa.Connection) -> dict[str, DutyState]:
@@ -35,7 +37,7 @@ def list_states(connection: sa.Connection) -> dict[str, DutyState]:
 
 
 def record(connection: sa.Connection, state: DutyState) -> None:
-    """Make this what is known of a duty."""
+    """Make this what is known of a duty, but for its memo."""
     values = {
         "last_begin": state.last_begin,
         "last_success": state.last_success,
@@ -51,3 +53,14 @@ def record(connection: sa.Connection, state: DutyState) -> None:
     )
     if changed.rowcount == 0:
         connection.execute(sa.insert(table).values(name=state.name, **values))
+
+
+def find_memo(connection: sa.Connection, name: str) -> str | None:
+    """What a duty left for its next run."""
+    memo = connection.scalar(sa.select(table.c.memo).where(table.c.name == name))
+    return None if memo is None else str(memo)
+
+
+def leave_memo(connection: sa.Connection, name: str, memo: str) -> None:
+    """Leave something for the next run of a duty that has begun."""
+    connection.execute(sa.update(table).where(table.c.name == name).values(memo=memo))

@@ -261,6 +261,7 @@ upkeep_duties = _table(
     _big("next_run", **REQUIRED),
     _big("runs", **REQUIRED),
     _big("failures", **REQUIRED),
+    _text("memo"),
 )
 
 # Who may use a server, and for what. Of the secret only its digest is known.

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from lakebed.catalog import blocks, files, footers, journal, lakes, partitions, rules
+from lakebed.catalog.blocks import Segment
 from lakebed.catalog.catalog import Catalog, Connection
 from lakebed.catalog.files import TemporaryFile
 from lakebed.catalog.partitions import Search
@@ -99,6 +100,14 @@ class CheckReport:
             self.findings.append(Finding(severity, each.kind, each.subject, each.message))
 
 
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Some of a lake's files."""
+
+    live: Sequence[Partition]
+    landed: Sequence[Segment]
+
+
 class Checker:
     """Checks one lake, also while it is written to: it reads one snapshot under a lease."""
 
@@ -162,6 +171,29 @@ class Checker:
         finally:
             self._keeper.unpin(pin)
         return report
+
+    def read_share(self, choose: Callable[[Connection], Share]) -> tuple[CheckReport, list[str]]:
+        """Read some files to their end. What was found, and the paths of those that are damaged."""
+        report = CheckReport(Level.PAGES)
+        damaged: list[str] = []
+        pin = self._keeper.pin()
+        try:
+            with self._catalog.read() as connection:
+                share = choose(connection)
+                for partition in share.live:
+                    before = len(report.findings)
+                    report.partitions += 1
+                    report.rows += partition.num_rows
+                    self._check_file(connection, partition, report)
+                    if len(report.findings) > before:
+                        damaged.append(partition.file_path or "")
+                for segment in share.landed:
+                    report.segments += 1
+                    if not self._check_segment(connection, segment, report):
+                        damaged.append(segment.segment_path)
+        finally:
+            self._keeper.unpin(pin)
+        return report, damaged
 
     def _check_mark(self, report: CheckReport) -> None:
         with self._catalog.read() as connection:
@@ -276,24 +308,25 @@ class Checker:
     ) -> set[str]:
         """Look at what has landed; the paths of every segment."""
         report.blocks = blocks.count_blocks(connection)
-        known, sound = set(), set()
+        known = set()
         for segment in blocks.list_segments(connection):
             report.segments += 1
             known.add(segment.segment_path)
-            if report.level < Level.FILES:
-                continue
-            report.files += 1
-            report.bytes += segment.file_size
-            trouble = segments.check_file(self._store, segment)
-            if trouble is None:
-                sound.add(segment.segment_path)
-            else:
-                report.damage(trouble.kind, trouble.subject, trouble.message)
+            if report.level >= Level.FILES:
+                self._check_segment(connection, segment, report)
             progress(report)
-        if report.level >= Level.PAGES:
-            for trouble in segments.check_payloads(connection, self._store, sound):
-                report.damage(trouble.kind, trouble.subject, trouble.message)
         return known
+
+    def _check_segment(self, connection: Connection, segment: Segment, report: CheckReport) -> bool:
+        """Look at one segment; whether it is sound."""
+        report.files += 1
+        report.bytes += segment.file_size
+        troubles = segments.check_file(self._store, segment)
+        if not troubles and report.level >= Level.PAGES:
+            troubles = list(segments.check_payloads(connection, self._store, segment))
+        for trouble in troubles:
+            report.damage(trouble.kind, trouble.subject, trouble.message)
+        return not troubles
 
     def _check_strays(
         self, connection: Connection, listed: list[Listed], known: set[str], report: CheckReport

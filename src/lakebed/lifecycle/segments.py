@@ -27,47 +27,44 @@ class Trouble:
     message: str
 
 
-def check_file(store: Store, segment: Segment) -> Trouble | None:
+def check_file(store: Store, segment: Segment) -> list[Trouble]:
     """What is wrong with a segment's file, if anything."""
     path = segment.segment_path
     try:
         size = store.size(path)
     except UnknownObject:
-        return Trouble("missing segment", path, "is not in the store, and its blocks with it")
+        return [Trouble("missing segment", path, "is not in the store, and its blocks with it")]
     if size != segment.file_size:
-        return Trouble(
-            "segment size", path, f"has {size} bytes, the catalog says {segment.file_size}"
-        )
-    return None
+        said = f"has {size} bytes, the catalog says {segment.file_size}"
+        return [Trouble("segment size", path, said)]
+    return []
 
 
-def check_payloads(connection: Connection, store: Store, sound: set[str]) -> Iterator[Trouble]:
-    """Read every block of the segments whose files are sound, and compare its digest."""
-    for page in blocks.list_pages(connection):
-        for run in _runs([block for block in page if block.segment_path in sound]):
-            begin = run[0].segment_offset
-            length = run[-1].segment_offset + run[-1].payload_size - begin
-            data = memoryview(store.read(run[0].segment_path, begin, length))
-            for block in run:
-                at = block.segment_offset - begin
-                payload = data[at : at + block.payload_size]
-                if hashlib.sha256(payload).digest() != block.payload_digest:
-                    yield Trouble(
-                        "block content",
-                        block.block_id,
-                        f"its bytes in {block.segment_path} at {block.segment_offset} are not "
-                        "those that landed",
-                    )
+def check_payloads(connection: Connection, store: Store, segment: Segment) -> Iterator[Trouble]:
+    """Read every block of a segment whose file is sound, and compare its digest."""
+    for run in _runs(blocks.list_in_segment(connection, segment.segment_path)):
+        begin = run[0].segment_offset
+        length = run[-1].segment_offset + run[-1].payload_size - begin
+        data = memoryview(store.read(segment.segment_path, begin, length))
+        for block in run:
+            at = block.segment_offset - begin
+            payload = data[at : at + block.payload_size]
+            if hashlib.sha256(payload).digest() != block.payload_digest:
+                yield Trouble(
+                    "block content",
+                    block.block_id,
+                    f"its bytes in {block.segment_path} at {block.segment_offset} are not "
+                    "those that landed",
+                )
 
 
 def _runs(ordered: Sequence[Block]) -> Iterator[list[Block]]:
-    """Neighbours that are read at once: of one segment, and not too much."""
+    """Neighbours in a segment that are read at once: not too much."""
     run: list[Block] = []
     for block in ordered:
         end = block.segment_offset + block.payload_size
         if run and (
-            block.segment_path != run[0].segment_path
-            or end - run[0].segment_offset > _READ_BYTES
+            end - run[0].segment_offset > _READ_BYTES
             or block.segment_offset < run[-1].segment_offset + run[-1].payload_size
         ):
             yield run

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from lakebed.errors import BadSql, Damage, DamagedFile, LakebedError, UnknownObject
-from lakebed.model.partition import Partition
+from lakebed.model.partition import NO_SOURCE, Partition
 from lakebed.query.result import Stream
 from lakebed.query.snapshot import StatementSnapshot
 from lakebed.storage import parquet
@@ -66,10 +66,20 @@ def name_damage(error: LakebedError, files: Sequence[Partition], store: Store) -
         if reason is not None:
             return DamagedFile(
                 f"cannot read {partition.describe()}: {reason}",
-                hint="put the file back from a backup, or accept the loss with: "
-                f"lakebed partitions retire --file {partition.file_path}",
+                hint=_mending(partition),
             )
     return error
+
+
+def _mending(partition: Partition) -> str:
+    """What can be done about a damaged file."""
+    retire = f"lakebed partitions retire --file {partition.file_path} --yes"
+    if partition.source_hash == NO_SOURCE:
+        return f"put the file back from a backup, or accept the loss with: {retire}"
+    return (
+        "upkeep has it built again if its blocks are still there, and at once after: "
+        f"{retire}; otherwise put the file back from a backup"
+    )
 
 
 def _find_damage(store: Store, partition: Partition) -> str | None:
@@ -106,13 +116,12 @@ def _require_there(store: Store, files: Sequence[Partition]) -> None:
             size = store.size(path)
         except UnknownObject as missing:
             raise DamagedFile(
-                f"the file of {partition.describe()} is missing",
-                hint="see the damage with: lakebed check",
+                f"the file of {partition.describe()} is missing", hint=_mending(partition)
             ) from missing
         if size != partition.file_size:
             raise DamagedFile(
                 f"the file of {partition.describe()} has {size} bytes, not {partition.file_size}",
-                hint="see the damage with: lakebed check",
+                hint=_mending(partition),
             )
 
     if isinstance(store, LocalStore) or len(files) < 2:

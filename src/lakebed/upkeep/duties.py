@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from lakebed.errors import LakebedError, Refused
 from lakebed.lake import Lake
-from lakebed.lifecycle.check import Level
+from lakebed.lifecycle.check import Finding, Level
+from lakebed.model.partition import Partition
 from lakebed.upkeep.healing import heal
+from lakebed.upkeep.reading import read_share
 
 _NOTHING = "nothing to do"
 
@@ -74,13 +76,26 @@ def _sweep(lake: Lake, most_batches: int | None = None) -> str:
 def _check(lake: Lake) -> str:
     report = lake.checker.run(Level.FILES)
     healed, left = heal(lake, report)
+    said = f"{_count(report.files, 'file')} there and of their size"
+    return _say_healing(said, healed, left)
+
+
+def _read(lake: Lake) -> str:
+    report, healed, left = read_share(lake, "read")
+    said = f"read {_count(report.files, 'file')} of {_count(report.bytes, 'byte')} to their end"
+    return _say_healing(said, healed, left)
+
+
+def _say_healing(said: str, healed: Sequence[Partition], left: Sequence[Finding]) -> str:
+    if healed:
+        said += f"; {len(healed)} set aside, to be built again"
     if left:
         raise LakebedError(
-            f"{len(left)} things cannot be healed: {left[0].subject}: {left[0].message}",
-            hint="see all with: lakebed check",
+            f"{said}; {_count(len(left), 'thing')} cannot be healed: "
+            f"{left[0].subject}: {left[0].message}",
+            hint="see all with: lakebed check --level pages",
         )
-    said = f"{_count(report.files, 'file')} there and of their size"
-    return f"{said}; {len(healed)} set aside, to be built again" if healed else said
+    return said
 
 
 def _count(number: int, noun: str) -> str:
@@ -92,6 +107,7 @@ DUTIES = (
     Duty("sweep", 300, "deletes what is past its grace period", _sweep),
     Duty("retain", 3600, "retires what is older than it should be kept", _retain),
     Duty("check", 24 * 3600, "looks whether every file is there, and heals", _check),
+    Duty("read", 3600, "reads a share of the files to their end, and heals", _read),
 )
 
 _EVERY = {each.name: each for each in DUTIES}

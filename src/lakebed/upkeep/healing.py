@@ -11,7 +11,7 @@ from lakebed.lake import Lake
 from lakebed.lifecycle.check import CheckReport, Finding, Severity
 from lakebed.model.partition import Partition
 
-_OF_FILES = ("missing file", "file size", "file content")
+_OF_FILES = ("missing file", "file size", "file content", "stored footer")
 
 
 def heal(lake: Lake, report: CheckReport) -> tuple[list[Partition], list[Finding]]:

@@ -217,6 +217,7 @@ def _create_lake_tables() -> None:
         sa.Column("next_run", sa.BigInteger, nullable=False),
         sa.Column("runs", sa.BigInteger, nullable=False),
         sa.Column("failures", sa.BigInteger, nullable=False),
+        sa.Column("memo", sa.Text),
     )
     op.create_table(
         "api_keys",
