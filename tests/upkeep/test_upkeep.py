@@ -96,6 +96,23 @@ def test_two_processes_do_not_do_the_same_at_once(lake: Lake) -> None:
     assert [each.said for each in results] == ["slow"]  # type: ignore[attr-defined]
 
 
+def test_what_another_did_meanwhile_is_not_done_again(lake: Lake) -> None:
+    done: list[str] = []
+    shared = _duty("shared", done)
+    with open_lake(lake.catalog.url) as other:
+
+        def let_the_other_do_it(_lake: Lake) -> str:
+            assert [each.said for each in Upkeep(other, [shared]).run_due()] == ["did shared"]
+            return "waited"
+
+        upkeep = Upkeep(lake, [Duty("first", 0, "for the test", let_the_other_do_it), shared])
+        _, second = upkeep.run_due()
+    assert (second.said, second.skipped) == (None, "done by another meanwhile")
+    assert done == ["shared"]
+    assert upkeep.list_duties()[1][1].runs == 1
+    assert upkeep.run_due("shared")[0].said == "did shared", "who names it wants it now"
+
+
 def test_an_unknown_duty_is_refused(lake: Lake) -> None:
     with pytest.raises(BadInput, match="no duty 'dust'") as refused:
         Upkeep(lake).run_due("dust")

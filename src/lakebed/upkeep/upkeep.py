@@ -29,7 +29,7 @@ class DutyRun:
     said: str | None = None
     error: str | None = None
     skipped: str | None = None
-    """Who does it at this moment instead."""
+    """Who does it instead, or did."""
 
 
 class Upkeep:
@@ -49,14 +49,21 @@ class Upkeep:
         """Do what is due now, or everything, or only what is named; one after the other. Who is
         ``patient`` waits until it is certain that the doer of a duty is dead."""
         chosen = self._choose(names)
+        anyway = everything or bool(names)
+        due = {each.name for each in chosen} if anyway else self._list_due()
+        return [
+            self._run(duty, patient=patient, anyway=anyway) for duty in chosen if duty.name in due
+        ]
+
+    def _list_due(self) -> set[str]:
         with self._lake.catalog.read() as connection:
             now = clock.upcoming(connection)
             known = duties.list_states(connection)
-        return [
-            self._run(duty, patient=patient)
-            for duty in chosen
-            if everything or names or known.get(duty.name, DutyState(duty.name)).next_run <= now
-        ]
+        return {
+            each.name
+            for each in self._duties
+            if each.name not in known or known[each.name].next_run <= now
+        }
 
     def _choose(self, names: Collection[str]) -> list[Duty]:
         known = {each.name: each for each in self._duties}
@@ -65,13 +72,16 @@ class Upkeep:
                 raise BadInput(f"there is no duty {name!r}", hint=f"one of {', '.join(known)}")
         return [each for each in self._duties if not names or each.name in names]
 
-    def _run(self, duty: Duty, *, patient: bool) -> DutyRun:
-        """A duty whose doer died is taken over once that is certain."""
+    def _run(self, duty: Duty, *, patient: bool, anyway: bool) -> DutyRun:
+        """A duty whose doer died is taken over once that is certain. Who had to wait for a living
+        one looks again whether there is anything left to do."""
         right = lease_of(duty.name)
         if patient:
             self._lake.leases.end_dead_builder(right)
         try:
             with self._lake.leases.building(right):
+                if not anyway and duty.name not in self._list_due():
+                    return DutyRun(duty.name, skipped="done by another meanwhile")
                 return self._do(duty)
         except Conflict as taken:
             return DutyRun(duty.name, skipped=str(taken))
