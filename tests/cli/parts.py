@@ -70,7 +70,7 @@ def rows_file(folder: Path, count: int = 2, version: int = 1) -> Path:
 def register(cli: Cli, folder: Path, view_set: ViewSet) -> Ran:
     file = folder / "definition.json"
     file.write_text(view_set.definition())
-    return cli("views", "register", file)
+    return cli("views", "register", file, "--yes")
 
 
 def everything(folder: Path) -> dict[str, Any]:

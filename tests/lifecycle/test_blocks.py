@@ -253,7 +253,16 @@ def test_the_command_shows_a_plan_first(lake: Lake, capsys: pytest.CaptureFixtur
     code, _, err = run("blocks", "retire", "--expired")
     assert code == 2
     assert "lakebed blocks keep 30d" in err
-    assert run("blocks", "keep", "0s")[:2] == (0, "blocks are kept for 0s\n")
+    code, out, err = run("blocks", "keep", "1us")
+    assert (code, out) == (0, "")
+    assert "plan: retire 5 blocks in 3 segments" in err
+    assert "Nothing was changed. Repeat with --yes" in err
+    shown = json.loads(run("blocks", "keep", "1us", "--json")[1])
+    assert (shown["done"], shown["keep"], shown["condemned"]["blocks"]) == (False, "forever", 5)
+    assert run("blocks", "keep", "30d")[:2] == (0, "blocks are kept for 30d\n")
+    code, out, err = run("blocks", "keep", "1us", "--yes")
+    assert (code, out) == (0, "blocks are kept for 1us\n")
+    assert "upkeep retires them" in err
     code, out, err = run("blocks", "retire", "--expired")
     assert (code, out) == (0, "")
     assert "plan: retire 5 blocks in 3 segments" in err

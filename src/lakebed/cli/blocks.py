@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from lakebed.cli import output
+from lakebed.cli.keeping import FOREVER, UNCHANGED, KeepArgument, show_keep
 from lakebed.cli.options import HERE, JsonOption, LakeOption, YesOption, opened
 
 if TYPE_CHECKING:
     from lakebed.lifecycle.landed import BlockPlan
 
 app = typer.Typer(no_args_is_help=True, help="Landed blocks: how long to keep them, retire.")
-FOREVER = "forever"
 
 
 @app.command("keep")
 def keep(
-    time: Annotated[str, typer.Argument(metavar="TIME", help="Such as 30d; or forever.")],
+    time: KeepArgument,
     lake: LakeOption = HERE,
+    yes: YesOption = False,
+    as_json: JsonOption = False,
 ) -> None:
-    """Say how long this lake keeps blocks after they landed; nothing is retired by this alone.
+    """Say how long this lake keeps blocks after they landed.
+
+    If older blocks are there, it shows how many and changes nothing without --yes. Upkeep retires
+    what is too old, again and again, and blocks cannot be restored. Prints what the catalog says
+    afterwards.
 
     Example: lakebed blocks keep 30d
     """
@@ -29,8 +35,23 @@ def keep(
 
     keep_us = None if time == FOREVER else parse_duration(time)
     with opened(lake) as open_lake:
-        open_lake.blocks.keep(keep_us)
-    output.tell(f"blocks are kept {time if keep_us is None else f'for {time}'}")
+        verbs = open_lake.blocks
+        plan = None if keep_us is None else verbs.plan_expired(keep_us=keep_us)
+        condemns = plan is not None and bool(plan.segments)
+        acts = yes or not condemns
+        if plan is not None and not as_json:
+            _say_plan(plan)
+        kept = show_keep(verbs.keep(keep_us) if acts else verbs.find_keep())
+    if as_json:
+        shown = None if plan is None else _describe(plan)
+        output.show_json({"done": acts, "keep": kept, "condemned": shown})
+        return
+    if not acts:
+        output.say(UNCHANGED)
+        return
+    output.tell(f"blocks are kept {kept if kept == FOREVER else f'for {kept}'}")
+    if condemns:
+        output.say("upkeep retires them; see what goes with: lakebed blocks retire --expired")
 
 
 @app.command("retire")
@@ -71,25 +92,32 @@ def retire(
 
 def _show_plan(plan: BlockPlan, *, done: bool, as_json: bool) -> None:
     if as_json:
-        output.show_json(
-            {
-                "done": done,
-                "reason": plan.reason,
-                "before": output.instant(plan.before) if plan.segments else None,
-                "blocks": plan.blocks,
-                "segments": len(plan.segments),
-                "bytes": plan.bytes,
-                "unbuilt": [
-                    {
-                        "view_set_name": each.view_set,
-                        "blocks": each.blocks,
-                        "first_insert_time": output.instant(each.first),
-                    }
-                    for each in plan.unbuilt
-                ],
-            }
-        )
+        output.show_json({"done": done, **_describe(plan)})
         return
+    _say_plan(plan, done=done)
+    if plan.segments and not done:
+        output.say("Nothing was changed. Repeat with --yes to retire them.")
+
+
+def _describe(plan: BlockPlan) -> dict[str, Any]:
+    return {
+        "reason": plan.reason,
+        "before": output.instant(plan.before) if plan.segments else None,
+        "blocks": plan.blocks,
+        "segments": len(plan.segments),
+        "bytes": plan.bytes,
+        "unbuilt": [
+            {
+                "view_set_name": each.view_set,
+                "blocks": each.blocks,
+                "first_insert_time": output.instant(each.first),
+            }
+            for each in plan.unbuilt
+        ],
+    }
+
+
+def _say_plan(plan: BlockPlan, *, done: bool = False) -> None:
     for each in plan.unbuilt:
         count = output.plural(each.blocks, "block")
         since = output.instant(each.first)
@@ -109,4 +137,3 @@ def _show_plan(plan: BlockPlan, *, done: bool, as_json: bool) -> None:
         output.tell(f"retired {what}; what landed before {output.instant(plan.before)} is frozen")
     else:
         output.say(f"plan: retire {what}")
-        output.say("Nothing was changed. Repeat with --yes to retire them.")

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from lakebed.lifecycle.retire import RetirementPlan
 
 FOREVER = "forever"
+UNCHANGED = "Nothing was changed. Repeat with --yes to keep no more than that."
 _SHOWN = 20
 
 KeepArgument = Annotated[str, typer.Argument(metavar="TIME", help="Such as 30d; or forever.")]

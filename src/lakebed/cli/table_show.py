@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lakebed.cli import output
+from lakebed.cli.keeping import show_keep
 from lakebed.cli.options import HERE, JsonOption, LakeOption, opened
 from lakebed.cli.table_names import Row, TableArgument, split_table_name
 
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from lakebed.model.user_table import UserTable
     from lakebed.tables.table import TableStats
 
-FOREVER = "forever"
 SHOWN_BUCKETS = 10
 
 
@@ -94,7 +94,7 @@ def table_row(lake: Lake, table: UserTable) -> Row:
         "key": list(table.key),
         "columns": len(table.schema.columns),
         "bucket": table.bucket.value,
-        "keep": show_keep(table),
+        "keep": show_keep(table.retention_us),
         "version": table.version,
         "partitions": len(partitions),
         "stored_rows": sum(each.num_rows for each in partitions),
@@ -155,7 +155,7 @@ def _as_json(table: UserTable, stats: TableStats, buckets: Sequence[Row]) -> Row
         "key": list(table.key),
         "time_column": table.time_column,
         "bucket": table.bucket.value,
-        "keep": show_keep(table),
+        "keep": show_keep(table.retention_us),
         "created_at": output.instant(table.created_at),
         "version": table.version,
         "schema": table.schema.to_json(),
@@ -176,7 +176,7 @@ def _describe(table: UserTable, stats: TableStats) -> Iterator[str]:
         f"{output.plural(stats.partitions, 'partition')}{empty}, {output.size(stats.bytes)}"
     )
     yield f"  key       {', '.join(table.key) or 'none: rows are never replaced'}"
-    yield f"  kept      {show_keep(table)}"
+    yield f"  kept      {show_keep(table.retention_us)}"
     yield f"  late      {stats.late:,}"
     yield f"  future    {stats.future:,}"
     hint = f": SELECT * FROM {table.full_name}_rejects" if stats.rejected else ""
@@ -234,14 +234,8 @@ def describe_table(table: UserTable) -> str:
     key = f"key {', '.join(table.key)}" if table.key else "no key"
     return (
         f"{output.plural(len(table.schema.columns), 'column')}, {key}, by {table.bucket.value} of "
-        f"{table.time_column}, kept {show_keep(table)}"
+        f"{table.time_column}, kept {show_keep(table.retention_us)}"
     )
-
-
-def show_keep(table: UserTable) -> str:
-    from lakebed.model.time import format_duration
-
-    return FOREVER if table.retention_us is None else format_duration(table.retention_us)
 
 
 def by_bucket(partitions: Sequence[Partition]) -> list[Row]:

@@ -5,12 +5,13 @@ verbs are in modules beside.
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from lakebed.cli import output, table_delete, table_import, table_insert, table_show
-from lakebed.cli.options import HERE, JsonOption, LakeOption, opened
+from lakebed.cli.keeping import FOREVER, UNCHANGED, say_what_upkeep_does, show_keep
+from lakebed.cli.options import HERE, JsonOption, LakeOption, YesOption, opened
 from lakebed.cli.table_names import (
     TableArgument,
     problems_told,
@@ -19,16 +20,11 @@ from lakebed.cli.table_names import (
     split_name,
     split_table_name,
 )
-from lakebed.cli.table_show import (
-    FOREVER,
-    BucketName,
-    by_bucket,
-    describe_change,
-    describe_table,
-    show_keep,
-)
+from lakebed.cli.table_show import BucketName, by_bucket, describe_change, describe_table
 from lakebed.errors import BadInput
-from lakebed.model.partition import Partition
+
+if TYPE_CHECKING:
+    from lakebed.lifecycle.retire import RetirementPlan
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -142,18 +138,20 @@ def alter(
         typer.Option(metavar="TIME", help="How long rows are kept after their time, or forever."),
     ] = None,
     lake: LakeOption = HERE,
+    yes: YesOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Add, widen or relax columns; set how long rows are kept.
 
     Rows that are there stay as they are and have NULL in new columns. What else could be changed
-    would make them wrong, and is refused.
+    would make them wrong, and is refused. If rows are older than they shall be kept, it shows them
+    and changes nothing without --yes; upkeep retires what is too old.
 
     Example: lakebed tables alter home.heart_rate --add note:string --widen bpm
 
     Example: lakebed tables alter home.heart_rate --keep 90d
     """
-    from lakebed.model.time import parse_duration
+    from lakebed.lifecycle.retire import RetirementPlan
 
     database, table = split_table_name(name)
     added = dict(_split_column(each) for each in add or [])
@@ -162,29 +160,28 @@ def alter(
     if not (added or widen or relax or keep is not None):
         raise typer.BadParameter("say what to change: --add, --widen, --relax or --keep")
     kept = None if keep == FOREVER else keep
-    if kept is not None:
-        parse_duration(kept)
+    plan = RetirementPlan((), "")
     with opened(lake) as open_lake, problems_told():
         definitions = open_lake.tables.definitions
-        before = after = definitions.get(database, table)
-        if added or widen or relax:
-            after = definitions.alter_table(
+        before = definitions.get(database, table)
+        if kept is not None:
+            plan = open_lake.retirement.plan_by_table_retention(database, table, kept)
+        acts = yes or not plan.partitions
+        if acts and (added or widen or relax):
+            definitions.alter_table(
                 database, table, add=added, widen=widen or [], relax=relax or []
             )
-        condemned: list[Partition] = []
-        if keep is not None:
+        if acts and keep is not None:
             definitions.set_retention(database, table, kept)
-            after = definitions.get(database, table)
-        if kept is not None:
-            plan = open_lake.retirement.plan_by_table_retention(database, table)
-            condemned = list(plan.partitions)
+        after = definitions.get(database, table)
     if as_json:
         output.show_json(
             {
                 "table": name,
+                "done": acts,
                 "version": after.version,
-                "keep": show_keep(after),
-                "condemned": by_bucket(condemned),
+                "keep": show_keep(after.retention_us),
+                "condemned": by_bucket(plan.partitions),
                 "schema": after.schema.to_json(),
             }
         )
@@ -193,15 +190,24 @@ def alter(
         change = describe_change(before.schema, after.schema)
         output.tell(f"{name}: version {after.version}, {change}")
     if keep is not None:
-        output.tell(f"{name}: kept {show_keep(after)}")
-        if condemned:
-            output.say(
-                f"older than that: {output.plural(len(condemned), 'partition')} with "
-                f"{output.plural(sum(each.num_rows for each in condemned), 'row')}, which upkeep "
-                f"retires; see what goes with: lakebed tables expire {name}"
-            )
-        elif kept is not None:
-            output.say("nothing is older than that")
+        _show_keeping(name, plan, show_keep(after.retention_us), done=acts)
+
+
+def _show_keeping(name: str, plan: RetirementPlan, kept: str, *, done: bool) -> None:
+    if plan.partitions and not done:
+        output.show(by_bucket(plan.partitions), as_json=False, empty="")
+        output.say(
+            f"older than that: {output.plural(len(plan.partitions), 'partition')} with "
+            f"{output.plural(sum(each.num_rows for each in plan.partitions), 'row')}"
+        )
+        output.say(UNCHANGED)
+        return
+    output.tell(f"{name}: kept {kept}")
+    if plan.partitions:
+        confirm = f" --confirm {name}" if plan.confirm else ""
+        say_what_upkeep_does(plan, f"lakebed tables expire {name}{confirm}")
+    elif kept != FOREVER:
+        output.say("nothing is older than that")
 
 
 def _split_column(text: str) -> tuple[str, Any]:

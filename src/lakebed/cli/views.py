@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from lakebed.cli import output
 from lakebed.cli.keeping import (
     FOREVER,
+    UNCHANGED,
     KeepArgument,
     say_plan,
     say_what_upkeep_does,
@@ -20,8 +22,12 @@ from lakebed.cli.keeping import (
 from lakebed.cli.options import HERE, JsonOption, LakeOption, YesOption, opened
 from lakebed.errors import BadDefinition, BadInput, LakebedError, Refused
 from lakebed.model.source import SqlSource, describe_source
+from lakebed.model.time import format_duration, is_duration
 from lakebed.model.view_set import ViewSet
 from lakebed.views.declaration import SqlView, read_toml, write_toml
+
+if TYPE_CHECKING:
+    from lakebed.lake import Lake
 
 app = typer.Typer(
     no_args_is_help=True, help="View sets: list, show, define, register, keep, remove."
@@ -86,11 +92,13 @@ def define_views(
         str | None, typer.Option(metavar="URL", help="A Spark Connect server, sc://host:port.")
     ] = None,
     lake: LakeOption = HERE,
+    yes: YesOption = False,
 ) -> None:
     """Define SQL view sets, or define them anew: all of the files or none.
 
     The files may refer to each other. What is wrong is said in a line each, and then nothing has
-    changed. A changed definition is a new version: build it, then retire the old partitions.
+    changed. A changed definition is a new version: build it, then retire the old partitions. If a
+    changed retention condemns partitions, they are shown, and nothing changes without --yes.
 
     Example: lakebed views define errors_per_minute.toml
     """
@@ -99,12 +107,15 @@ def define_views(
     try:
         views = _read_declarations(files)
         with opened(lake) as open_lake:
-            definitions = open_lake.define_views(*views, master=master, remote=remote)
-            condemned = {
-                name: open_lake.retirement.plan_by_retention(name).partitions
-                for name, active in ((each.view_set.name, each.view_set) for each in definitions)
-                if active.retention_us is not None
+            kept = {
+                view.name: view.retention_us
+                for view in views
+                if view.retention and is_duration(view.retention)
             }
+            if _condemns(open_lake, kept) and not yes:
+                output.say(UNCHANGED)
+                return
+            definitions = open_lake.define_views(*views, master=master, remote=remote)
     except BadDefinition as error:
         for problem in error.problems:
             output.say(f"error: {' '.join(problem.split())}")
@@ -112,17 +123,30 @@ def define_views(
     for each in definitions:
         reason = f", because it reads {each.because_of}" if each.because_of else ""
         output.tell(f"{each.view_set.name} version {each.view_set.version}: {each.change}{reason}")
-        if old := condemned.get(each.view_set.name):
-            output.say(
-                f"older than it is kept: {output.plural(len(old), 'partition')} with "
-                f"{output.plural(sum(one.num_rows for one in old), 'row')}, which upkeep retires; "
-                f"see what goes with: lakebed partitions retire {each.view_set.name} --expired"
-            )
     if any(each.change is Change.EVOLVED for each in definitions):
         output.say(
             "partitions of older versions are incompatible now: build the new ones with "
             "`lakebed build`, then see `lakebed partitions retire --incompatible`"
         )
+
+
+def _condemns(lake: Lake, kept: Mapping[str, int | None]) -> bool:
+    """Whether keeping rows of these view sets only so long condemns any of their partitions, which
+    is said. What they are kept for now is no change."""
+    condemned = False
+    for each in lake.views.list_view_sets():
+        name, now = each.view_set.name, each.view_set.retention_us
+        wanted = kept.get(name)
+        if wanted is None or wanted == now:
+            continue
+        plan = lake.retirement.plan_by_retention(name, format_duration(wanted))
+        if plan.partitions:
+            output.say(
+                f"{name} would be kept {show_keep(wanted)}, and is kept {show_keep(now)} now"
+            )
+            say_plan(plan)
+            condemned = True
+    return condemned
 
 
 def _read_declarations(files: list[Path]) -> list[SqlView]:
@@ -145,9 +169,11 @@ def _read_declarations(files: list[Path]) -> list[SqlView]:
 def register_view(
     file: Annotated[Path, typer.Argument(help="A JSON file like the one that `show` prints.")],
     lake: LakeOption = HERE,
+    yes: YesOption = False,
 ) -> None:
     """Register a view set whose rows programs publish, or evolve one: a changed schema needs a
-    higher version. View sets that SQL makes are for `define`.
+    higher version. View sets that SQL makes are for `define`. If a changed retention condemns
+    partitions, they are shown, and nothing changes without --yes.
 
     Example: lakebed views register readings.json
     """
@@ -166,6 +192,9 @@ def register_view(
         known = {each.view_set.name: each.view_set for each in open_lake.views.list_view_sets()}
         if view_set != known.get(view_set.name):
             _refuse_registration(view_set)
+        if _condemns(open_lake, {view_set.name: view_set.retention_us}) and not yes:
+            output.say(UNCHANGED)
+            return
         change = open_lake.views.register(view_set)
     output.tell(f"{view_set.name} version {view_set.version}: {change}")
 
@@ -224,7 +253,7 @@ def keep_view(
         output.show_json({"view_set_name": name, "done": acts, "keep": kept, "condemned": rows})
         return
     if not acts:
-        output.say("Nothing was changed. Repeat with --yes to keep no more than that.")
+        output.say(UNCHANGED)
         return
     output.tell(f"{name}: kept {kept}")
     if plan.partitions:

@@ -54,18 +54,25 @@ class BlockRetirement:
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
 
-    def keep(self, keep_us: int | None) -> None:
-        """How long this lake keeps its blocks after they landed; None for ever. Nothing is retired
-        by this alone."""
+    def keep(self, keep_us: int | None) -> int | None:
+        """Say how long this lake keeps its blocks after they landed, None for ever; what the
+        catalog says then. Nothing is retired by this alone: upkeep does."""
         with self._catalog.write() as transaction:
             lakes.keep_blocks(transaction.connection, keep_us)
             said = "for ever" if keep_us is None else f"for {keep_us} us"
             journal.append(transaction, [journal.Entry("keep blocks", said)])
+        return self.find_keep()
 
-    def plan_expired(self, *, allow_loss: bool = False) -> BlockPlan:
-        """Every block that is older than the lake keeps them."""
+    def find_keep(self) -> int | None:
+        """How long this lake keeps its blocks; None for ever."""
         with self._catalog.read() as connection:
-            keep_us = lakes.get(connection).keep_blocks_us
+            return lakes.get(connection).keep_blocks_us
+
+    def plan_expired(self, *, allow_loss: bool = False, keep_us: int | None = None) -> BlockPlan:
+        """Every block that is older than the lake keeps them, or would if it were ``keep_us``."""
+        with self._catalog.read() as connection:
+            if keep_us is None:
+                keep_us = lakes.get(connection).keep_blocks_us
             if keep_us is None:
                 raise BadInput(
                     "this lake keeps its blocks for ever",

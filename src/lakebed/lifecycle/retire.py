@@ -119,11 +119,16 @@ class Retirement:
             plan = self._plan(connection, found.inside, selection.by_range(wanted), hold=hold)
         return replace(plan, straddling=tuple(found.straddling))
 
-    def plan_by_table_retention(self, database: str, name: str) -> RetirementPlan:
-        """Every live partition of a table in buckets that are older than its retention, but for
-        those without which rows that they replaced or deleted would be seen again."""
+    def plan_by_table_retention(
+        self, database: str, name: str, keep: str | None = None
+    ) -> RetirementPlan:
+        """Every live partition of a table in buckets that are older than its retention, or than
+        they would be kept if that were ``keep``, but for those without which rows that they
+        replaced or deleted would be seen again."""
         with self._catalog.read() as connection:
             table = tables.get(connection, database, name)
+            if keep is not None:
+                table = replace(table, retention_us=parse_duration(keep))
             if table.retention_us is None:
                 raise BadInput(
                     f"table {table.full_name} keeps its rows for ever",

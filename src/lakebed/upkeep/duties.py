@@ -54,7 +54,7 @@ def _retain(lake: Lake) -> str:
         except Refused as error:
             refused.append(str(error))
     said = [f"retired {_count(retired, 'partition')}"] if retired else []
-    if lake.row.keep_blocks_us is not None:
+    if lake.blocks.find_keep() is not None:
         done = lake.blocks.carry_out(lake.blocks.plan_expired())
         said += [f"retired {_count(len(done.segments), 'segment')}"] if done.segments else []
     if refused:

@@ -30,16 +30,22 @@ def test_how_long_rows_are_kept_can_be_changed(cli: Cli) -> None:
     assert (kept.out, kept.err) == ("home.pulse: kept 36500d\n", "nothing is older than that\n")
     old = {**RING, "device": "a", "time": "2001-01-01T00:00:00Z"}
     cli("insert", "home.pulse", write("r.json", [old]))
-    kept = cli("alter", "home.pulse", "--keep", "3650d")
+    plan = cli("alter", "home.pulse", "--keep", "3650d", "--add", "note:string")
+    assert "2001-01-01" in plan.out
+    assert plan.err == (
+        "older than that: 1 partition with 1 row\n"
+        "Nothing was changed. Repeat with --yes to keep no more than that.\n"
+    )
+    shown = cli("alter", "home.pulse", "--keep", "3650d", "--json").json
+    assert (shown["done"], shown["version"], shown["keep"]) == (False, 1, "36500d")
+    (condemned,) = shown["condemned"]
+    assert condemned["bucket"] == "2001-01-01"
+    kept = cli("alter", "home.pulse", "--keep", "3650d", "--yes")
     assert kept.out == "home.pulse: kept 3650d\n"
     assert kept.err == (
-        "older than that: 1 partition with 1 row, which upkeep retires; "
-        "see what goes with: lakebed tables expire home.pulse\n"
+        "upkeep retires them; see what goes with: lakebed tables expire home.pulse\n"
     )
-    (condemned,) = cli("alter", "home.pulse", "--keep", "3650d", "--json").json["condemned"]
-    assert condemned["bucket"] == "2001-01-01"
-    cli("alter", "home.pulse", "--keep", "90d")
-    assert cli("show", "home.pulse", "--json").json["keep"] == "90d"
+    assert cli("show", "home.pulse", "--json").json["keep"] == "3650d"
     assert cli("alter", "home.pulse", "--keep", "forever").out == "home.pulse: kept forever\n"
 
 
