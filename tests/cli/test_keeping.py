@@ -65,6 +65,17 @@ def test_leases_tell_who_else_uses_the_lake(cli: Cli, weather: Path) -> None:
     assert list(lease)[:2] == ["kind", "holder"]
 
 
+def test_upkeep_tells_for_how_long_each_duty_is_overdue(cli: Cli, weather: Path) -> None:
+    cli("upkeep", "--once", "retain")
+    rows = {each["duty"]: each for each in cli("upkeep", "--json").json}
+    assert rows["retain"]["overdue_seconds"] == 0
+    assert rows["retain"]["next_run"] is not None
+    assert rows["sweep"]["overdue_seconds"] > 0, "since the lake was made"
+    said = cli("upkeep").err
+    assert "overdue for " in said
+    assert f"due {rows['retain']['next_run']}" in said
+
+
 def test_a_backup_is_a_lake_and_becomes_one_again(cli: Cli, weather: Path, tmp_path: Path) -> None:
     made = cli("backup", "create", "copy")
     assert made.code == 0

@@ -21,6 +21,7 @@ from lakebed.lake import Lake
 from lakebed.samples.generator import Generator
 from lakebed.serve.http import ServerSettings
 from lakebed.serve.server import Listening, require_guarded
+from tests.parts.building import build
 from tests.serve.parts import JSON, PROTOBUF, serving
 
 COUNT = "SELECT count(*) AS n FROM log_entries"
@@ -239,6 +240,18 @@ def test_health_version_and_metrics(lake: Lake, monkeypatch: pytest.MonkeyPatch)
         assert 'lakebed_requests_total{route="logs",status="200"} 1.0' in shown
         assert "lakebed_catalog_up 1.0" in shown
         assert shown.endswith("# EOF\n")
+        build(lake, "blocks")
+        shown = served.ask("GET", "/metrics").body.decode()
+        values = dict(line.rsplit(" ", 1) for line in shown.splitlines() if line[0] != "#")
+        assert float(values['lakebed_pipeline_lag_seconds{view_set="blocks"}']) == 0
+        assert float(values['lakebed_pipeline_lag_seconds{view_set="log_entries"}']) > 0
+        assert float(values['lakebed_duty_overdue_seconds{duty="sweep"}']) > 0
+        assert float(values["lakebed_landing_requests"]) == 0
+        assert float(values["lakebed_landing_bytes"]) == 0
+        assert float(values["lakebed_overdue_files"]) == 0
+        assert float(values["lakebed_overdue_seconds"]) == 0
+        assert float(values['lakebed_lease_age_seconds{kind="writer"}']) > 0
+        assert 'lakebed_request_seconds_bucket{le="0.005",route="logs"}' in values
 
         def fail() -> None:
             raise Unavailable("away")

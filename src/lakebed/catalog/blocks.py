@@ -138,6 +138,19 @@ def list_blocks(
     return [_read(row) for row in connection.execute(query.order_by(blocks.c.insert_time))]
 
 
+def find_first(
+    connection: sa.Connection, within: TimeRange, encodings: Iterable[str] | None = None
+) -> int | None:
+    """When the first block of a range landed."""
+    query = sa.select(sa.func.min(blocks.c.insert_time)).where(
+        blocks.c.insert_time >= within.begin, blocks.c.insert_time < within.end
+    )
+    if encodings is not None:
+        query = query.where(blocks.c.encoding.in_(list(encodings)))
+    found = connection.scalar(query)
+    return None if found is None else int(found)
+
+
 def list_blocks_in(connection: sa.Connection, ranges: Sequence[TimeRange]) -> list[Block]:
     """Blocks of any kind that landed in one of a few ranges, in the order of insert times."""
     bounds = {

@@ -29,6 +29,10 @@ class DutyState:
     memo: str | None = None
     """What it wants to know in its next run, in its own words."""
 
+    def overdue_us(self, now: int, lake_made_at: int) -> int:
+        """For how long it should have been done; what never was, since there is a lake."""
+        return max(0, now - max(self.next_run, lake_made_at))
+
 
 def list_states(connection: sa.Connection) -> dict[str, DutyState]:
     """Every duty that ever ran, by name."""

@@ -39,14 +39,24 @@ def oldest_overdue(connection: sa.Connection) -> tuple[str, int] | None:
     """The temporary file that should have been swept for the longest time, and since when."""
     row = connection.execute(
         sa.select(temporary_files.c.file_path, temporary_files.c.expiration)
-        .where(
-            temporary_files.c.state == FileState.RETIRED.value,
-            temporary_files.c.expiration <= clock.upcoming(connection),
-        )
+        .where(_is_overdue(connection))
         .order_by(temporary_files.c.expiration)
         .limit(1)
     ).one_or_none()
     return None if row is None else (row.file_path, row.expiration)
+
+
+def count_overdue(connection: sa.Connection) -> int:
+    """How many temporary files should have been swept."""
+    query = sa.select(sa.func.count()).select_from(temporary_files)
+    return int(connection.scalar(query.where(_is_overdue(connection))) or 0)
+
+
+def _is_overdue(connection: sa.Connection) -> sa.ColumnElement[bool]:
+    return sa.and_(
+        temporary_files.c.state == FileState.RETIRED.value,
+        temporary_files.c.expiration <= clock.upcoming(connection),
+    )
 
 
 def _overlaps() -> sa.Select[tuple[object]]:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import threading
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from lakebed.cli import output
 from lakebed.cli.options import HERE, JsonOption, LakeOption, opened
 from lakebed.errors import BadInput
-from lakebed.model.time import format_instant
+from lakebed.model.time import SECOND, format_instant
+
+if TYPE_CHECKING:
+    from lakebed.catalog.duties import DutyState
+    from lakebed.upkeep.duties import Duty
 
 FAILED = 1
 
@@ -46,7 +50,7 @@ def upkeep(
             output.say("looking after the lake; stop with Ctrl-C")
             keeping.loop(threading.Event())
         if not once:
-            _show(keeping.list_duties(), as_json=as_json)
+            _show(keeping.list_duties(), keeping.find_overdue(), as_json=as_json)
             return
         done = keeping.run_due(*(duty or ()), everything=True)
     rows = [
@@ -62,8 +66,10 @@ def upkeep(
         raise typer.Exit(FAILED)
 
 
-def _show(known: Any, *, as_json: bool) -> None:
-    rows = [
+def _show(
+    known: list[tuple[Duty, DutyState]], overdue_us: dict[str, int], *, as_json: bool
+) -> None:
+    rows: list[dict[str, Any]] = [
         {
             "duty": duty.name,
             "purpose": duty.purpose,
@@ -73,6 +79,7 @@ def _show(known: Any, *, as_json: bool) -> None:
             "last_failure": _spell(state.last_failure),
             "error": state.error,
             "next_run": _spell(state.next_run or None),
+            "overdue_seconds": overdue_us[duty.name] / SECOND,
             "runs": state.runs,
             "failures": state.failures,
         }
@@ -86,7 +93,8 @@ def _show(known: Any, *, as_json: bool) -> None:
         output.say(f"    last done {row['last_success'] or 'never'}: {row['said'] or '-'}")
         if row["error"]:
             output.say(f"    failed {row['last_failure']}: {row['error']}")
-        output.say(f"    due {row['next_run'] or 'now'}")
+        late = row["overdue_seconds"]
+        output.say(f"    overdue for {late:,.0f} s" if late else f"    due {row['next_run']}")
 
 
 def _spell(instant: int | None) -> str | None:

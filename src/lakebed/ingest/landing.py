@@ -63,6 +63,12 @@ class Lander:
         """How many segments were recorded, which is fewer than requests if they were many."""
         return self._writer.commits
 
+    @property
+    def waiting(self) -> tuple[int, int]:
+        """How many requests wait to be landed, and their bytes."""
+        with self._changed:
+            return len(self._queue), self._queued_bytes
+
     def land(self, new: Sequence[NewBlock]) -> Future[Receipt]:
         """Land one request, all or nothing; the receipt comes when it is durable. Waits if too
         much waits already."""

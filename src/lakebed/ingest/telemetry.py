@@ -48,6 +48,11 @@ class Telemetry:
         self._lander = lander
         self._gate = gate or ByteGate()
 
+    @property
+    def waiting(self) -> tuple[int, int]:
+        """How many requests wait to be landed, and their bytes."""
+        return self._lander.waiting
+
     def land(
         self,
         signal: Signal | str,

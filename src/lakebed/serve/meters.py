@@ -4,7 +4,7 @@ is doing. Names follow OpenMetrics.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -13,7 +13,11 @@ from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST, genera
 from prometheus_client.registry import Collector
 
 from lakebed.catalog import blocks, clock, duties, leases, rules
+from lakebed.catalog.duties import DutyState
+from lakebed.catalog.leases import LeaseKind
 from lakebed.errors import LakebedError
+from lakebed.upkeep.duties import DUTIES
+from lakebed.upkeep.lag import find_unbuilt
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -73,11 +77,14 @@ class _LakeState(Collector):
         self._lake = lake
 
     def collect(self) -> Iterator[Metric]:
+        yield from self._show_queue()
         try:
             with self._lake.catalog.read() as connection:
                 now = clock.upcoming(connection)
                 landed = blocks.last_insert_time(connection)
+                unbuilt = find_unbuilt(connection)
                 overdue = rules.oldest_overdue(connection)
+                overdue_files = rules.count_overdue(connection)
                 held = leases.list_leases(connection)
                 known = duties.list_states(connection)
         except LakebedError:
@@ -95,19 +102,57 @@ class _LakeState(Collector):
             0 if overdue is None else (now - overdue[1]) / _MICROSECONDS,
         )
         yield GaugeMetricFamily(
-            "lakebed_oldest_lease_age_seconds",
-            "How old the oldest lease is.",
-            max(((now - each.acquired_at) / _MICROSECONDS for each in held), default=0),
+            "lakebed_overdue_files",
+            "Retired files past their grace period that are not swept yet.",
+            overdue_files,
         )
-        age = GaugeMetricFamily(
-            "lakebed_duty_age_seconds", "How long ago a duty of upkeep succeeded.", labels=["duty"]
+        yield _labelled(
+            "lakebed_pipeline_lag_seconds",
+            "How long ago the oldest block landed that a view set is not built of; 0 if none.",
+            "view_set",
+            {name: now - (first or now) for name, first in unbuilt.items()},
+        )
+        ages: dict[str, int] = {kind.value: 0 for kind in LeaseKind}
+        for lease in held:
+            ages[lease.kind.value] = max(ages[lease.kind.value], now - lease.acquired_at)
+        yield _labelled(
+            "lakebed_lease_age_seconds", "How old the oldest lease of a kind is.", "kind", ages
+        )
+        yield from self._show_duties(known, now)
+
+    def _show_queue(self) -> Iterator[Metric]:
+        requests, size = self._lake.telemetry.waiting
+        yield GaugeMetricFamily(
+            "lakebed_landing_requests", "Requests that wait to be landed.", requests
+        )
+        yield GaugeMetricFamily("lakebed_landing_bytes", "Bytes that wait to be landed.", size)
+
+    def _show_duties(self, known: Mapping[str, DutyState], now: int) -> Iterator[Metric]:
+        states = [known.get(each.name, DutyState(each.name)) for each in DUTIES]
+        made_at = self._lake.row.created_at
+        yield _labelled(
+            "lakebed_duty_age_seconds",
+            "How long ago a duty of upkeep succeeded.",
+            "duty",
+            {e.name: now - e.last_success for e in states if e.last_success is not None},
+        )
+        yield _labelled(
+            "lakebed_duty_overdue_seconds",
+            "For how long a duty of upkeep should have been done; 0 if it is not due.",
+            "duty",
+            {each.name: each.overdue_us(now, made_at) for each in states},
         )
         failing = GaugeMetricFamily(
             "lakebed_duty_failing", "Whether the last run of a duty failed.", labels=["duty"]
         )
-        for name, state in known.items():
-            if state.last_success is not None:
-                age.add_metric([name], (now - state.last_success) / _MICROSECONDS)
-            failing.add_metric([name], 0 if state.error is None else 1)
-        yield age
+        for each in states:
+            failing.add_metric([each.name], 0 if each.error is None else 1)
         yield failing
+
+
+def _labelled(name: str, meaning: str, label: str, micros: Mapping[str, int]) -> Metric:
+    """Durations, by one label."""
+    made = GaugeMetricFamily(name, meaning, labels=[label])
+    for value, duration in micros.items():
+        made.add_metric([value], duration / _MICROSECONDS)
+    return made

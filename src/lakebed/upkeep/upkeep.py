@@ -45,6 +45,18 @@ class Upkeep:
             known = duties.list_states(connection)
         return [(each, known.get(each.name, DutyState(each.name))) for each in self._duties]
 
+    def find_overdue(self) -> dict[str, int]:
+        """For how many microseconds each duty should have been done."""
+        with self._lake.catalog.read() as connection:
+            now = clock.upcoming(connection)
+            known = duties.list_states(connection)
+        return {
+            each.name: known.get(each.name, DutyState(each.name)).overdue_us(
+                now, self._lake.row.created_at
+            )
+            for each in self._duties
+        }
+
     def run_due(self, *names: str, everything: bool = False, patient: bool = True) -> list[DutyRun]:
         """Do what is due now, or everything, or only what is named; one after the other. Who is
         ``patient`` waits until it is certain that the doer of a duty is dead."""
