@@ -154,6 +154,15 @@ def test_a_refused_setting_changes_nothing(lake: Lake) -> None:
     assert lake.query(sql).to_arrow().to_pylist() == before
 
 
+@pytest.mark.parametrize("kind", ["EXPLAIN", "EXPLAIN VERBOSE", "EXPLAIN ANALYZE"])
+def test_a_plan_does_not_tell_where_the_lake_is(lake: Lake, kind: str) -> None:
+    rows = lake.query(f"{kind} SELECT * FROM readings", admin=False).to_arrow()
+    text = "\n".join(rows["plan"].to_pylist())
+    assert "partitions/" in text
+    assert Path(lake.catalog.url).parent.name not in text
+    assert str(lake.store.root).strip("/") not in text  # type: ignore[attr-defined]
+
+
 def test_names_of_the_catalog_hold_no_secrets(lake: Lake) -> None:
     shown = lake.query("SELECT * FROM information_schema.tables").to_arrow().to_pylist()
     assert {row["table_catalog"] for row in shown} == {"lake"}

@@ -43,6 +43,7 @@ from lakebed.query.embedded.tables import CATALOG, SCHEMA, LakeCatalog
 from lakebed.query.embedded.types import with_views
 from lakebed.query.embedded.user_tables import UserTables
 from lakebed.query.listings import Asked, Listed
+from lakebed.query.result import Stream
 from lakebed.storage.objects import Store
 
 _KEPT_TABLES = 64
@@ -150,7 +151,7 @@ class Engine:
         acting: Acting | None = None,
         limit: int | None = None,
         timeout: float | None = None,
-    ) -> BatchStream:
+    ) -> Stream:
         """Start a statement over exactly this content; of rows that have a time, over those in a
         range. Functions that change the lake need somebody who acts."""
         with self._lock, translate(sql):
@@ -163,13 +164,31 @@ class Engine:
                 }
                 planning.empty_tables = [self._table_of_rows(each) for each in listed.empty]
             frame = self._plan(sql, planning)
-        return _start(frame, sql, limit, timeout)
+        return self._start(frame, sql, limit, timeout)
 
     def run_over_nothing(
         self, sql: str, analysis: Analysis, *, limit: int | None = None, timeout: float | None
-    ) -> BatchStream:
+    ) -> Stream:
         """Start a statement for which there is nothing to read: it needs no second plan."""
-        return _start(analysis.frame, sql, limit, timeout, at_once=analysis.is_idle)
+        return self._start(analysis.frame, sql, limit, timeout, at_once=analysis.is_idle)
+
+    def _start(
+        self,
+        frame: DataFrame,
+        sql: str,
+        limit: int | None,
+        timeout: float | None,
+        *,
+        at_once: bool = False,
+    ) -> Stream:
+        """Run a frame as far as a limit. EXPLAIN has to be the root of its plan, so that its rows
+        are only counted as they come."""
+        if isinstance(frame.logical_plan().to_variant(), _SHOW_PLANS):
+            plan = BatchStream(frame, sql, timeout, at_once=at_once, most_rows=limit)
+            return self._locator.conceal(plan)
+        if limit is not None:
+            frame = frame.limit(limit)
+        return BatchStream(frame, sql, timeout, at_once=at_once, most_rows=limit)
 
     def _plan(self, sql: str, planning: Planning) -> DataFrame:
         """A table function cannot ask the context for a table, so those that it may need are there
@@ -253,22 +272,6 @@ class Engine:
         if len(self._files) > _KEPT_TABLES:
             self._files.popitem(last=False)
         return made
-
-
-def _start(
-    frame: DataFrame,
-    sql: str,
-    limit: int | None,
-    timeout: float | None,
-    *,
-    at_once: bool = False,
-) -> BatchStream:
-    """Run a frame as far as a limit. EXPLAIN has to be the root of its plan, so that its rows are
-    only counted as they come."""
-    shows_plan = isinstance(frame.logical_plan().to_variant(), _SHOW_PLANS)
-    if limit is not None and not shows_plan:
-        frame = frame.limit(limit)
-    return BatchStream(frame, sql, timeout, at_once=at_once, most_rows=limit)
 
 
 def _make_context(memory_bytes: int, catalog: LakeCatalog) -> SessionContext:
