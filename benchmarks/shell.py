@@ -1,5 +1,5 @@
 """The command from a shell, a new process each time: its help, and the first answer of a statement
-over a small lake of which half is built.
+over a small lake of which nothing is built.
 """
 
 from __future__ import annotations

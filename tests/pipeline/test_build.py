@@ -395,6 +395,9 @@ def test_the_whole_pipeline_works_on_a_bucket(
     assert sum(messages(lake).values()) == 120
     assert sum(read(lake, "log_stats")["count"].to_pylist()) == 120
     assert read(lake, "spans").num_rows == 120
+    for name, count in (("log_entries", 120), ("spans", 120)):
+        result = lake.query(f"SELECT span_id FROM {name}", engine="spark", spark=spark)
+        assert result.to_arrow().num_rows == count
     assert lake.checker.run(Level.PAGES).is_clean
 
 

@@ -22,6 +22,12 @@ def test_samples_land_and_are_of_the_last_minutes(tmp_path: Path) -> None:
             assert found["n"].to_pylist()[0] >= 15, "a few have absurd times, as real ones do"
 
 
+def test_help_says_what_to_do_with_them() -> None:
+    command = [sys.executable, "-m", "lakebed.samples", "--help"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "lakebed land requests.jsonl" in done.stdout
+
+
 def test_a_wrong_call_is_one_line() -> None:
     command = [sys.executable, "-m", "lakebed.samples", "-5"]
     done = subprocess.run(command, capture_output=True, text=True)

@@ -71,7 +71,8 @@ class Query:
 
     def describe(self) -> str:
         count = sum(len(each) for each in self.inputs.values())
-        return f"query {count:,} partitions of {', '.join(self.inputs)}"
+        what = "partition" if count == 1 else "partitions"
+        return f"query {count:,} {what} of {', '.join(self.inputs)}"
 
 
 @dataclass(frozen=True, slots=True)

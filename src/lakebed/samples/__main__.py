@@ -16,6 +16,13 @@ _MINUTES_NS = 10 * 60 * 1_000_000_000
 
 def main(arguments: list[str]) -> int:
     """Write samples to standard output; 2 if it is not said how many."""
+    if arguments in (["--help"], ["-h"]):
+        sys.stdout.write(
+            "Usage: python -m lakebed.samples [RECORDS] > requests.jsonl\n\n"
+            "Logs, metrics and traces of the last minutes, so many records of each (100), one OTLP\n"
+            "request a line. Land them with: lakebed land requests.jsonl\n"
+        )
+        return 0
     records = arguments[0] if arguments else "100"
     if len(arguments) > 1 or not records.isascii() or not records.isdigit():
         sys.stderr.write("error: say how many records: python -m lakebed.samples 100\n")
