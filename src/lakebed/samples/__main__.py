@@ -19,8 +19,8 @@ def main(arguments: list[str]) -> int:
     if arguments in (["--help"], ["-h"]):
         sys.stdout.write(
             "Usage: python -m lakebed.samples [RECORDS] > requests.jsonl\n\n"
-            "Logs, metrics and traces of the last minutes, so many records of each (100), one OTLP\n"
-            "request a line. Land them with: lakebed land requests.jsonl\n"
+            "Logs, metrics and traces of the last minutes, so many records of each (100), one\n"
+            "OTLP request a line. Land them with: lakebed land requests.jsonl\n"
         )
         return 0
     records = arguments[0] if arguments else "100"
