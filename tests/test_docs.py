@@ -46,7 +46,7 @@ def run_examples(page: str, folder: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/landing.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/landing.md", "docs/decoding.md"])
 def test_python_examples_run(page: str, tmp_path: Path) -> None:
     run_examples(page, tmp_path)
 
@@ -176,10 +176,20 @@ def test_every_command_named_in_the_docs_exists() -> None:
             assert " ".join(words[:2]) in known or " ".join(words[:3]) in known, line
 
 
+def anchors_of(page: Path) -> set[str]:
+    """What links can name on a page: its headings, as GitHub spells them."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.M | re.S)
+    headings = re.findall(r"^#+ (.+)$", text, re.M)
+    return {re.sub(r"[^\w\- ]", "", each.lower()).replace(" ", "-") for each in headings}
+
+
 def test_links_lead_somewhere() -> None:
     for page in PAGES:
-        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
-            assert (page.parent / target).exists(), f"{page.name}: {target}"
+        for target in re.findall(r"\]\(([^):]+)\)", page.read_text()):
+            path, _, anchor = target.partition("#")
+            there = page.parent / path if path else page
+            assert there.exists(), f"{page.name}: {target}"
+            assert not anchor or anchor in anchors_of(there), f"{page.name}: {target}"
 
 
 def test_the_readme_is_short() -> None:

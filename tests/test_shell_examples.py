@@ -24,6 +24,7 @@ from tests.test_operating import require_accepted
 
 _PLACEHOLDERS = re.compile(r"…|\bID\b|\bPATH\b|\bKEY\b|spark://|grpc://|3f9a0c12be77|/backups/")
 _FOR_EVER = ("serve", "upkeep")
+WHAT_CURL_SAYS = {"Content-Type": "application/x-www-form-urlencoded", "Accept": "*/*"}
 
 
 def commands_of(page: str) -> list[str]:
@@ -101,6 +102,34 @@ def test_the_page_about_operating_is_right(run_here: Callable[[str, str], list[s
 def test_the_page_about_serving_is_right(run_here: Callable[[str, str], list[str]]) -> None:
     lakebed.init("shop").close()
     assert len(run_here("docs/serving.md", "shop")) == 4
+
+
+def test_what_the_page_about_serving_sends_is_taken(tmp_path: Path) -> None:
+    """Its calls of curl."""
+    page = (ROOT / "docs/serving.md").read_text()
+    calls = re.findall(r"```sh\n(curl .*)\n```", page)
+    with lakebed.init(tmp_path / "lake") as lake:
+        lake.telemetry.land("logs", Generator(1).serialized("logs", 20))
+        lake.tables.create_database("home")
+        table = lake.tables.create_table("home", "heart_rate", {"time": "datetime", "bpm": "int"})
+        with serving(lake, flight_port=None, otlp_port=None) as served:
+            for call in calls:
+                _, _, body, address = shlex.split(call)
+                path = address.removeprefix("http://localhost:4318")
+                answer = served.ask("POST", path, body.encode(), WHAT_CURL_SAYS)
+                assert answer.status == 200, (call, answer.body)
+        assert table.count() == 1
+    assert len(calls) == 2
+    assert sum(row["n"] for row in answer.json()) == 20
+
+
+def test_the_page_about_landing_is_right(
+    tmp_path: Path, run_here: Callable[[str, str], list[str]]
+) -> None:
+    run_examples("docs/landing.md", tmp_path)
+    Path("logs.pb").write_bytes(Generator(1).serialized("logs", 20))
+    Path("good.jsonl").write_bytes(Path("telemetry.jsonl").read_bytes())
+    assert run_here("docs/landing.md", "telemetry") == []
 
 
 def test_the_page_about_pages_is_right(tmp_path: Path) -> None:
