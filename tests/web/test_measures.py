@@ -168,6 +168,33 @@ def test_gauges_are_averaged_and_deltas_added(served: Served, sent: list[Any]) -
         assert total == pytest.approx(bytes_sent[line["name"]])
 
 
+def test_summaries_show_the_quantiles_that_they_have(served: Served, sent: list[Any]) -> None:
+    wanted = defaultdict(list)
+    for service, metric in metrics_of(sent):
+        for point in metric.summary.data_points if metric.name == "go.gc.pause" else ():
+            for each in () if point.flags else point.quantile_values:
+                wanted[service, f"p{each.quantile * 100:g}"].append(each.value)
+    chart = data_of(served, name="go.gc.pause", way="quantiles")["chart"]
+    assert "quantiles" in chart["ways"]
+    assert {each["name"] for each in chart["lines"]} == {name for _, name in wanted}
+    for line in chart["lines"]:
+        all_of_it = [
+            v for (_, name), found in wanted.items() if name == line["name"] for v in found
+        ]
+        assert line["latest"] == pytest.approx(all_of_it[0])  # the samples never change
+    split = data_of(served, name="go.gc.pause", way="quantiles", by="service")["chart"]
+    names = {each["name"] for each in split["lines"]}
+    assert names <= {f"{service} {name}" for service, name in wanted}
+    page = see(
+        served.ask(
+            "GET", f"/measures?{urlencode(RANGE | {'name': 'go.gc.pause', 'way': 'quantiles'})}"
+        )
+    )
+    assert "what senders say" in page.text
+    none = data_of(served, name="process.cpu.utilization", way="quantiles")["chart"]
+    assert none["lines"] == []
+
+
 def test_points_are_chosen_by_their_attributes(served: Served, sent: list[Any]) -> None:
     totals: Counter[tuple[str, str]] = Counter()
     for _, metric in metrics_of(sent):

@@ -17,18 +17,23 @@ from lakebed.web.percentiles import Bucket, Counts, confine, find_percentile, su
 from lakebed.web.times import Bins
 
 PERCENTILES = {"p50": 50, "p90": 90, "p95": 95, "p99": 99}
+QUANTILES = "quantiles"
+"""The way of summaries, whose senders have no buckets but know some quantiles. Each is a point with
+a label and value of its own."""
 WAYS = {
     "value": "average value",
     "rate": "increase per second",
     "mean": "mean of what was measured",
     "percentiles": "percentiles 50, 90 and 99",
     **{name: f"percentile {percent}" for name, percent in PERCENTILES.items()},
+    QUANTILES: "quantiles, as they were sent",
 }
 """How a metric can be shown."""
 EVERYTHING = "all"
 """The label of points that are not split."""
 _DISTRIBUTIONS = ("histogram", "exponential_histogram")
 _TOGETHER = ("p99", "p90", "p50")
+_AVERAGED = ("value", QUANTILES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +65,7 @@ def list_ways(kind: str) -> list[str]:
     """The ways in which a metric of this kind has something to show."""
     if kind in _DISTRIBUTIONS:
         return ["mean", "rate", "percentiles", *PERCENTILES]
-    return ["mean", "rate"] if kind == "summary" else ["value", "rate"]
+    return ["mean", "rate", QUANTILES] if kind == "summary" else ["value", "rate"]
 
 
 def needs_buckets(way: str | None) -> bool:
@@ -75,7 +80,7 @@ def plan_lines(
     ordered = sorted(points, key=lambda each: each.time)
     if needs_buckets(way):
         ordered = [each for each in ordered if each.buckets is not None]
-    if is_cumulative and way != "value":
+    if is_cumulative and way not in _AVERAGED:
         ordered = list(_increases(ordered, within))
     if way == "percentiles":
         return _join_percentiles(_gather_buckets(ordered, bins), bins)
@@ -91,7 +96,7 @@ def _draw_quotients(points: Iterable[Point], bins: Bins, way: str) -> list[Line]
     lower: dict[str, dict[int, float]] = defaultdict(lambda: defaultdict(float))
     for each in points:
         number = bins.find(each.time)
-        if way == "value":
+        if way in _AVERAGED:
             if each.value is not None:
                 upper[each.label][number] += each.value
                 lower[each.label][number] += 1
@@ -147,13 +152,14 @@ def _join_percentiles(gathered: _Gathered, bins: Bins) -> list[Line]:
     }
     ranked = sorted(drawn[_TOGETHER[0]].values(), key=by_size)
     return [
-        replace(drawn[name][label.name], name=_name_percentile(label.name, name))
+        replace(drawn[name][label.name], name=name_percentile(label.name, name))
         for label in ranked
         for name in _TOGETHER
     ]
 
 
-def _name_percentile(label: str, name: str) -> str:
+def name_percentile(label: str, name: str) -> str:
+    """What a percentile of points of some label is called."""
     return name if label == EVERYTHING else f"{label} {name}"
 
 

@@ -5,7 +5,7 @@ another attribute.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from lakebed.errors import BadInput, NotFound
@@ -23,10 +23,12 @@ from lakebed.web.charts import Line
 from lakebed.web.percentiles import read_buckets
 from lakebed.web.series import (
     EVERYTHING,
+    QUANTILES,
     WAYS,
     Point,
     choose_way,
     list_ways,
+    name_percentile,
     needs_buckets,
     plan_lines,
 )
@@ -35,7 +37,7 @@ from lakebed.web.times import plan_bins, read_range
 DEFAULT = "1h"
 _BINS = 60
 _MOST_POINTS = 100_000
-_MOST_HISTOGRAMS = 20_000
+_MOST_DISTRIBUTIONS = 20_000
 _MOST_LINES = 6
 _NUMBERS = "value, count, sum"
 _BUCKETS = """min, max, explicit_bounds, bucket_counts, scale, zero_count, zero_threshold,
@@ -204,11 +206,16 @@ def _read_chart(
         values = [each.value for each in filters if each.name == name]
         where.append(f"property_get(properties, ?) IN ({', '.join('?' for _ in values)})")
         parameters += [name, *values]
-    most = _MOST_HISTOGRAMS if needs_buckets(asked.get("way")) else _MOST_POINTS
+    columns = [_NUMBERS]
+    if needs_buckets(asked.get("way")):
+        columns.append(_BUCKETS)
+    if asked.get("way") == QUANTILES:
+        columns.append("quantiles, quantile_values")
+    most = _MOST_POINTS if columns == [_NUMBERS] else _MOST_DISTRIBUTIONS
     rows = ask(
         f"""SELECT CAST(time AS BIGINT) AS time, kind, unit, description, temporality, is_monotonic,
             process_id, target, service_name, properties, start_time_unix_nano AS start, flags,
-            {", ".join([_NUMBERS, *([_BUCKETS] if needs_buckets(asked.get("way")) else [])])}
+            {", ".join(columns)}
             FROM measures WHERE {" AND ".join(where)} ORDER BY time DESC LIMIT {most + 1}"""
     )
     if not rows:
@@ -221,8 +228,11 @@ def _read_chart(
         )
     first = rows[0]
     way = asked.get("way") or choose_way(first["kind"], first["is_monotonic"])
-    recorded = (row for row in rows[:most] if not (row["flags"] or 0) & _NOT_RECORDED)
+    recorded = [row for row in rows[:most] if not (row["flags"] or 0) & _NOT_RECORDED]
     points = [_read_point(row, by, with_buckets=needs_buckets(way)) for row in recorded]
+    if way == QUANTILES:
+        pairs = zip(points, recorded, strict=True)
+        points = [each for point, row in pairs for each in _read_quantiles(point, row)]
     bins = plan_bins(within, _BINS)
     is_cumulative = first["temporality"] == "cumulative" or first["kind"] == "summary"
     lines = plan_lines(points, bins, within, way, is_cumulative=is_cumulative)
@@ -265,6 +275,18 @@ def _read_point(row: Mapping[str, Any], by: str | None, *, with_buckets: bool) -
         _finite(row["min"]) if with_buckets else None,
         _finite(row["max"]) if with_buckets else None,
     )
+
+
+def _read_quantiles(point: Point, row: Mapping[str, Any]) -> list[Point]:
+    """A point for each quantile that a summary gives."""
+    return [
+        replace(
+            point, label=name_percentile(point.label, f"p{100 * quantile:g}"), value=_finite(value)
+        )
+        for quantile, value in zip(
+            row["quantiles"] or (), row["quantile_values"] or (), strict=True
+        )
+    ]
 
 
 def _finite(value: Any) -> float | None:
