@@ -36,6 +36,7 @@ from lakebed.query.streaming import stream
 from lakebed.web import shown
 from lakebed.web.administration import ADMIN_PAGES, DEEDS
 from lakebed.web.asking import has_key, keep_local, read_every, read_key
+from lakebed.web.headers import HEADERS
 from lakebed.web.notes import Done, Notes
 from lakebed.web.pages import sql as sql_page
 from lakebed.web.routes import (
@@ -52,18 +53,6 @@ from lakebed.web.sessions import COOKIE, Sessions
 
 Handler = Callable[[Request], Awaitable[Response]]
 
-POLICY = (
-    "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; "
-    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
-)
-_HEADERS = {
-    "Content-Security-Policy": POLICY,
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "same-origin",  # with none, browsers do not say where forms come from
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Cache-Control": "no-store",
-}
 _FOR_EVER = "public, max-age=31536000, immutable"
 _MOST_FORM_BYTES = 64 << 10
 _JSON = "application/json"
@@ -132,7 +121,7 @@ class Web:
                     raise
                 back = shown.address(request.url.path, read_every(request))
                 sign_in = shown.address("/sign-in", next=back)
-                return RedirectResponse(sign_in, 303, headers=_HEADERS)
+                return RedirectResponse(sign_in, 303, headers=HEADERS)
             asked = self._make_asked(request, caller)
             status, told = 200, None
             try:
@@ -177,7 +166,7 @@ class Web:
         async def give(request: Request) -> Response:
             asked = self._make_asked(request, await self._let_in(request, page.role))
             data = await self._hooks.work(lambda: page.read(self._lake, asked))
-            return Response(msgspec.json.encode(data), media_type=_JSON, headers=_HEADERS)
+            return Response(msgspec.json.encode(data), media_type=_JSON, headers=HEADERS)
 
         async def answer(request: Request) -> Response:
             return await self._hooks.measured(f"web/{page.name}", give, self._refuse_data, request)
@@ -205,7 +194,7 @@ class Web:
         result = await self._hooks.work(
             lambda: sql_page.run(self._lake, asked.parameters, asked.seconds)
         )
-        headers = _HEADERS | {"Content-Disposition": f'attachment; filename="rows.{kind}"'}
+        headers = HEADERS | {"Content-Disposition": f'attachment; filename="rows.{kind}"'}
         return StreamingResponse(stream(result, writer), media_type=media_type, headers=headers)
 
     def _do(self, deed: Deed) -> Handler:
@@ -221,7 +210,7 @@ class Web:
                     raise
                 return await self._show_again(request, deed.page, caller, sent, error)
             self._notes.leave(request.cookies[COOKIE], done)
-            return RedirectResponse(done.path, 303, headers=_HEADERS)
+            return RedirectResponse(done.path, 303, headers=HEADERS)
 
         return do
 
@@ -260,7 +249,7 @@ class Web:
 
     def _refuse_data(self, error: Exception) -> Response:
         response = self._hooks.refuse(error)
-        response.headers.update(_HEADERS)
+        response.headers.update(HEADERS)
         return response
 
     def _refuse_page(self, request: Request, error: Exception) -> Response:
@@ -304,7 +293,7 @@ class Web:
             told=told,
             given=given or {},
         )
-        response = Response(text, status, media_type="text/html", headers=_HEADERS)
+        response = Response(text, status, media_type="text/html", headers=HEADERS)
         if is_new:
             self._set_cookie(request, response, word)
         return response
@@ -325,7 +314,7 @@ class Web:
         if found is None:
             return self._refuse_page(request, NotFound("there is no such file"))
         kind, body = found
-        headers = _HEADERS | {"Cache-Control": _FOR_EVER}
+        headers = HEADERS | {"Cache-Control": _FOR_EVER}
         return Response(body, media_type=kind, headers=headers)
 
     # -- who asks -----------------------------------------------------------------------------
@@ -359,7 +348,7 @@ class Web:
         except (Unauthenticated, Denied) as error:
             return self._ask_for_key(request, next_path, 403, error)
         self._sessions.end(request.cookies.get(COOKIE, ""))
-        response = RedirectResponse(keep_local(next_path), 303, headers=_HEADERS)
+        response = RedirectResponse(keep_local(next_path), 303, headers=HEADERS)
         self._set_cookie(request, response, self._sessions.begin(key))
         return response
 
@@ -385,7 +374,7 @@ class Web:
                 token=self._sessions.make_token(word),
             )
         )
-        response = Response(text, status, media_type="text/html", headers=_HEADERS)
+        response = Response(text, status, media_type="text/html", headers=HEADERS)
         if COOKIE not in request.cookies:
             self._set_cookie(request, response, word)
         return response
@@ -393,7 +382,7 @@ class Web:
     async def _sign_out(self, request: Request) -> Response:
         await self._read_form(request)
         self._sessions.end(request.cookies.get(COOKIE, ""))
-        response = RedirectResponse("/sign-in", 303, headers=_HEADERS)
+        response = RedirectResponse("/sign-in", 303, headers=HEADERS)
         response.delete_cookie(COOKIE)
         return response
 
