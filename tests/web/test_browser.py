@@ -6,6 +6,7 @@ is installed, skipped; in CI that fails.
 
 from __future__ import annotations
 
+import re
 import time
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping
@@ -226,6 +227,13 @@ def _require_whole(elements: Any) -> None:
               return box.left >= 0 && each.contains(top);
             }"""
         ), each.inner_text()
+
+
+def test_a_plan_keeps_its_lines(seen: Seen, served: Served) -> None:
+    seen.page.goto(f"{served.url}/sql?sql=EXPLAIN SELECT count(*) FROM spans")
+    plan = seen.page.locator(".scroll table tbody td").nth(1).inner_text()
+    assert re.search(r"^Projection:.*\n +Aggregate:", plan)
+    seen.judge()
 
 
 def test_the_keyboard_is_enough(seen: Seen, served: Served) -> None:
