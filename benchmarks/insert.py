@@ -28,11 +28,11 @@ def run(places: Places) -> list[Result]:
     results = []
     for days, least in _TARGETS.items():
         makers: list[Callable[[], System]] = [
-            lambda: LakebedRecords(places, "sqlite"),
-            lambda: LakebedRecords(places, "postgresql"),
-            lambda: DeltaRecords(places),
-            lambda: DuckRecords(places),
-            lambda: SqliteRecords(places),
+            lambda: LakebedRecords.make(places, "sqlite"),
+            lambda: LakebedRecords.make(places, "postgresql"),
+            lambda: DeltaRecords(places.new_folder()),
+            lambda: DuckRecords(places.new_folder()),
+            lambda: SqliteRecords(places.new_folder()),
         ]
         systems = [make() for make in makers]
         seconds: dict[str, list[float]] = {each.name: [] for each in systems}

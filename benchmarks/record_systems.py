@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from benchmarks.harness import CATALOG_NAMES, Places
-from lakebed.lake import Lake
+from lakebed.lake import Lake, open_lake
 
 DAY_MS = 86_400_000
 FIRST_DAY = int(datetime(2026, 10, 1, tzinfo=UTC).timestamp() * 1000)
@@ -64,6 +64,8 @@ class System(Protocol):
     """One system with one table."""
 
     name: str
+    conflicts: tuple[type[Exception], ...]
+    """What it raises if somebody else was in between, and it should be tried again."""
 
     def append(self, batch: Records) -> None:
         """Add records, none of which is there."""
@@ -88,11 +90,23 @@ def _bounds(day: int) -> tuple[datetime, datetime]:
 class LakebedRecords:
     """A table of a lake."""
 
-    def __init__(self, places: Places, catalog: str) -> None:
-        self.name = f"Lakebed on {CATALOG_NAMES[catalog]}"
-        self.lake: Lake = places.new_lake(catalog)
-        self.lake.tables.create_database("bench")
-        self._table = self.lake.tables.create_table("bench", "records", SCHEMA)
+    conflicts: tuple[type[Exception], ...] = ()
+
+    def __init__(self, lake: Lake) -> None:
+        self.name = f"Lakebed on {CATALOG_NAMES[lake.catalog.dialect.name]}"
+        self.lake = lake
+        self._table = lake.tables.get("bench", "records")
+
+    @classmethod
+    def make(cls, places: Places, catalog: str) -> LakebedRecords:
+        lake = places.new_lake(catalog)
+        lake.tables.create_database("bench")
+        lake.tables.create_table("bench", "records", SCHEMA)
+        return cls(lake)
+
+    @classmethod
+    def open(cls, url: str) -> LakebedRecords:
+        return cls(open_lake(url))
 
     def append(self, batch: Records) -> None:
         self._table.insert(batch)
@@ -113,8 +127,11 @@ class DeltaRecords:
 
     name = "deltalake"
 
-    def __init__(self, places: Places) -> None:
-        self._path = str(places.new_folder() / "table")
+    def __init__(self, folder: Path) -> None:
+        import deltalake.exceptions
+
+        self.conflicts: tuple[type[Exception], ...] = (deltalake.exceptions.CommitFailedError,)
+        self._path = str(folder / "table")
 
     def append(self, batch: Records) -> None:
         import deltalake
@@ -161,14 +178,16 @@ class DuckRecords:
 
     name = "DuckDB"
 
-    def __init__(self, places: Places) -> None:
+    def __init__(self, folder: Path) -> None:
         import duckdb
 
-        self._connection = duckdb.connect(str(places.new_folder() / "records.duckdb"))
+        self.conflicts: tuple[type[Exception], ...] = (duckdb.TransactionException,)
+        # In one process, whoever connects to the same file shares its database.
+        self._connection = duckdb.connect(str(folder / "records.duckdb"))
         self._connection.execute("SET TimeZone = 'UTC'")
         self._connection.execute(
-            "CREATE TABLE records (device VARCHAR, time TIMESTAMPTZ, bpm BIGINT, celsius DOUBLE, "
-            "worn BOOLEAN, firmware VARCHAR, PRIMARY KEY (device, time))"
+            "CREATE TABLE IF NOT EXISTS records (device VARCHAR, time TIMESTAMPTZ, bpm BIGINT, "
+            "celsius DOUBLE, worn BOOLEAN, firmware VARCHAR, PRIMARY KEY (device, time))"
         )
 
     def append(self, batch: Records) -> None:
@@ -192,17 +211,19 @@ class SqliteRecords:
     """An SQLite file with a primary key, synced like a lake's catalog."""
 
     name = "SQLite"
+    conflicts: tuple[type[Exception], ...] = ()
 
-    def __init__(self, places: Places) -> None:
+    def __init__(self, folder: Path) -> None:
         from lakebed.catalog.dialects import SqliteDialect
 
-        path: Path = places.new_folder() / "records.sqlite3"
-        self._connection = SqliteDialect(path).module.connect(str(path), isolation_level=None)
+        path = folder / "records.sqlite3"
+        connect = SqliteDialect(path).module.connect
+        self._connection = connect(str(path), isolation_level=None, timeout=60)
         self._connection.execute("PRAGMA journal_mode = WAL")
         self._connection.execute("PRAGMA synchronous = FULL")
         self._connection.execute(
-            "CREATE TABLE records (device TEXT, time INTEGER, bpm INTEGER, celsius REAL, "
-            "worn INTEGER, firmware TEXT, PRIMARY KEY (time, device)) WITHOUT ROWID"
+            "CREATE TABLE IF NOT EXISTS records (device TEXT, time INTEGER, bpm INTEGER, "
+            "celsius REAL, worn INTEGER, firmware TEXT, PRIMARY KEY (time, device)) WITHOUT ROWID"
         )
 
     def append(self, batch: Records) -> None:

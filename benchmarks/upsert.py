@@ -34,11 +34,11 @@ def run(places: Places) -> list[Result]:
     for days, targets in _TARGETS.items():
         known = list({(e["device"], e["time"]): e for e in records(rows, days, seed=days)}.values())
         makers: list[Callable[[], System]] = [
-            lambda: LakebedRecords(places, "sqlite"),
-            lambda: LakebedRecords(places, "postgresql"),
-            lambda: DeltaRecords(places),
-            lambda: DuckRecords(places),
-            lambda: SqliteRecords(places),
+            lambda: LakebedRecords.make(places, "sqlite"),
+            lambda: LakebedRecords.make(places, "postgresql"),
+            lambda: DeltaRecords(places.new_folder()),
+            lambda: DuckRecords(places.new_folder()),
+            lambda: SqliteRecords(places.new_folder()),
         ]
         for make in makers:
             system = make()
