@@ -6,14 +6,19 @@ import threading
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 
+from lakebed.catalog.schema import lake_clock
 from lakebed.errors import BadInput, LakebedError
 from lakebed.lake import Lake, open_lake
 from lakebed.lifecycle.check import Level
-from lakebed.upkeep.duties import DUTIES, Duty
+from lakebed.settings import Settings
+from lakebed.upkeep.duties import DUTIES, Duty, Unfinished, retain
 from lakebed.upkeep.healing import heal
 from lakebed.upkeep.upkeep import Upkeep
+from tests.conftest import NewLake
 from tests.parts.building import build, land
+from tests.parts.data import HOUR, T0, publish_hour, readings, stored_files
 
 
 def _duty(name: str, done: list[str], *, fails: bool = False, every: int = 3600) -> Duty:
@@ -111,6 +116,113 @@ def test_what_another_did_meanwhile_is_not_done_again(lake: Lake) -> None:
     assert done == ["shared"]
     assert upkeep.list_duties()[1][1].runs == 1
     assert upkeep.run_due("shared")[0].said == "did shared", "who names it wants it now"
+
+
+def test_what_did_only_a_share_is_due_again_at_once(lake: Lake) -> None:
+    left = [3]
+
+    def work(_lake: Lake) -> str | Unfinished:
+        left[0] -= 1
+        return Unfinished("some") if left[0] else "the rest"
+
+    upkeep = Upkeep(lake, [Duty("long", 3600, "for the test", work)])
+    (first,) = upkeep.run_due()
+    assert (first.said, first.unfinished) == ("some", True)
+    assert [each.said for each in upkeep.run_due(everything=True)] == ["some", "the rest"]
+    assert upkeep.run_due() == []
+
+
+def test_building_does_not_wait_for_what_takes_long(lake: Lake) -> None:
+    stop, slow_began, go_on, built = (threading.Event() for _ in range(4))
+    builds: list[str] = []
+
+    def check(_lake: Lake) -> str:
+        slow_began.set()
+        assert go_on.wait(60)
+        return "checked"
+
+    def build_again(_lake: Lake) -> str:
+        assert slow_began.wait(60)
+        builds.append("built")
+        if len(builds) == 3:
+            built.set()
+        return "built"
+
+    upkeep = Upkeep(
+        lake,
+        [
+            Duty("check", 3600, "for the test", check),
+            Duty("build", 0, "for the test", build_again, own_thread=True),
+        ],
+    )
+    looping = threading.Thread(target=upkeep.loop, args=(stop, 0.01))
+    looping.start()
+    try:
+        assert built.wait(60)
+        assert not go_on.is_set()
+    finally:
+        stop.set()
+        go_on.set()
+        looping.join()
+    assert upkeep.list_duties()[0][1].said == "checked", "what was begun is ended"
+
+
+def test_a_sweep_of_very_much_goes_in_shares(new_lake: NewLake) -> None:
+    lake = new_lake(grace="0s", settings=Settings(sweep_files=1))
+    lake.views.register(readings())
+    for hour in range(12):
+        publish_hour(lake, hour)
+    lake.retirement.retire_partitions("readings", T0, T0 + 12 * HOUR, confirmed=["readings"])
+    upkeep = Upkeep(lake, [each for each in DUTIES if each.name == "sweep"])
+    (first,) = upkeep.run_due()
+    assert str(first.said).startswith("deleted 10 files")
+    assert len(stored_files(lake)) == 2
+    (second,) = upkeep.run_due()
+    assert (str(second.said)[:15], second.unfinished) == ("deleted 2 files", False)
+
+
+def test_retention_retires_the_oldest_first_and_so_many_at_once(lake: Lake) -> None:
+    lake.views.register(readings(retention_us=HOUR))
+    made = [publish_hour(lake, hour).partition_id for hour in range(5)]
+    assert retain(lake, 2) == Unfinished("retired 2 partitions")
+    live = {each.partition_id for each in lake.partitions.list_partitions("readings")}
+    assert live == set(made[2:])
+    assert retain(lake, 2) == Unfinished("retired 2 partitions")
+    assert retain(lake, 2) == "retired 1 partition"
+    assert retain(lake, 2) == "nothing to do"
+
+
+def test_a_table_expires_at_once_however_much_of_it(lake: Lake) -> None:
+    lake.views.register(readings(retention_us=HOUR))
+    publish_hour(lake, 0)
+    lake.tables.create_database("home")
+    for name in ("a", "b"):
+        schema = {"time": "datetime", "n": {"type": "int", "unique": True}}
+        table = lake.tables.create_table("home", name, schema, retention="30d")
+        for day in range(1, 4):
+            table.insert([{"time": f"2020-01-0{day}T00:00:00Z", "n": 1}])
+    assert retain(lake, 2) == Unfinished("retired 4 partitions")
+    assert retain(lake, 2) == "retired 3 partitions"
+
+
+def test_blocks_that_are_too_old_go_from_the_oldest_on(lake: Lake) -> None:
+    land(lake, requests=3)
+    lake.blocks.keep(1)
+    every = sorted(lake.blocks.plan_expired().segments, key=lambda each: each.insert_time)
+    assert retain(lake, 2) == Unfinished("retired 2 segments")
+    assert lake.blocks.plan_expired().segments == (every[2],)
+    assert retain(lake, 2) == "retired 1 segment"
+
+
+def test_rejects_have_a_retention_as_well(lake: Lake) -> None:
+    lake.tables.create_database("home")
+    table = lake.tables.create_table("home", "t", {"time": "datetime", "n": "int"})
+    table.insert([{"time": "2020-01-01T00:00:00Z", "n": "no"}], on_error="keep")
+    lake.tables.set_retention("home", "t_rejects", "7d")
+    with lake.catalog.write() as transaction:
+        later = sa.update(lake_clock).values(now=transaction.tick + 60 * 24 * HOUR)
+        transaction.connection.execute(later)
+    assert retain(lake) == "retired 1 partition"
 
 
 def test_an_unknown_duty_is_refused(lake: Lake) -> None:

@@ -86,6 +86,13 @@ class BlockRetirement:
         with self._catalog.read() as connection:
             return _plan(connection, to_instant(before), allow_loss=allow_loss)
 
+    def shorten(self, plan: BlockPlan, most_segments: int) -> BlockPlan:
+        """Only so many segments of a plan, the oldest."""
+        if len(plan.segments) <= most_segments:
+            return plan
+        behind = sorted(each.insert_time for each in plan.segments)[most_segments]
+        return self.plan_before(behind, allow_loss=plan.allow_loss)
+
     def carry_out(self, plan: BlockPlan) -> BlockPlan:
         """Retire all of a plan in one transaction, or nothing: `StalePlan` if a partition of these
         blocks was retired meanwhile. Segments keep a grace period, for those who read them now;

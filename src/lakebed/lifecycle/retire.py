@@ -54,6 +54,11 @@ class RetirementPlan:
     def bytes(self) -> int:
         return sum(partition.file_size for partition in self.partitions)
 
+    def first(self, most: int) -> RetirementPlan:
+        """Only the oldest of it."""
+        oldest = sorted(self.partitions, key=lambda each: each.insert_range)
+        return replace(self, partitions=tuple(oldest[: max(most, 0)]))
+
 
 @dataclass(frozen=True, slots=True)
 class IncompatiblePartition:

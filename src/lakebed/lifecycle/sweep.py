@@ -7,7 +7,7 @@ bounded batches, each of which a crash may interrupt anywhere:
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import count
 
@@ -69,6 +69,7 @@ class SweepResult:
     journal_entries_dropped: int = 0
     names_released: int = 0  # reservations of dead writers
     catalog_seconds: float = 0.0
+    has_more: bool = False  # it ended because it had done enough
 
 
 class LeaseObserver:
@@ -173,7 +174,8 @@ class Sweeper:
         """Sweep until nothing is left to delete now, or for so many batches."""
         self._require_own_store()
         result = SweepResult()
-        for _ in count() if most_batches is None else range(most_batches):
+        full = True
+        for _ in _batches(most_batches):
             before = time.perf_counter()
             empty = result.empty_partitions
             forget, keep = self._claim(result)
@@ -184,8 +186,12 @@ class Sweeper:
             self._forget(forget, result)
             result.names_released += len(keep)
             progress(result)
+            swept = (len(forget), len(keep), result.empty_partitions - empty)
+            full = max(swept) >= self._batch
+        else:
+            result.has_more = full
         self._delete_late()
-        self._prune_journal(result)
+        self._prune_journal(result, most_batches)
         return result
 
     def _require_own_store(self) -> None:
@@ -266,10 +272,10 @@ class Sweeper:
             claimed = files.list_files(connection, [FileState.DELETING])
         self._store.delete([file.file_path for file in claimed])
 
-    def _prune_journal(self, result: SweepResult) -> None:
+    def _prune_journal(self, result: SweepResult, most_batches: int | None) -> None:
         if self._journal_retention_us is None:
             return
-        while True:
+        for _ in _batches(most_batches):
             with self._catalog.write() as transaction:
                 before = transaction.tick - self._journal_retention_us
                 dropped = journal.prune(transaction, before, self._batch)
@@ -277,6 +283,11 @@ class Sweeper:
             result.journal_entries_dropped += dropped
             if dropped < self._batch:
                 return
+        result.has_more = True
+
+
+def _batches(most: int | None) -> Iterable[int]:
+    return count() if most is None else range(most)
 
 
 def _refuse_broken(connection: Connection, paths: Sequence[str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from lakebed.catalog import tables
 from lakebed.errors import LakebedError, Refused
 from lakebed.lake import Lake
 from lakebed.lifecycle.check import Finding, Level
@@ -15,6 +16,17 @@ from lakebed.upkeep.reading import read_share
 _NOTHING = "nothing to do"
 
 
+_MOST_BATCHES = 10
+_MOST_RETIRED = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Unfinished:
+    """What a duty did that has done enough for now: it is due again at once, after others."""
+
+    said: str
+
+
 @dataclass(frozen=True, slots=True)
 class Duty:
     """Something to do every so often; ``work`` says what it did, or raises."""
@@ -22,7 +34,9 @@ class Duty:
     name: str
     every_seconds: int
     purpose: str
-    work: Callable[[Lake], str]
+    work: Callable[[Lake], str | Unfinished]
+    own_thread: bool = False
+    """Whether it does not wait for the others where all are done again and again."""
 
 
 def _build(lake: Lake) -> str:
@@ -37,40 +51,52 @@ def _build(lake: Lake) -> str:
     return f"{_count(len(report.published), 'partition')} with {_count(report.rows, 'row')}"
 
 
-def _retain(lake: Lake) -> str:
-    """Apply the retention of view sets, tables and blocks. What the breaker refuses needs a
-    person; the others go on."""
-    retired, refused = 0, []
-    plans = []
-    for each in lake.views.list_view_sets():
-        if each.view_set.retention_us is not None:
-            plans.append(lake.retirement.plan_by_retention(each.view_set.name))
-    for table in lake.tables.list_tables():
-        if table.retention_us is not None:
-            plans.append(lake.retirement.plan_by_table_retention(table.database, table.name))
-    for plan in plans:
+def retain(lake: Lake, most: int = _MOST_RETIRED) -> str | Unfinished:
+    """Apply the retention of view sets, tables and blocks to so many partitions and segments. What
+    the breaker refuses needs a person; the others go on."""
+    plans = [
+        (lake.retirement.plan_by_retention(each.view_set.name), False)
+        for each in lake.views.list_view_sets()
+        if each.view_set.retention_us is not None
+    ]
+    with lake.catalog.read() as connection:
+        kept = [each for each in tables.list_tables(connection) if each.retention_us is not None]
+    for table in kept:
+        # All of it at once: what is left could be what a retired one had replaced.
+        plan = lake.retirement.plan_by_table_retention(table.database, table.name)
+        plans.append((plan, True))
+    retired, refused, has_more = 0, [], False
+    for plan, whole in plans:
+        part = plan.first(most - retired)
+        part = plan if whole and part.partitions else part
         try:
-            retired += len(lake.retirement.carry_out(plan))
+            retired += len(lake.retirement.carry_out(part))
         except Refused as error:
             refused.append(str(error))
+        else:
+            has_more |= len(part.partitions) < len(plan.partitions)
     said = [f"retired {_count(retired, 'partition')}"] if retired else []
     if lake.blocks.find_keep() is not None:
-        done = lake.blocks.carry_out(lake.blocks.plan_expired())
+        old = lake.blocks.plan_expired()
+        done = lake.blocks.carry_out(lake.blocks.shorten(old, most))
+        has_more |= len(done.segments) < len(old.segments)
         said += [f"retired {_count(len(done.segments), 'segment')}"] if done.segments else []
     if refused:
         raise Refused("; ".join([*said, *refused]))
-    return "; ".join(said) or _NOTHING
+    text = "; ".join(said) or _NOTHING
+    return Unfinished(text) if has_more else text
 
 
-def _sweep(lake: Lake, most_batches: int | None = None) -> str:
+def _sweep(lake: Lake, most_batches: int = _MOST_BATCHES) -> str | Unfinished:
     done = lake.sweeper.run(most_batches=most_batches)
-    if not done.files and not done.empty_partitions and not done.leases_ended:
+    if not (done.files or done.empty_partitions or done.leases_ended or done.has_more):
         return _NOTHING
-    return (
+    said = (
         f"deleted {_count(done.files, 'file')} of {_count(done.bytes, 'byte')}, "
         f"{_count(done.empty_partitions, 'record')} of empty partitions, "
         f"ended {_count(done.leases_ended, 'lease')}"
     )
+    return Unfinished(said) if done.has_more else said
 
 
 def _check(lake: Lake) -> str:
@@ -103,9 +129,9 @@ def _count(number: int, noun: str) -> str:
 
 
 DUTIES = (
-    Duty("build", 10, "builds, merges and folds what has landed", _build),
+    Duty("build", 10, "builds, merges and folds what has landed", _build, own_thread=True),
     Duty("sweep", 300, "deletes what is past its grace period", _sweep),
-    Duty("retain", 3600, "retires what is older than it should be kept", _retain),
+    Duty("retain", 3600, "retires what is older than it should be kept", retain),
     Duty("check", 24 * 3600, "looks whether every file is there, and heals", _check),
     Duty("read", 3600, "reads a share of the files to their end, and heals", _read),
 )

@@ -1,6 +1,7 @@
 """Upkeep runs duties. Each is bounded, runs under a lease so that several processes never do the
 same work twice, and is isolated from the failures of the others; what came of it is in the catalog.
-A duty that is killed is due again at once, because each can be repeated.
+A duty that is killed is due again at once, because each can be repeated; so is one that has more to
+do than its share.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from lakebed.catalog.duties import DutyState
 from lakebed.errors import BadInput, Cancelled, Conflict, LakebedError
 from lakebed.lake import Lake
 from lakebed.model.time import SECOND
-from lakebed.upkeep.duties import DUTIES, Duty
+from lakebed.upkeep.duties import DUTIES, Duty, Unfinished
 
 _LONGEST_PAUSE = 3600
 _log = logging.getLogger(__name__)
@@ -30,6 +31,8 @@ class DutyRun:
     error: str | None = None
     skipped: str | None = None
     """Who does it instead, or did."""
+    unfinished: bool = False
+    """Whether it did only a share, and is due again at once."""
 
 
 class Upkeep:
@@ -58,14 +61,19 @@ class Upkeep:
         }
 
     def run_due(self, *names: str, everything: bool = False, patient: bool = True) -> list[DutyRun]:
-        """Do what is due now, or everything, or only what is named; one after the other. Who is
+        """Do what is due now, or everything to its end, or only what is named; one after the
+        other. Who is
         ``patient`` waits until it is certain that the doer of a duty is dead."""
         chosen = self._choose(names)
         anyway = everything or bool(names)
         due = {each.name for each in chosen} if anyway else self._list_due()
-        return [
-            self._run(duty, patient=patient, anyway=anyway) for duty in chosen if duty.name in due
-        ]
+        done: list[DutyRun] = []
+        for duty in chosen:
+            if duty.name in due:
+                done.append(self._run(duty, patient=patient, anyway=anyway))
+                while everything and done[-1].unfinished:
+                    done.append(self._run(duty, patient=patient, anyway=anyway))
+        return done
 
     def _list_due(self) -> set[str]:
         with self._lake.catalog.read() as connection:
@@ -102,7 +110,7 @@ class Upkeep:
         """Run a duty and record what came of it. The error of one is not the end of the others."""
         begun = self._record(duty, lambda state, now: replace(state, last_begin=now))
         try:
-            said = duty.work(self._lake)
+            result = duty.work(self._lake)
         except Cancelled as error:  # by whoever ends this process; it is due again at once
             return DutyRun(duty.name, skipped=str(error))
         except Exception as error:  # noqa: BLE001  (whatever it is: it is recorded and shown)
@@ -110,9 +118,12 @@ class Upkeep:
             _log.warning("duty failed: %s", message, extra={"duty": duty.name})
             self._record(duty, lambda state, now: _failed(duty, state, now, message))
             return DutyRun(duty.name, error=message)
-        self._record(duty, lambda state, now: _succeeded(duty, state, now, said))
+        unfinished = isinstance(result, Unfinished)
+        said = result.said if isinstance(result, Unfinished) else result
+        pause = 0 if unfinished else duty.every_seconds
+        self._record(duty, lambda state, now: _succeeded(state, now, said, pause))
         _log.info("duty done: %s", said, extra={"duty": duty.name, "begun": begun})
-        return DutyRun(duty.name, said=said)
+        return DutyRun(duty.name, said=said, unfinished=unfinished)
 
     def _record(self, duty: Duty, change: Callable[[DutyState, int], DutyState]) -> int:
         with self._lake.catalog.write() as transaction:
@@ -122,7 +133,21 @@ class Upkeep:
             return transaction.tick
 
     def loop(self, stop: threading.Event, pause: float = 1.0) -> None:
-        """Do what is due until told to stop."""
+        """Do what is due until told to stop. What has a thread of its own, this one, does not wait
+        for the others."""
+        here = [each for each in self._duties if each.own_thread]
+        others = Upkeep(self._lake, [each for each in self._duties if not each.own_thread])
+        beside = threading.Thread(
+            target=others._tend, args=(stop, pause), name="lakebed-upkeep-beside"
+        )
+        beside.start()
+        try:
+            Upkeep(self._lake, here)._tend(stop, pause)
+        finally:
+            stop.set()
+            beside.join()
+
+    def _tend(self, stop: threading.Event, pause: float) -> None:
         while not stop.wait(pause):
             try:
                 self.run_due()
@@ -135,14 +160,14 @@ def lease_of(duty: str) -> str:
     return f"duty {duty}"
 
 
-def _succeeded(duty: Duty, state: DutyState, now: int, said: str) -> DutyState:
+def _succeeded(state: DutyState, now: int, said: str, pause_seconds: int) -> DutyState:
     return replace(
         state,
         last_success=now,
         said=said,
         error=None,
         runs=state.runs + 1,
-        next_run=now + duty.every_seconds * SECOND,
+        next_run=now + pause_seconds * SECOND,
     )
 
 
