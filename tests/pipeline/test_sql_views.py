@@ -387,7 +387,7 @@ def test_view_sets_are_defined_shown_and_removed_from_the_command_line(
     _, out, _ = run(capsys, "views", "define", files[1], *place)
     assert out == "per_minute version 1: unchanged\n"
     _, out, _ = run(capsys, "views", "list", *place)
-    assert out.splitlines()[0].split()[-1] == "source"
+    assert out.splitlines()[0].split()[-2:] == ["source", "keep"]
     _, out, _ = run(capsys, "views", "list", "--json", *place)
     listed = {row["view_set_name"]: row["source"] for row in json.loads(out)}
     assert listed["per_exe"] == "sql over per_minute"

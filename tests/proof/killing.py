@@ -230,7 +230,11 @@ def state_of(lake: Lake) -> list[Any]:
         for each in lake.partitions.list_partitions()
     ]
     with lake.catalog.read() as connection:
-        landed = [each for page in blocks.list_pages(connection) for each in page]
+        landed = [
+            block
+            for segment in blocks.list_segments(connection)
+            for block in blocks.list_in_segment(connection, segment.segment_path)
+        ]
     payloads = [
         lake.store.read(each.segment_path, each.segment_offset, each.payload_size)
         for each in landed
