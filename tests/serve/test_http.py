@@ -256,9 +256,9 @@ def test_health_version_and_metrics(lake: Lake, monkeypatch: pytest.MonkeyPatch)
         def fail() -> None:
             raise Unavailable("away")
 
-        monkeypatch.setattr(served.server.http, "_probe", fail)
+        monkeypatch.setattr(served.server.health, "probe", fail)
         assert served.ask("GET", "/readyz").status == 503
-        served.server.http.draining = True
+        served.server.health.draining = True
         assert served.post("/v1/logs", b"", PROTOBUF).status == 503
 
 

@@ -14,6 +14,7 @@ from lakebed.errors import BadDefinition, BadSchema, BadSql, LakebedError
 TRAILER = "grpc-status-details-bin"
 _DOMAIN = "lakebed"
 _INFO = "type.googleapis.com/google.rpc.ErrorInfo"
+_RETRY = "type.googleapis.com/google.rpc.RetryInfo"
 _MOST_BYTES = 1000
 """Trailers have little room: 8 KiB in most clients, for all of them together, and some of them are
 spelled with three characters for a byte."""
@@ -27,8 +28,8 @@ def shorten(text: str) -> str:
     return data[:_MOST_BYTES].decode(errors="ignore") + "…"
 
 
-def encode_error(error: LakebedError, code: int) -> bytes:
-    """What is told of an error beside its text."""
+def encode_error(error: LakebedError, code: int, *, retry_seconds: int | None = None) -> bytes:
+    """What is told of an error beside its text, and when to try again if that may help."""
     known = next(each for each in type(error).__mro__ if _find_class(each.__name__) is each)
     info = protocol.new("ErrorInfo", reason=known.__name__, domain=_DOMAIN)
     told: dict[str, object] = {"hint": error.hint}
@@ -39,6 +40,10 @@ def encode_error(error: LakebedError, code: int) -> bytes:
             info.metadata.add(key=name, value=shorten(str(value)))
     status = protocol.new("Status", code=code, message=shorten(str(error)))
     status.details.add(type_url=_INFO, value=info.SerializeToString())
+    if retry_seconds is not None:
+        retry = protocol.new("RetryInfo")
+        retry.retry_delay.seconds = retry_seconds
+        status.details.add(type_url=_RETRY, value=retry.SerializeToString())
     return bytes(status.SerializeToString())
 
 

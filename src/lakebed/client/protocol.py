@@ -118,6 +118,8 @@ _RPC_MESSAGES: dict[str, _Fields] = {
         "domain": (2, "string"),
         "metadata": (3, "repeated Entry"),
     },
+    "Duration": {"seconds": (1, "int64"), "nanos": (2, "int32")},
+    "RetryInfo": {"retry_delay": (1, "Duration")},
 }
 """How errors are told."""
 

@@ -39,7 +39,7 @@ _STATUS: tuple[tuple[type[LakebedError], int, int], ...] = (
     # error, HTTP status, google.rpc code
     (UnsupportedContent, 415, 3),
     (Unsupported, 501, 12),
-    (PayloadTooLarge, 413, 3),
+    (PayloadTooLarge, 413, 8),
     (BadInput, 400, 3),
     (NotFound, 404, 5),
     (Unauthenticated, 401, 16),

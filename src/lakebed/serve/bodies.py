@@ -1,17 +1,36 @@
 """Bodies of requests: gzip or plain, and never more than so many bytes of either, however much is
-claimed or compressed. Memory is bounded by that, not by what a sender says.
+claimed or compressed. Memory is bounded by that, and by what all bodies together may have, not by
+what a sender says.
 """
 
 from __future__ import annotations
 
+import asyncio
 import zlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 from lakebed.errors import BadPayload, PayloadTooLarge, UnsupportedContent
+from lakebed.serve.answers import Busy
 
 MOST_BYTES = 64 << 20
 _GZIP = 16 + zlib.MAX_WBITS
 _PIECE = 1 << 20
+STALL_SECONDS = 30.0
+
+
+async def without_stalling(
+    chunks: AsyncIterator[bytes], seconds: float = STALL_SECONDS
+) -> AsyncIterator[bytes]:
+    """The same chunks, while the next one comes in time."""
+    try:
+        while True:
+            async with asyncio.timeout(seconds):
+                chunk = await anext(chunks)
+            yield chunk
+    except StopAsyncIteration:
+        return
+    except TimeoutError:
+        raise Busy(f"nothing of the body came for {seconds:g} s", hint="send it again") from None
 
 
 async def read_body(
@@ -19,9 +38,11 @@ async def read_body(
     encoding: str | None,
     length: str | None = None,
     most_bytes: int = MOST_BYTES,
+    count: Callable[[int], None] = lambda _size: None,
 ) -> bytes:
     """The whole body, decompressed. `PayloadTooLarge` as soon as there is too much of it before or
-    after that; `UnsupportedContent` for other encodings; `BadPayload` for what is no gzip."""
+    after that; `UnsupportedContent` for other encodings; `BadPayload` for what is no gzip. What is
+    kept is counted when it comes, by somebody who may refuse it."""
     if length is not None and length.isdigit() and int(length) > most_bytes:
         raise _too_large(most_bytes)
     name = (encoding or "identity").strip().lower()
@@ -29,7 +50,7 @@ async def read_body(
         raise UnsupportedContent(
             f"bodies encoded as {name} are not taken", hint="send gzip, or no Content-Encoding"
         )
-    opened = _Gunzip(most_bytes) if name == "gzip" else _Plain(most_bytes)
+    opened = _Gunzip(most_bytes, count) if name == "gzip" else _Plain(count)
     taken = 0
     async for chunk in chunks:
         taken += len(chunk)
@@ -40,11 +61,12 @@ async def read_body(
 
 
 class _Plain:
-    def __init__(self, most_bytes: int) -> None:
+    def __init__(self, count: Callable[[int], None]) -> None:
         self._parts: list[bytes] = []
-        self._left = most_bytes
+        self._count = count
 
     def add(self, chunk: bytes) -> None:
+        self._count(len(chunk))
         self._parts.append(chunk)
 
     def finish(self) -> bytes:
@@ -54,8 +76,9 @@ class _Plain:
 class _Gunzip:
     """Inflates piece by piece, so that a small bomb is noticed before it has become large."""
 
-    def __init__(self, most_bytes: int) -> None:
+    def __init__(self, most_bytes: int, count: Callable[[int], None]) -> None:
         self._most = most_bytes
+        self._count = count
         self._size = 0
         self._parts: list[bytes] = []
         self._member = zlib.decompressobj(_GZIP)
@@ -69,6 +92,7 @@ class _Gunzip:
                 self._size += len(part)
                 if self._size > self._most:
                     raise _too_large(self._most)
+                self._count(len(part))
                 self._parts.append(part)
                 chunk = self._member.unconsumed_tail or self._member.unused_data
         except zlib.error as error:

@@ -1,44 +1,70 @@
-"""What every service on gRPC shares: who may call, how errors are told, and the server itself."""
+"""What every call on gRPC goes through: who calls is known before a message is received, messages
+are received on the event loop, work is done on threads, and answers go out on the event loop again.
+So callers who say nothing, or do not read, keep no thread from those who do.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Sequence
+import threading
+import time
+from collections.abc import Awaitable, Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import grpc
+import grpc.aio
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
-from lakebed.access.keys import ANYBODY, Caller
+from lakebed.access.keys import ANYBODY, Caller, Role
 from lakebed.client import failing
-from lakebed.errors import Denied, LakebedError, Unauthenticated, Unavailable
-from lakebed.serve.answers import RETRY_SECONDS, conceal, describe, find_status, note_denial
-from lakebed.serve.bodies import MOST_BYTES
+from lakebed.errors import (
+    BadPayload,
+    Denied,
+    LakebedError,
+    PayloadTooLarge,
+    TimedOut,
+    Unauthenticated,
+    Unavailable,
+)
+from lakebed.serve.answers import (
+    RETRY_SECONDS,
+    Busy,
+    conceal,
+    describe,
+    find_status,
+    note_denial,
+)
+from lakebed.serve.budget import Budget, Share
+from lakebed.serve.receiving import Receiver
 
 if TYPE_CHECKING:
     from lakebed.lake import Lake
     from lakebed.serve.meters import Meters
 
 _CODES = {each.value[0]: each for each in grpc.StatusCode}
-_OPTIONS = [
-    ("grpc.max_receive_message_length", MOST_BYTES),
-    ("grpc.max_send_message_length", -1),
-    ("grpc.max_metadata_size", 64 << 10),
-    ("grpc.http2.max_ping_strikes", 0),
-    ("grpc.so_reuseport", 0),
-]
+_KEY_THREADS = 4
+_THREADS = 64
+_MOST_OPEN = 1000
+_THREAD_SECONDS = 5.0
 _log = logging.getLogger(__name__)
+T = TypeVar("T")
+Handlers = dict[str, grpc.GenericRpcHandler]
+"""By the names of services."""
 
 
 class Gatekeeper:
     """Who may call what, and how errors are told, for every service on gRPC."""
 
-    def __init__(self, lake: Lake, meters: Meters, *, with_keys: bool) -> None:
+    def __init__(self, lake: Lake, meters: Meters, budget: Budget, *, with_keys: bool) -> None:
         self._lake = lake
         self.meters = meters
+        self.budget = budget
         self._with_keys = with_keys
+        self._threads = ThreadPoolExecutor(_KEY_THREADS, thread_name_prefix="lakebed-keys")
 
-    def identify(self, context: grpc.ServicerContext) -> Caller:
+    async def identify(self, context: Any) -> Caller:
         """Who calls; `Unauthenticated` if nobody knows."""
         if not self._with_keys:
             return ANYBODY
@@ -48,61 +74,230 @@ class Gatekeeper:
             raise Unauthenticated(
                 "a key is needed", hint="set LAKEBED_KEY, or send: authorization: Bearer KEY"
             )
-        return self._lake.keys.check(secret.strip())
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, self._lake.keys.check, secret.strip())
 
-    def refuse(
-        self,
-        context: grpc.ServicerContext,
-        error: Exception,
-        route: str,
-        caller: Caller | None = None,
+    async def refuse(
+        self, context: Any, error: Exception, route: str, caller: Caller | None
     ) -> None:
         """End a call with the status of an error; never with a traceback."""
         _, code = find_status(error)
         self.meters.requests.labels(route, str(code)).inc()
         if not isinstance(error, LakebedError):
-            _log.error("call failed: %s", error, exc_info=True)
+            _log.error("call failed: %s", error, exc_info=error)
         elif isinstance(error, Unauthenticated | Denied):
             note_denial(error, route, caller)
         elif isinstance(error, Unavailable):
             _log.error("call failed: %s", error)
         error = conceal(error)
         trailers: list[tuple[str, str | bytes]] = []
-        if isinstance(error, Unavailable):
-            trailers.append(("retry-after", str(RETRY_SECONDS)))
+        retry = RETRY_SECONDS if isinstance(error, Unavailable) else None
+        if retry is not None:
+            trailers.append(("retry-after", str(retry)))
         if isinstance(error, LakebedError):
-            trailers.append((failing.TRAILER, failing.encode_error(error, code)))
-        context.set_trailing_metadata(tuple(trailers))
-        context.abort(_CODES[code], failing.shorten(describe(error)))
+            told = failing.encode_error(error, code, retry_seconds=retry)
+            trailers.append((failing.TRAILER, told))
+        await context.abort(_CODES[code], failing.shorten(describe(error)), tuple(trailers))
+
+    def run(self, do: Callable[[], None]) -> None:
+        """Do something short, on a thread that is kept for that."""
+        self._threads.submit(do)
+
+    def close(self) -> None:
+        """Nobody will come any more."""
+        self._threads.shutdown(wait=False)
 
 
-_SERVING = b"\x08\x01"
-"""A HealthCheckResponse that says so."""
+class Call:
+    """One call while it is answered."""
+
+    def __init__(self, caller: Caller, metadata: Any, share: Share) -> None:
+        self.caller = caller
+        self.metadata = metadata
+        self.share = share
+        self._stop: Callable[[], None] | None = None
+        self._stopped = False
+
+    def stop_with(self, stop: Callable[[], None]) -> None:
+        """What stops the work if the caller goes; at once if that was before."""
+        self._stop = stop
+        if self._stopped:
+            stop()
+
+    def stop(self) -> None:
+        """Nobody waits for this any more."""
+        self._stopped = True
+        if self._stop is not None:
+            self._stop()
 
 
-def make_health() -> grpc.GenericRpcHandler:
-    """The health service that load balancers ask; whoever is answered is answered well."""
+class Answering:
+    """The calls of one port: so many open at once, and so many of them worked on."""
 
-    def check(_request: bytes, _context: grpc.ServicerContext) -> bytes:
-        return _SERVING
+    def __init__(
+        self, gate: Gatekeeper, receiver: Receiver, stall_seconds: float | None = None
+    ) -> None:
+        """``stall_seconds`` is how long a caller may read nothing of an answer."""
+        self._gate = gate
+        self._receiver = receiver
+        self._stall_seconds = stall_seconds
+        self._open = 0
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="lakebed-grpc")
+        self._free = asyncio.Semaphore(_THREADS)
 
-    handler = grpc.unary_unary_rpc_method_handler(check)
-    return grpc.method_handlers_generic_handler("grpc.health.v1.Health", {"Check": handler})
+    def unary(
+        self, route: str, role: Role, answer: Callable[[bytes, Call], bytes]
+    ) -> grpc.RpcMethodHandler:
+        """A call of one message and one answer."""
+
+        async def work(context: Any, call: Call) -> bytes:
+            request = await self._receive_one(context, call)
+            return await self._work(lambda: answer(request, call))
+
+        return grpc.stream_unary_rpc_method_handler(self._guarded(route, role, work))
+
+    def stream(
+        self, route: str, role: Role, answer: Callable[[bytes, Call], Iterator[bytes]]
+    ) -> grpc.RpcMethodHandler:
+        """A call of one message and many answers."""
+
+        async def work(context: Any, call: Call) -> None:
+            request = await self._receive_one(context, call)
+            await self._send(context, call, answer(request, call))
+
+        return grpc.stream_stream_rpc_method_handler(self._guarded(route, role, work))
+
+    def collect(
+        self,
+        route: str,
+        begin: Callable[[bytes, Call], Callable[[list[bytes]], bytes]],
+        most_bytes: int,
+    ) -> grpc.RpcMethodHandler:
+        """A call of many messages and one answer. The first says who may send the others; what is
+        to be done with all of them is done when they are there."""
+
+        async def work(context: Any, call: Call) -> None:
+            first = await self._receive_one(context, call)
+            finish = await self._work(lambda: begin(first, call))
+            messages = [first]
+            while (message := await self._receive(context, call)) is not None:
+                messages.append(message)
+                if call.share.bytes > most_bytes:
+                    raise PayloadTooLarge(
+                        f"more than {most_bytes >> 20} MiB in one go", hint="put it in several"
+                    )
+            await context.write(await self._work(lambda: finish(messages)))
+
+        return grpc.stream_stream_rpc_method_handler(self._guarded(route, None, work))
+
+    def close(self) -> None:
+        """Wait for what is being done."""
+        self._threads.shutdown()
+
+    def _guarded(
+        self, route: str, role: Role | None, work: Callable[[Any, Call], Awaitable[T]]
+    ) -> Callable[[object, Any], Awaitable[T | None]]:
+        """Let in who may, and tell of what goes wrong. Without a role, the work itself asks."""
+
+        async def handle(_requests: object, context: Any) -> T | None:
+            begun = time.perf_counter()
+            caller = None
+            self._open += 1
+            try:
+                if self._open > _MOST_OPEN:
+                    raise Busy("too many calls are open", hint="try again a little later")
+                caller = await self._gate.identify(context)
+                if role is not None:
+                    caller.require(role)
+                with self._gate.budget.share() as share:
+                    answered = await work(
+                        context, Call(caller, context.invocation_metadata(), share)
+                    )
+            except Exception as error:  # noqa: BLE001  (told, logged and counted)
+                await self._gate.refuse(context, _as_ours(error), route, caller)
+                return None
+            finally:
+                self._open -= 1
+            self._gate.meters.requests.labels(route, "0").inc()
+            self._gate.meters.seconds.labels(route).observe(time.perf_counter() - begun)
+            return answered
+
+        return handle
+
+    async def _receive(self, context: Any, call: Call) -> bytes | None:
+        message = await self._receiver.receive(context.read)
+        if message is grpc.aio.EOF:
+            return None
+        call.share.add(len(message))
+        return bytes(message)
+
+    async def _receive_one(self, context: Any, call: Call) -> bytes:
+        message = await self._receive(context, call)
+        if message is None:
+            raise BadPayload("the call has no message")
+        return message
+
+    async def _work(self, do: Callable[[], T], *, patient: bool = False) -> T:
+        """Do it on a thread. `Busy` if none is free for long, unless there is patience."""
+        try:
+            async with asyncio.timeout(None if patient else _THREAD_SECONDS):
+                await self._free.acquire()
+        except TimeoutError:
+            raise Busy("the server has too much to do", hint="try again a little later") from None
+        loop = asyncio.get_running_loop()
+        done = self._threads.submit(do)
+        # The thread is free when it has done it, even if nobody waits for that any more.
+        done.add_done_callback(lambda _done: loop.call_soon_threadsafe(self._free.release))
+        return await asyncio.wrap_future(done)
+
+    async def _send(self, context: Any, call: Call, messages: Iterator[bytes]) -> None:
+        """Send messages as they are made. No thread is kept while the caller reads them."""
+        steps = _Steps(messages)
+        try:
+            message = await self._work(steps.take)
+            while message is not None:
+                write = asyncio.ensure_future(context.write(message))
+                try:
+                    done, _ = await asyncio.wait({write}, timeout=self._stall_seconds)
+                    if not done:
+                        self._end(call, steps)
+                        await write  # before that, no status can follow
+                        raise TimedOut(
+                            f"nothing was read for {self._stall_seconds:g} s",
+                            hint="read faster, or ask for less",
+                        )
+                finally:
+                    write.cancel()
+                message = await self._work(steps.take, patient=True)
+        except BaseException:
+            self._end(call, steps)
+            raise
+
+    def _end(self, call: Call, steps: _Steps) -> None:
+        """Stop what a call does, and let go of what it holds. All threads may be waiting for what
+        is to be stopped, so others stop it."""
+        self._gate.run(call.stop)
+        self._threads.submit(steps.close)
 
 
-def make_server(
-    address: str,
-    handlers: Sequence[grpc.GenericRpcHandler],
-    *,
-    threads: int = 64,
-    certificate: tuple[bytes, bytes] | None = None,
-) -> tuple[grpc.Server, int]:
-    """A server that is not started yet, and its port. ``certificate`` is its key and its chain."""
-    pool = ThreadPoolExecutor(threads, thread_name_prefix="lakebed-grpc")
-    server = grpc.server(pool, options=_OPTIONS, maximum_concurrent_rpcs=1024)
-    server.add_generic_rpc_handlers(handlers)
-    if certificate is None:
-        port = server.add_insecure_port(address)
-    else:
-        port = server.add_secure_port(address, grpc.ssl_server_credentials([certificate]))
-    return server, port
+class _Steps:
+    """Messages that are made one at a time, by whichever thread is free."""
+
+    def __init__(self, messages: Iterator[bytes]) -> None:
+        self._messages = messages
+        self._lock = threading.Lock()
+
+    def take(self) -> bytes | None:
+        """The next one; None at the end."""
+        with self._lock:
+            return next(self._messages, None)
+
+    def close(self) -> None:
+        """Make no more, once the one that is being made is."""
+        with self._lock:
+            if isinstance(self._messages, Generator):
+                self._messages.close()
+
+
+def _as_ours(error: Exception) -> Exception:
+    return BadPayload("the message is not understood") if isinstance(error, DecodeError) else error

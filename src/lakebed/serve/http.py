@@ -35,8 +35,10 @@ from lakebed.query.formats import CsvWriter, JsonWriter, NdjsonWriter
 from lakebed.query.result import Result
 from lakebed.query.streaming import stream, stream_arrow
 from lakebed.serve.answers import JSON, PROTOBUF, Busy, note_denial, refuse, refuse_otlp
-from lakebed.serve.bodies import MOST_BYTES, read_body
+from lakebed.serve.bodies import MOST_BYTES, STALL_SECONDS, read_body, without_stalling
+from lakebed.serve.budget import Budget, Share
 from lakebed.serve.flight.wishes import shorter
+from lakebed.serve.health import Health
 from lakebed.serve.meters import CONTENT_TYPE, Meters
 from lakebed.web.app import Hooks, Web
 
@@ -63,21 +65,29 @@ class ServerSettings:
     most_body_bytes: int = MOST_BYTES
     most_in_flight_bytes: int = _MOST_IN_FLIGHT_BYTES
     query_seconds: float | None = 300.0
+    stall_seconds: float = STALL_SECONDS
+    """How long a request may say nothing."""
 
 
 class HttpSide:
     """The routes over one lake."""
 
     def __init__(
-        self, lake: Lake, settings: ServerSettings, meters: Meters, roles: Collection[str]
+        self,
+        lake: Lake,
+        settings: ServerSettings,
+        meters: Meters,
+        roles: Collection[str],
+        budget: Budget,
+        health: Health,
     ) -> None:
         self._roles = roles
         self._lake = lake
         self._settings = settings
         self._meters = meters
+        self._budget = budget
+        self._health = health
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="lakebed-http")
-        self._in_flight = 0
-        self.draining = False
 
     def make_app(self) -> Starlette:
         """The ASGI application."""
@@ -174,14 +184,17 @@ class HttpSide:
             any_name=self._settings.open_to_all,
         )
 
-    async def _read(self, request: Request) -> bytes:
-        """The body; `Unavailable` if there is too much of others' in memory already."""
-        most = self._settings.most_body_bytes
-        if self.draining or self._in_flight > self._settings.most_in_flight_bytes:
-            raise Busy("the server has too much to do", hint="send it again a little later")
-        encoding = request.headers.get("content-encoding")
-        length = request.headers.get("content-length")
-        return await read_body(request.stream(), encoding, length, most)
+    async def _read(self, request: Request, share: Share) -> bytes:
+        """The body; `Busy` if there is too much of others' in memory already."""
+        if self._health.draining:
+            raise Busy("the server is stopping", hint="send it again, to another")
+        return await read_body(
+            without_stalling(request.stream(), self._settings.stall_seconds),
+            request.headers.get("content-encoding"),
+            request.headers.get("content-length"),
+            self._settings.most_body_bytes,
+            share.add,
+        )
 
     # -- telemetry ----------------------------------------------------------------------------
 
@@ -202,15 +215,12 @@ class HttpSide:
                 f"requests of type {content or 'none'} are not taken",
                 hint=f"send {PROTOBUF} or {JSON}",
             )
-        body = await self._read(request)
         kind = "json" if content == JSON else "protobuf"
-        self._in_flight += len(body)
-        try:
+        with self._budget.share() as share:
+            body = await self._read(request, share)
             receipt = await self._work(
                 lambda: self._lake.telemetry.land(signal, body, content=kind), caller
             )
-        finally:
-            self._in_flight -= len(body)
         self._meters.records.labels(signal.value).inc(receipt.records)
         self._meters.bytes.labels(signal.value).inc(len(body))
         return Response(b"{}" if content == JSON else b"", media_type=content)
@@ -219,11 +229,10 @@ class HttpSide:
 
     async def _insert(self, request: Request) -> Response:
         caller = await self._let_in(request, Role.INGEST)
-        body = await self._read(request)
         database, name = request.path_params["database"], request.path_params["table"]
         asked = request.query_params
-        self._in_flight += len(body)
-        try:
+        with self._budget.share() as share:
+            body = await self._read(request, share)
             done = await self._work(
                 lambda: self._lake.tables.insert(
                     database,
@@ -235,8 +244,6 @@ class HttpSide:
                 ),
                 caller,
             )
-        finally:
-            self._in_flight -= len(body)
         self._meters.records.labels("records").inc(done.rows)
         self._meters.bytes.labels("records").inc(len(body))
         return JSONResponse(
@@ -245,7 +252,8 @@ class HttpSide:
 
     async def _query(self, request: Request) -> Response:
         caller = await self._let_in(request, Role.READ)
-        asked = _read_query(await self._read(request), request)
+        with self._budget.share() as share:
+            asked = _read_query(await self._read(request, share), request)
         wanted = asked.pop("format")
         admin = caller.may(Role.ADMIN)
         timeout = shorter(asked.pop("timeout", None), self._settings.query_seconds)
@@ -263,18 +271,8 @@ class HttpSide:
 
     async def _readyz(self, _request: Request) -> Response:
         """Catalog and store are asked, and a server that is stopping is not ready."""
-        if self.draining:
-            raise Busy("the server is stopping")
-        await self._work(self._probe)
+        await self._health.require()
         return PlainTextResponse("ready\n")
-
-    def _probe(self) -> None:
-        from lakebed.catalog import lakes
-        from lakebed.storage.marks import require_mark
-
-        with self._lake.catalog.read() as connection:
-            lake_id = lakes.get(connection).lake_id
-        require_mark(self._lake.store, lake_id)
 
     async def _metrics(self, request: Request) -> Response:
         await self._let_in(request, Role.READ)

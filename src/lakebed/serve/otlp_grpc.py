@@ -11,10 +11,11 @@ import grpc
 from lakebed.access.keys import Role
 from lakebed.catalog.acting import on_behalf_of
 from lakebed.model.signal import Signal
-from lakebed.serve.calls import Gatekeeper
+from lakebed.serve.calls import Answering, Call, Handlers
 
 if TYPE_CHECKING:
     from lakebed.lake import Lake
+    from lakebed.serve.meters import Meters
 
 _SERVICES = {
     Signal.LOGS: "opentelemetry.proto.collector.logs.v1.LogsService",
@@ -23,30 +24,24 @@ _SERVICES = {
 }
 
 
-def make_services(lake: Lake, gate: Gatekeeper) -> list[grpc.GenericRpcHandler]:
-    """The three Export calls of OTLP."""
-    return [
-        grpc.method_handlers_generic_handler(service, {"Export": _exporter(lake, gate, signal)})
+def make_services(lake: Lake, answering: Answering, meters: Meters) -> Handlers:
+    """The three Export calls of OTLP, by the names of their services."""
+    return {
+        service: grpc.method_handlers_generic_handler(
+            service, {"Export": _exporter(lake, answering, meters, signal)}
+        )
         for signal, service in _SERVICES.items()
-    ]
+    }
 
 
-def _exporter(lake: Lake, gate: Gatekeeper, signal: Signal) -> grpc.RpcMethodHandler:
-    route = f"grpc {signal.value}"
-
-    def export(body: bytes, context: grpc.ServicerContext) -> bytes:
-        caller = None
-        try:
-            caller = gate.identify(context)
-            caller.require(Role.INGEST)
-            with on_behalf_of(caller.asker):
-                receipt = lake.telemetry.land(signal, body)
-        except Exception as error:  # noqa: BLE001  (told, logged and counted)
-            gate.refuse(context, error, route, caller)
-            return b""
-        gate.meters.requests.labels(route, "0").inc()
-        gate.meters.records.labels(signal.value).inc(receipt.records)
-        gate.meters.bytes.labels(signal.value).inc(len(body))
+def _exporter(
+    lake: Lake, answering: Answering, meters: Meters, signal: Signal
+) -> grpc.RpcMethodHandler:
+    def export(body: bytes, call: Call) -> bytes:
+        with on_behalf_of(call.caller.asker):
+            receipt = lake.telemetry.land(signal, body)
+        meters.records.labels(signal.value).inc(receipt.records)
+        meters.bytes.labels(signal.value).inc(len(body))
         return b""
 
-    return grpc.unary_unary_rpc_method_handler(export)
+    return answering.unary(f"grpc {signal.value}", Role.INGEST, export)

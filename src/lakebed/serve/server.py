@@ -8,29 +8,32 @@ import ipaddress
 import logging
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import grpc
 import uvicorn
 
 from lakebed.errors import BadInput, Refused, Unavailable
 from lakebed.lake import Lake
-from lakebed.serve.calls import Gatekeeper, make_health, make_server
+from lakebed.serve.bodies import MOST_BYTES
+from lakebed.serve.budget import Budget
+from lakebed.serve.calls import Answering, Gatekeeper, Handlers
 from lakebed.serve.flight.service import FlightService
+from lakebed.serve.grpc_side import GrpcPort
 from lakebed.serve.heads import BoundedHeads
+from lakebed.serve.health import Health
 from lakebed.serve.http import HttpSide, ServerSettings
 from lakebed.serve.meters import Meters
 from lakebed.serve.otlp_grpc import make_services
 from lakebed.serve.own_telemetry import OwnTelemetry
+from lakebed.serve.receiving import Receiver
 from lakebed.upkeep.upkeep import Upkeep
 
 INGEST, QUERY, PIPELINE, WEB = "ingest", "query", "pipeline", "web"
 ROLES = (INGEST, QUERY, PIPELINE, WEB)
 _ONCE_MORE_SECONDS = 0.2
-_DRAIN_SECONDS = 25
 _log = logging.getLogger(__name__)
 
 
@@ -49,6 +52,8 @@ class Listening:
     certificate: Path | None = None
     private_key: Path | None = None
     settings: ServerSettings = field(default_factory=ServerSettings)
+    drain_seconds: int = 25
+    """How long what was begun may take to end, once the server is told to stop."""
     own_telemetry_seconds: float | None = None
     """How often the server writes its own telemetry into the lake; None for never."""
 
@@ -102,18 +107,29 @@ class Server:
         self._own_telemetry: OwnTelemetry | None = None
         if listening.own_telemetry_seconds is not None:
             self._own_telemetry = OwnTelemetry(lake, meters, listening.own_telemetry_seconds)
-        self.http = HttpSide(lake, settings, meters, listening.roles)
-        gate = Gatekeeper(lake, meters, with_keys=settings.with_keys)
-        self._grpc: list[tuple[str, grpc.Server, int]] = []
+        self.health = Health(lake)
+        budget = Budget(settings.most_in_flight_bytes)
+        self.http = HttpSide(lake, settings, meters, listening.roles, budget, self.health)
+        self._gate = Gatekeeper(lake, meters, budget, with_keys=settings.with_keys)
+        self._grpc: dict[str, GrpcPort] = {}
         if INGEST in listening.roles and listening.otlp_port is not None:
-            self._add_grpc("OTLP", listening.otlp_port, make_services(lake, gate))
+            answering = self._answer(settings)
+            services = make_services(lake, answering, meters)
+            self._add_grpc("OTLP", listening.otlp_port, services, answering)
         if QUERY in listening.roles and listening.flight_port is not None:
-            flight = FlightService(lake, gate, settings.query_seconds)
-            self._add_grpc("FlightSQL", listening.flight_port, [flight.handler()])
+            answering = self._answer(settings)
+            flight = FlightService(lake, meters, settings.query_seconds)
+            services = flight.make_services(answering)
+            self._add_grpc("FlightSQL", listening.flight_port, services, answering)
         self._stop = threading.Event()
         self._uvicorn: _Uvicorn | None = None
 
-    def _add_grpc(self, what: str, port: int, handlers: Sequence[grpc.GenericRpcHandler]) -> None:
+    def _answer(self, settings: ServerSettings) -> Answering:
+        at_once = max(1, settings.most_in_flight_bytes // MOST_BYTES)
+        receiver = Receiver(at_once, message_seconds=settings.stall_seconds)
+        return Answering(self._gate, receiver, settings.query_seconds)
+
+    def _add_grpc(self, what: str, port: int, services: Handlers, answering: Answering) -> None:
         certificate = None
         if self._listening.certificate is not None and self._listening.private_key is not None:
             certificate = (
@@ -122,15 +138,14 @@ class Server:
             )
         address = f"{self._listening.host}:{port}"
         try:
-            server, real = make_server(address, [*handlers, make_health()], certificate=certificate)
+            self._grpc[what] = GrpcPort(address, services, answering, self.health, certificate)
         except RuntimeError:
             raise _cannot_listen(self._listening.host, port, what) from None
-        self._grpc.append((what, server, real))
 
     @property
     def ports(self) -> dict[str, int]:
         """The ports of what is served on gRPC, by what it is."""
-        return {what: port for what, _, port in self._grpc}
+        return {what: each.port for what, each in self._grpc.items()}
 
     def stop(self) -> None:
         """Let `run`, in another thread, come to its end."""
@@ -149,14 +164,14 @@ class Server:
             log_config=None,
             access_log=False,
             server_header=False,
-            timeout_graceful_shutdown=_DRAIN_SECONDS,
+            timeout_graceful_shutdown=self._listening.drain_seconds,
             ssl_certfile=self._listening.certificate,
             ssl_keyfile=self._listening.private_key,
         )
         for name in ("uvicorn", "uvicorn.error"):  # what it would say, our own log says better
             logging.getLogger(name).addHandler(logging.NullHandler())
             logging.getLogger(name).propagate = False
-        self._uvicorn = _Uvicorn(config, self.http, ready)
+        self._uvicorn = _Uvicorn(config, self._begin_drain, ready)
         upkeep = None
         if PIPELINE in self._listening.roles:
             upkeep = threading.Thread(
@@ -167,16 +182,19 @@ class Server:
             self._own_telemetry.start()
         _log.info("server started", extra={"roles": ",".join(self._listening.roles)})
         try:
-            for _, each, _ in self._grpc:
+            for each in self._grpc.values():
                 each.start()
             self._uvicorn.run()
         except SystemExit:  # so it says that it cannot listen, and why in a log that nobody reads
             raise _cannot_listen(self._listening.host, self._listening.port, "HTTP") from None
         finally:
             self._stop.set()
-            for stopped in [each.stop(_DRAIN_SECONDS) for _, each, _ in self._grpc]:
-                stopped.wait()
+            self._begin_drain()
+            for each in self._grpc.values():
+                each.wait_stopped()
             self.http.close()
+            self._gate.close()
+            self.health.close()
             while upkeep is not None and upkeep.is_alive():
                 self._lake.pipeline.cancel()  # again: its build may not have begun
                 upkeep.join(_ONCE_MORE_SECONDS)
@@ -184,15 +202,24 @@ class Server:
             if self._own_telemetry is not None:
                 self._own_telemetry.close()
 
+    def _begin_drain(self) -> None:
+        """Take no new work on any port; what was begun has a while to end."""
+        self.health.draining = True
+        for each in self._grpc.values():
+            each.begin_stop(self._listening.drain_seconds)
+
 
 class _Uvicorn(uvicorn.Server):
     """Says when it listens, and when it stops to."""
 
     def __init__(
-        self, config: uvicorn.Config, http: HttpSide, ready: Callable[[int], None]
+        self,
+        config: uvicorn.Config,
+        begin_drain: Callable[[], None],
+        ready: Callable[[int], None],
     ) -> None:
         super().__init__(config)
-        self._http = http
+        self._begin_drain = begin_drain
         self._ready = ready
 
     @contextmanager
@@ -216,5 +243,5 @@ class _Uvicorn(uvicorn.Server):
             self._ready(self.servers[0].sockets[0].getsockname()[1])
 
     async def shutdown(self, sockets: object = None) -> None:
-        self._http.draining = True
+        self._begin_drain()
         await super().shutdown(sockets)  # type: ignore[arg-type]

@@ -152,26 +152,57 @@ def _varint(number: int) -> bytes:
 def decode_stream(messages: Iterable[tuple[bytes, bytes]]) -> pa.Table:
     """The rows of FlightData headers and bodies that a client put, looked through to the last
     offset; `BadPayload` if they are no Arrow, or would be far more in memory than they are here."""
-    parts = []
-    for header, body in messages:
-        if header:
-            if is_compressed(header):
-                raise UnsupportedContent("compressed rows are not taken", hint="put them plain")
-            parts.append(b"\xff\xff\xff\xff" + len(header).to_bytes(4, "little") + header + body)
-    parts.append(b"\xff\xff\xff\xff\x00\x00\x00\x00")
-    data = pa.py_buffer(b"".join(parts))
+    source = _Source(_as_ipc(messages))
     try:
-        with pa.ipc.open_stream(data) as reader:
+        with pa.ipc.open_stream(source) as reader:
             table = reader.read_all()
         table.validate(full=True)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         said = str(error).partition("\n")[0]
         raise BadPayload("the rows are not understood as Arrow", hint=said) from None
-    if table.num_rows > data.size:
+    if table.num_rows > source.size:
         raise BadPayload("there are more rows than bytes", hint="put rows that hold something")
     if any(pa.types.is_run_end_encoded(each.type) for each in table.schema):
         raise UnsupportedContent("run-end encoded columns are not taken", hint="put them plain")
     return table
+
+
+def _as_ipc(messages: Iterable[tuple[bytes, bytes]]) -> Iterator[bytes]:
+    for header, body in messages:
+        if header:
+            if is_compressed(header):
+                raise UnsupportedContent("compressed rows are not taken", hint="put them plain")
+            yield b"\xff\xff\xff\xff" + len(header).to_bytes(4, "little") + header
+            yield body
+    yield b"\xff\xff\xff\xff\x00\x00\x00\x00"
+
+
+class _Source(io.RawIOBase):
+    """Pieces as a file, each let go of when it was read, instead of all of them joined."""
+
+    def __init__(self, pieces: Iterator[bytes]) -> None:
+        self._pieces = pieces
+        self._left = memoryview(b"")
+        self.size = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        """As many bytes, unless there are no more. Arrow reads bodies whole, as they came."""
+        parts: list[bytes] = []
+        while size:
+            if not self._left:
+                piece = next(self._pieces, None)
+                if piece is None:
+                    break
+                self.size += len(piece)
+                self._left = memoryview(piece)
+            part = self._left if size < 0 else self._left[:size]
+            self._left = self._left[len(part) :]
+            parts.append(part.obj if part.nbytes == len(part.obj) else bytes(part))
+            size -= len(part) if size > 0 else 0
+        return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 _DICTIONARY, _ROWS = 2, 3  # kinds of messages

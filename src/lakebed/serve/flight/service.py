@@ -5,10 +5,10 @@ cancelling. A ticket may be the SQL itself, as micromegas' clients send it.
 from __future__ import annotations
 
 import threading
-import time
 import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -19,11 +19,11 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from lakebed.access.keys import Caller, Role
 from lakebed.catalog.acting import on_behalf_of
 from lakebed.client import protocol
-from lakebed.errors import BadInput, BadPayload, PayloadTooLarge, Unsupported
+from lakebed.errors import BadInput, BadPayload, Unsupported
 from lakebed.query import parameters
 from lakebed.query.parameters import Bound
 from lakebed.query.result import Result
-from lakebed.serve.calls import Gatekeeper
+from lakebed.serve.calls import Answering, Call, Handlers
 from lakebed.serve.flight import administration, metadata
 from lakebed.serve.flight.encoding import (
     decode_stream,
@@ -36,6 +36,7 @@ from lakebed.serve.flight.wishes import Wishes, read_wishes
 
 if TYPE_CHECKING:
     from lakebed.lake import Lake
+    from lakebed.serve.meters import Meters
 
 NAME = "arrow.flight.protocol.FlightService"
 _MOST_PREPARED = 1000
@@ -53,105 +54,47 @@ _ACTIONS = {
 class FlightService:
     """FlightSQL over one lake."""
 
-    def __init__(self, lake: Lake, gate: Gatekeeper, query_seconds: float | None) -> None:
+    def __init__(self, lake: Lake, meters: Meters, query_seconds: float | None) -> None:
         self._lake = lake
-        self._gate = gate
+        self._meters = meters
         self._query_seconds = query_seconds
         self._prepared: OrderedDict[bytes, tuple[parameters.Prepared, list[Any]]] = OrderedDict()
         self._running: dict[bytes, Result] = {}
         self._lock = threading.Lock()
 
-    def handler(self) -> grpc.GenericRpcHandler:
+    def make_services(self, answering: Answering) -> Handlers:
         """What a gRPC server is given. Messages go in and out as bytes."""
-        return grpc.method_handlers_generic_handler(
-            NAME,
-            {
-                "Handshake": grpc.stream_stream_rpc_method_handler(self._stream(self._handshake)),
-                "ListFlights": grpc.unary_stream_rpc_method_handler(
-                    self._stream(self._list_flights)
-                ),
-                "GetFlightInfo": grpc.unary_unary_rpc_method_handler(self._unary(self._get_info)),
-                "GetSchema": grpc.unary_unary_rpc_method_handler(self._unary(self._get_schema)),
-                "DoGet": grpc.unary_stream_rpc_method_handler(self._stream(self._do_get)),
-                "DoPut": grpc.stream_stream_rpc_method_handler(
-                    self._stream(self._do_put, role=None)
-                ),
-                "DoAction": grpc.unary_stream_rpc_method_handler(self._stream(self._do_action)),
-                "ListActions": grpc.unary_stream_rpc_method_handler(
-                    self._stream(self._list_actions)
-                ),
-            },
-        )
-
-    # -- what every call shares -----------------------------------------------------------------
-
-    def _unary(self, answer: Callable[[bytes, Caller], bytes]) -> Any:
-        def call(request: bytes, context: grpc.ServicerContext) -> bytes:
-            begun = time.perf_counter()
-            caller = None
-            try:
-                caller = self._gate.identify(context)
-                caller.require(Role.READ)
-                answered = answer(request, caller)
-            except Exception as error:  # noqa: BLE001  (told, logged and counted)
-                self._gate.refuse(context, _as_ours(error), _ROUTE, caller)
-                return b""
-            self._note(begun)
-            return answered
-
-        return call
-
-    def _stream(
-        self,
-        answer: Callable[[Any, Caller, grpc.ServicerContext], Iterator[bytes]],
-        role: Role | None = Role.READ,
-    ) -> Any:
-        """Without a role, the request itself says which one it needs."""
-
-        def call(request: Any, context: grpc.ServicerContext) -> Iterator[bytes]:
-            begun = time.perf_counter()
-            caller = None
-            try:
-                caller = self._gate.identify(context)
-                if role is not None:
-                    caller.require(role)
-                yield from answer(request, caller, context)
-            except GeneratorExit:
-                raise
-            except Exception as error:  # noqa: BLE001  (told, logged and counted)
-                self._gate.refuse(context, _as_ours(error), _ROUTE, caller)
-                return
-            self._note(begun)
-
-        return call
-
-    def _note(self, begun: float) -> None:
-        self._gate.meters.requests.labels(_ROUTE, "0").inc()
-        self._gate.meters.seconds.labels(_ROUTE).observe(time.perf_counter() - begun)
+        unary = partial(answering.unary, _ROUTE, Role.READ)
+        stream = partial(answering.stream, _ROUTE, Role.READ)
+        methods = {
+            "Handshake": stream(self._handshake),
+            "ListFlights": stream(self._list_flights),
+            "GetFlightInfo": unary(self._get_info),
+            "GetSchema": unary(self._get_schema),
+            "DoGet": stream(self._do_get),
+            "DoPut": answering.collect(_ROUTE, self._begin_put, _MOST_PUT_BYTES),
+            "DoAction": stream(self._do_action),
+            "ListActions": stream(self._list_actions),
+        }
+        return {NAME: grpc.method_handlers_generic_handler(NAME, methods)}
 
     # -- calls ----------------------------------------------------------------------------------
 
-    def _handshake(
-        self, _requests: Iterator[bytes], _caller: Caller, _context: grpc.ServicerContext
-    ) -> Iterator[bytes]:
+    def _handshake(self, _request: bytes, _call: Call) -> Iterator[bytes]:
         """Nothing is agreed on: keys come with every call."""
         yield protocol.new("HandshakeResponse").SerializeToString()
 
-    def _list_flights(
-        self, _request: bytes, _caller: Caller, _context: grpc.ServicerContext
-    ) -> Iterator[bytes]:
+    def _list_flights(self, _request: bytes, _call: Call) -> Iterator[bytes]:
         yield from ()
 
-    def _list_actions(
-        self, _request: bytes, caller: Caller, _context: grpc.ServicerContext
-    ) -> Iterator[bytes]:
-        for name, description in (_ACTIONS | administration.list_actions(caller)).items():
+    def _list_actions(self, _request: bytes, call: Call) -> Iterator[bytes]:
+        for name, description in (_ACTIONS | administration.list_actions(call.caller)).items():
             yield protocol.new("ActionType", type=name, description=description).SerializeToString()
 
-    def _get_info(self, request: bytes, caller: Caller) -> bytes:
+    def _get_info(self, request: bytes, call: Call) -> bytes:
         descriptor = protocol.parse("FlightDescriptor", request)
         command = _read_command(descriptor.cmd)
-        schema = self._describe(command, caller)
+        schema = self._describe(command, call.caller)
         if command.DESCRIPTOR.name == "CommandStatementQuery":
             handle = _make_handle(command.query)
             ticket = protocol.wrap(protocol.new("TicketStatementQuery", statement_handle=handle))
@@ -167,9 +110,9 @@ class FlightService:
         info.endpoint.add().ticket.ticket = ticket
         return bytes(info.SerializeToString())
 
-    def _get_schema(self, request: bytes, caller: Caller) -> bytes:
+    def _get_schema(self, request: bytes, call: Call) -> bytes:
         command = _read_command(protocol.parse("FlightDescriptor", request).cmd)
-        schema = encode_schema(self._describe(command, caller))
+        schema = encode_schema(self._describe(command, call.caller))
         return bytes(protocol.new("SchemaResult", schema=schema).SerializeToString())
 
     def _describe(self, command: Any, caller: Caller) -> pa.Schema:
@@ -205,12 +148,10 @@ class FlightService:
                 return metadata.sql_info(command.info)
         raise Unsupported(f"{name} is not served")
 
-    def _do_get(
-        self, request: bytes, caller: Caller, context: grpc.ServicerContext
-    ) -> Iterator[bytes]:
+    def _do_get(self, request: bytes, call: Call) -> Iterator[bytes]:
         ticket = protocol.parse("Ticket", request).ticket
         command = _read_ticket(ticket)
-        wishes = read_wishes(context.invocation_metadata(), self._query_seconds)
+        wishes = read_wishes(call.metadata, self._query_seconds)
         name = command.DESCRIPTOR.name
         if name == "TicketStatementQuery":
             sql, handle = _read_handle(command.statement_handle), command.statement_handle
@@ -224,21 +165,13 @@ class FlightService:
             found = self._look_up(command)
             yield from encode_stream(found.schema, found.to_batches(), keep_dictionaries=True)
             return
-        yield from self._run(sql, handle, caller, context, wishes)
+        yield from self._run(sql, handle, call, wishes)
 
-    def _run(
-        self,
-        sql: str,
-        handle: bytes,
-        caller: Caller,
-        context: grpc.ServicerContext,
-        wishes: Wishes,
-    ) -> Iterator[bytes]:
-        admin = wishes.admin and caller.may(Role.ADMIN)
-        with on_behalf_of(caller.asker):
+    def _run(self, sql: str, handle: bytes, call: Call, wishes: Wishes) -> Iterator[bytes]:
+        admin = wishes.admin and call.caller.may(Role.ADMIN)
+        with on_behalf_of(call.caller.asker):
             result = self._lake.queries.query(sql, admin=admin, **wishes.options)
-        if not context.add_callback(result.cancel):  # the caller is gone already
-            result.cancel()
+        call.stop_with(result.cancel)
         if handle:
             with self._lock:
                 self._running[handle] = result
@@ -253,13 +186,11 @@ class FlightService:
                 if self._running.get(handle) is result:  # and not the same statement, once more
                     del self._running[handle]
 
-    def _do_action(
-        self, request: bytes, caller: Caller, _context: grpc.ServicerContext
-    ) -> Iterator[bytes]:
+    def _do_action(self, request: bytes, call: Call) -> Iterator[bytes]:
         action = protocol.parse("Action", request)
         match action.type:
             case "CreatePreparedStatement":
-                answer = self._prepare(_unwrap(action.body).query, caller)
+                answer = self._prepare(_unwrap(action.body).query, call.caller)
             case "ClosePreparedStatement":
                 with self._lock:
                     self._prepared.pop(_unwrap(action.body).prepared_statement_handle, None)
@@ -274,7 +205,7 @@ class FlightService:
                 self._cancel(protocol.parse("FlightInfo", _unwrap(action.body).info))
                 answer = protocol.new("ActionCancelQueryResult", result=_CANCELLED)
             case _:
-                for piece in administration.act(self._lake, caller, action.type, action.body):
+                for piece in administration.act(self._lake, call.caller, action.type, action.body):
                     yield protocol.new("Result", body=piece).SerializeToString()
                 return
         yield protocol.new("Result", body=protocol.wrap(answer)).SerializeToString()
@@ -313,40 +244,45 @@ class FlightService:
             if running is not None:
                 running.cancel()
 
-    def _do_put(
-        self, requests: Iterator[bytes], caller: Caller, _context: grpc.ServicerContext
-    ) -> Iterator[bytes]:
-        first = protocol.parse("FlightData", next(requests, b""))
-        command = _read_command(first.flight_descriptor.cmd)
+    def _begin_put(self, request: bytes, call: Call) -> Callable[[list[bytes]], bytes]:
+        """What is to be done with what a client puts, if it may."""
+        command = _read_command(protocol.parse("FlightData", request).flight_descriptor.cmd)
         name = command.DESCRIPTOR.name
         if name == "CommandStatementIngest":
-            caller.require(Role.INGEST)
-            rows = decode_stream(_read_put(first, requests))
-            with on_behalf_of(caller.asker):
-                done = self._lake.tables.insert(command.schema or "public", command.table, rows)
-            self._gate.meters.records.labels("records").inc(done.rows)
-            answer = protocol.new("DoPutUpdateResult", record_count=done.rows)
-        elif name == "CommandPreparedStatementQuery":
-            caller.require(Role.READ)
-            rows = decode_stream(_read_put(first, requests))
-            if rows.num_rows > 1:
-                raise BadInput("parameters are bound once at a time", hint="send one row")
-            handle = command.prepared_statement_handle
-            prepared, _ = self._get_prepared(handle)
-            values = [column[0].as_py() for column in rows.columns] if rows.num_rows else []
-            with self._lock:
-                self._prepared[handle] = (prepared, values)
-            answer = protocol.new("DoPutPreparedStatementResult", prepared_statement_handle=handle)
-        else:
-            raise Unsupported(
-                "statements cannot change anything here",
-                hint="insert records by ingestion; administrators call functions in SELECT",
-            )
-        yield protocol.new("PutResult", app_metadata=answer.SerializeToString()).SerializeToString()
+            call.caller.require(Role.INGEST)
+            return lambda messages: self._ingest(command, messages, call.caller)
+        if name == "CommandPreparedStatementQuery":
+            call.caller.require(Role.READ)
+            return lambda messages: self._bind(command, messages)
+        raise Unsupported(
+            "statements cannot change anything here",
+            hint="insert records by ingestion; administrators call functions in SELECT",
+        )
+
+    def _ingest(self, command: Any, messages: list[bytes], caller: Caller) -> bytes:
+        rows = decode_stream(_read_put(messages))
+        with on_behalf_of(caller.asker):
+            done = self._lake.tables.insert(command.schema or "public", command.table, rows)
+        self._meters.records.labels("records").inc(done.rows)
+        return _put_result(protocol.new("DoPutUpdateResult", record_count=done.rows))
+
+    def _bind(self, command: Any, messages: list[bytes]) -> bytes:
+        rows = decode_stream(_read_put(messages))
+        if rows.num_rows > 1:
+            raise BadInput("parameters are bound once at a time", hint="send one row")
+        handle = command.prepared_statement_handle
+        prepared, _ = self._get_prepared(handle)
+        values = [column[0].as_py() for column in rows.columns] if rows.num_rows else []
+        with self._lock:
+            self._prepared[handle] = (prepared, values)
+        return _put_result(
+            protocol.new("DoPutPreparedStatementResult", prepared_statement_handle=handle)
+        )
 
 
-def _as_ours(error: Exception) -> Exception:
-    return BadPayload("the message is not understood") if isinstance(error, DecodeError) else error
+def _put_result(answer: Any) -> bytes:
+    put = protocol.new("PutResult", app_metadata=answer.SerializeToString())
+    return bytes(put.SerializeToString())
 
 
 def _unwrap(data: bytes) -> Any:
@@ -382,15 +318,9 @@ def _read_handle(handle: bytes) -> str:
         raise BadPayload("the statement is no UTF-8 text") from None
 
 
-def _read_put(first: Any, rest: Iterator[bytes]) -> Iterator[tuple[bytes, bytes]]:
-    """The headers and bodies that a client puts, up to a limit."""
-    size = len(first.data_body)
-    yield first.data_header, first.data_body
-    for each in rest:
-        data = protocol.parse("FlightData", each)
-        size += len(data.data_body)
-        if size > _MOST_PUT_BYTES:
-            raise PayloadTooLarge(
-                f"more than {_MOST_PUT_BYTES >> 20} MiB in one go", hint="put it in several"
-            )
+def _read_put(messages: list[bytes]) -> Iterator[tuple[bytes, bytes]]:
+    """The headers and bodies that a client put; each message is let go of when it was read."""
+    messages.reverse()
+    while messages:
+        data = protocol.parse("FlightData", messages.pop())
         yield data.data_header, data.data_body

@@ -1,0 +1,212 @@
+"""Callers that say nothing, do not read, or send without end: they keep neither threads nor memory
+from those who do, and a server that is told to stop does not wait for them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import grpc
+import pyarrow.flight as flight
+import pytest
+from google.rpc import error_details_pb2, status_pb2
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2_grpc import LogsServiceStub
+
+from lakebed.access.keys import Role
+from lakebed.client import protocol
+from lakebed.errors import Unavailable
+from lakebed.lake import Lake, init_lake
+from lakebed.samples.generator import Generator
+from lakebed.serve.http import ServerSettings
+from lakebed.views.builtin import built_in
+from tests.serve.abuse import status_of
+from tests.serve.parts import PROTOBUF, serving
+
+EXPORT = "/opentelemetry.proto.collector.logs.v1.LogsService/Export"
+CHECK, WATCH = "/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch"
+SERVING, NOT_SERVING = b"\x08\x01", b"\x08\x02"
+MANY = 200
+WIDE = "SELECT a.value, b.value FROM range(100000) a, range(100000) b"
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Iterator[Lake]:
+    with init_lake(tmp_path / "lake") as lake:
+        lake.views.ensure(built_in())
+        yield lake
+
+
+def silent(until: threading.Event) -> Iterator[bytes]:
+    until.wait()
+    yield from ()
+
+
+@contextlib.contextmanager
+def silent_calls(target: str, count: int = MANY) -> Iterator[list[grpc.Future]]:
+    """So many calls that have begun and say nothing."""
+    over = threading.Event()
+    with ExitStack() as stack:
+        channels = [stack.enter_context(grpc.insecure_channel(target)) for _ in range(4)]
+        calls = [
+            channels[place % 4].stream_unary(EXPORT).future(silent(over)) for place in range(count)
+        ]
+        try:
+            yield calls
+        finally:
+            over.set()
+            for each in calls:
+                each.cancel()
+
+
+def details_of(error: grpc.RpcError) -> status_pb2.Status:
+    trailers = dict(error.trailing_metadata())
+    return status_pb2.Status.FromString(trailers["grpc-status-details-bin"])
+
+
+def test_silent_calls_keep_nobody_from_sending(lake: Lake) -> None:
+    settings = ServerSettings(stall_seconds=2)
+    with serving(lake, settings=settings) as served, silent_calls(served.otlp) as calls:
+        with grpc.insecure_channel(served.otlp) as channel:
+            begun = time.monotonic()
+            for seed in range(5):
+                LogsServiceStub(channel).Export(Generator(seed).logs(2), timeout=20)
+            assert channel.unary_unary(CHECK)(b"", timeout=5) == SERVING
+            assert time.monotonic() - begun < 15
+        codes = {each.exception(timeout=30).code() for each in calls}
+        assert codes <= {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED}
+    assert lake.query("SELECT count(*) AS n FROM log_entries").to_arrow()["n"].to_pylist() == [10]
+
+
+def test_without_a_key_nothing_is_received(lake: Lake) -> None:
+    lake.keys.create("sender", [Role.INGEST])
+    with serving(lake) as served, silent_calls(served.otlp) as calls:
+        codes = {each.exception(timeout=30).code() for each in calls}
+        assert codes == {grpc.StatusCode.UNAUTHENTICATED}
+
+
+def test_answers_that_nobody_reads_keep_nobody_from_asking(lake: Lake) -> None:
+    ticket = protocol.wrap(protocol.new("TicketStatementQuery", statement_handle=WIDE.encode()))
+    with serving(lake) as served, ExitStack() as stack:
+        clients = [stack.enter_context(flight.FlightClient(served.flight)) for _ in range(70)]
+        readers = [each.do_get(flight.Ticket(ticket)) for each in clients]
+        asking = stack.enter_context(flight.FlightClient(served.flight))
+        one = protocol.wrap(protocol.new("TicketStatementQuery", statement_handle=b"SELECT 1"))
+        options = flight.FlightCallOptions(timeout=30)
+        assert asking.do_get(flight.Ticket(one), options).read_all().num_rows == 1
+        target = served.flight.removeprefix("grpc://")
+        with grpc.insecure_channel(target) as channel:
+            assert channel.unary_unary(CHECK)(b"", timeout=5) == SERVING
+        for each in readers:
+            each.cancel()
+
+
+def test_an_answer_that_nobody_reads_is_ended(lake: Lake) -> None:
+    ticket = protocol.new("TicketStatementQuery", statement_handle=WIDE.encode())
+    message = protocol.new("Ticket", ticket=protocol.wrap(ticket)).SerializeToString()
+    with serving(lake, settings=ServerSettings(query_seconds=2)) as served:
+        target = served.flight.removeprefix("grpc://")
+        with grpc.insecure_channel(target) as channel:
+            answers = channel.unary_stream("/arrow.flight.protocol.FlightService/DoGet")(message)
+            next(answers)
+            wait_until(lambda: not lake.leases._pins)
+            with pytest.raises(grpc.RpcError) as ended:
+                for _ in answers:
+                    pass
+            assert ended.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
+
+
+def wait_until(holds: object, seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds() and time.monotonic() < deadline:  # type: ignore[operator]
+        time.sleep(0.05)
+    assert holds()  # type: ignore[operator]
+
+
+def test_half_a_body_counts_before_it_is_whole(lake: Lake) -> None:
+    settings = ServerSettings(most_in_flight_bytes=3 << 20)
+    head = "POST /v1/logs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-protobuf\r\n"
+    head += f"Content-Length: {4 << 20}\r\n\r\n"
+    body = Generator(1).logs(5).SerializeToString()
+    with serving(lake, settings=settings) as served, ExitStack() as stack:
+        for _ in range(2):
+            each = stack.enter_context(socket.create_connection(("127.0.0.1", served.port)))
+            each.sendall(head.encode() + bytes(1_500_000))
+        wait_until(lambda: served.server._gate.budget._taken == 3_000_000)
+        third = stack.enter_context(socket.create_connection(("127.0.0.1", served.port)))
+        third.sendall(head.encode() + bytes(1_500_000))
+        answer = third.recv(65536)
+        assert status_of(answer) == 503
+        assert b"retry-after" in answer
+        assert served.post("/v1/logs", body, PROTOBUF).status == 200  # which is small
+        with grpc.insecure_channel(served.otlp) as channel:
+            with pytest.raises(grpc.RpcError) as refused:
+                channel.unary_unary(EXPORT)(bytes(1 << 20))
+            assert refused.value.code() == grpc.StatusCode.UNAVAILABLE
+            (retry,) = [
+                each
+                for each in details_of(refused.value).details
+                if each.type_url.endswith("google.rpc.RetryInfo")
+            ]
+            delay = error_details_pb2.RetryInfo.FromString(retry.value).retry_delay
+            assert delay.ToSeconds() > 0
+    assert served.server._gate.budget._taken == 0
+
+
+def test_a_body_that_stops_coming_is_given_up(lake: Lake) -> None:
+    with (
+        serving(lake, settings=ServerSettings(stall_seconds=0.3)) as served,
+        socket.create_connection(("127.0.0.1", served.port), timeout=30) as sender,
+    ):
+        sender.sendall(
+            b"POST /v1/logs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-protobuf\r\n"
+            b"Content-Length: 100\r\n\r\nhalf"
+        )
+        assert status_of(sender.recv(65536)) == 503
+
+
+def test_health_says_what_readiness_says(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise Unavailable("away")
+
+    with serving(lake) as served, grpc.insecure_channel(served.otlp) as channel:
+        check = channel.unary_unary(CHECK)
+        name = EXPORT.split("/")[1].encode()
+        assert check(b"\n" + bytes([len(name)]) + name) == SERVING
+        with pytest.raises(grpc.RpcError) as unknown:
+            check(b"\n\x04none")
+        assert unknown.value.code() == grpc.StatusCode.NOT_FOUND
+        watching = channel.unary_stream(WATCH)(b"")
+        assert next(watching) == SERVING
+        monkeypatch.setattr(served.server.health, "probe", fail)
+        assert check(b"") == NOT_SERVING
+        assert next(watching) == NOT_SERVING
+        monkeypatch.undo()
+        assert next(watching) == SERVING
+        served.server.health.draining = True
+        assert list(watching) == [NOT_SERVING]
+        assert check(b"") == NOT_SERVING
+
+
+def test_nothing_new_is_taken_while_the_server_drains(lake: Lake) -> None:
+    """A statement is still being read when the server is told to stop."""
+    with serving(lake) as served, grpc.insecure_channel(served.otlp) as channel:
+        stub = LogsServiceStub(channel)
+        stub.Export(Generator(1).logs(2))
+        connection = http.client.HTTPConnection("127.0.0.1", served.port)
+        csv = {"Accept": "text/csv"}
+        connection.request("POST", "/v1/query", "SELECT value FROM range(2000000)", csv)
+        response = connection.getresponse()
+        served.server.stop()
+        wait_until(lambda: served.server.health.draining)
+        with pytest.raises(grpc.RpcError) as refused:
+            stub.Export(Generator(2).logs(2), timeout=10)
+        assert refused.value.code() == grpc.StatusCode.UNAVAILABLE
+        assert response.read().count(b"\n") == 2_000_001
+        connection.close()
