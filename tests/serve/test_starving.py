@@ -26,8 +26,9 @@ from lakebed.lake import Lake, init_lake
 from lakebed.samples.generator import Generator
 from lakebed.serve.http import ServerSettings
 from lakebed.views.builtin import built_in
+from tests.query.test_engine import ENDLESS
 from tests.serve.abuse import status_of
-from tests.serve.parts import PROTOBUF, serving
+from tests.serve.parts import PROTOBUF, Served, serving
 
 EXPORT = "/opentelemetry.proto.collector.logs.v1.LogsService/Export"
 CHECK, WATCH = "/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch"
@@ -171,6 +172,20 @@ def test_a_body_that_stops_coming_is_given_up(lake: Lake) -> None:
         assert status_of(sender.recv(65536)) == 503
 
 
+def ask_and_leave(served: Served, sql: str) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", served.port)
+    connection.request("POST", "/v1/query", sql)
+    assert connection.getresponse().status == 200
+    connection.close()
+
+
+def test_a_caller_that_leaves_stops_its_statement(lake: Lake) -> None:
+    with serving(lake) as served:
+        ask_and_leave(served, ENDLESS)
+        wait_until(lambda: not lake.leases._pins, 10)
+        assert served.query("SELECT 1 AS one") == [{"one": 1}]
+
+
 def test_health_says_what_readiness_says(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail() -> None:
         raise Unavailable("away")
@@ -210,3 +225,22 @@ def test_nothing_new_is_taken_while_the_server_drains(lake: Lake) -> None:
         assert refused.value.code() == grpc.StatusCode.UNAVAILABLE
         assert response.read().count(b"\n") == 2_000_001
         connection.close()
+
+
+def test_statements_without_end_do_not_keep_the_server_from_its_own(lake: Lake) -> None:
+    """Their callers wait, and are told when its time is over."""
+    ticket = protocol.wrap(protocol.new("TicketStatementQuery", statement_handle=ENDLESS.encode()))
+    with ExitStack() as stack:
+        with serving(lake, drain_seconds=1) as served:
+            client = stack.enter_context(flight.FlightClient(served.flight))
+            reader = client.do_get(flight.Ticket(ticket))
+            connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=30)
+            stack.callback(connection.close)
+            connection.request("POST", "/v1/query", ENDLESS)
+            response = stack.enter_context(connection.getresponse())
+            begun = time.monotonic()
+        assert time.monotonic() - begun < 10
+        with pytest.raises(http.client.IncompleteRead):
+            response.read()
+        with pytest.raises((flight.FlightError, KeyboardInterrupt)):
+            reader.read_all()

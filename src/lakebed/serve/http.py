@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import msgspec
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from lakebed import __version__
@@ -40,6 +40,7 @@ from lakebed.serve.budget import Budget, Share
 from lakebed.serve.flight.wishes import shorter
 from lakebed.serve.health import Health
 from lakebed.serve.meters import CONTENT_TYPE, Meters
+from lakebed.serve.rows import RowsResponse
 from lakebed.web.app import Hooks, Web
 
 _THREADS = 64
@@ -260,9 +261,8 @@ class HttpSide:
         result: Result = await self._work(
             lambda: self._lake.queries.query(**asked, admin=admin, timeout=timeout), caller
         )
-        if wanted == _ARROW:
-            return StreamingResponse(stream_arrow(result), media_type=_ARROW)
-        return StreamingResponse(stream(result, _WRITERS[wanted]), media_type=wanted)
+        made = stream_arrow(result) if wanted == _ARROW else stream(result, _WRITERS[wanted])
+        return RowsResponse(result, made, self._threads, wanted)
 
     # -- how it is doing ----------------------------------------------------------------------
 

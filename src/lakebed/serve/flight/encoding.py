@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import io
 import struct
+import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -182,7 +183,7 @@ class _Source(io.RawIOBase):
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
         self._pieces = pieces
-        self._left = memoryview(b"")
+        self._piece, self._at = b"", 0
         self.size = 0
 
     def readable(self) -> bool:
@@ -191,17 +192,18 @@ class _Source(io.RawIOBase):
     def read(self, size: int = -1) -> bytes:
         """As many bytes, unless there are no more. Arrow reads bodies whole, as they came."""
         parts: list[bytes] = []
-        while size:
-            if not self._left:
+        wanted = sys.maxsize if size < 0 else size
+        while wanted:
+            if self._at == len(self._piece):
                 piece = next(self._pieces, None)
                 if piece is None:
                     break
                 self.size += len(piece)
-                self._left = memoryview(piece)
-            part = self._left if size < 0 else self._left[:size]
-            self._left = self._left[len(part) :]
-            parts.append(part.obj if part.nbytes == len(part.obj) else bytes(part))
-            size -= len(part) if size > 0 else 0
+                self._piece, self._at = piece, 0
+            part = self._piece[self._at : self._at + wanted]  # no copy if it is all of it
+            self._at += len(part)
+            wanted -= len(part)
+            parts.append(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
