@@ -8,9 +8,9 @@ import asyncio
 import atexit
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import pyarrow as pa
@@ -94,29 +94,37 @@ class BatchStream:
         if self._cancelled:
             raise Cancelled("the statement was cancelled")
         with translate(self._sql):
-            if self._running is None:
+            running = self._running
+            if running is None:
                 if self._frame is None:
                     return ()
+                frame, self._frame = self._frame, None
                 if self._at_once:
-                    frame, self._frame = self._frame, None
-                    return [batch for batch in frame.collect() if batch.num_rows]
-                self._running = _Pump(self._frame.execute_stream())
-                self._frame = None
-            left = None if self._deadline is None else self._deadline - time.monotonic()
-            if left is not None and left <= 0:  # even if all would be there in an instant
-                raise self._timed_out()
-            self._waiting = Future()
-            _loop().call_soon_threadsafe(self._running.begin, self._waiting)
-            if self._cancelled:  # meanwhile, by somebody who saw nothing to cancel yet
-                self._waiting.cancel()
-            batches: Sequence[pa.RecordBatch]
-            try:
-                batches = self._waiting.result(left)
-            except CancelledError:
-                raise Cancelled("the statement was cancelled") from None
-            except TimeoutError:
-                raise self._timed_out() from None
-            return batches
+                    batches = self._wait(partial(_elsewhere, frame.collect))
+                    return [batch for batch in batches if batch.num_rows]
+                running = _Pump(self._wait(partial(_elsewhere, frame.execute_stream)))
+                self._running = running
+            taken: Sequence[pa.RecordBatch] = self._wait(
+                lambda wanted: _loop().call_soon_threadsafe(running.begin, wanted)
+            )
+            return taken
+
+    def _wait(self, begin: Callable[[Future[Any]], object]) -> Any:
+        """Let something begin elsewhere, and wait for it until the time is over."""
+        left = None if self._deadline is None else self._deadline - time.monotonic()
+        if left is not None and left <= 0:  # even if all would be there in an instant
+            raise self._timed_out()
+        waiting: Future[Any] = Future()
+        self._waiting = waiting
+        begin(waiting)
+        if self._cancelled:  # meanwhile, by somebody who saw nothing to cancel yet
+            waiting.cancel()
+        try:
+            return waiting.result(left)
+        except CancelledError:
+            raise Cancelled("the statement was cancelled") from None
+        except TimeoutError:
+            raise self._timed_out() from None
 
     def _timed_out(self) -> TimedOut:
         self.close()
@@ -138,6 +146,23 @@ class BatchStream:
         if self._running is not None:
             _loop().call_soon_threadsafe(self._running.stop)
         self._running = self._frame = self._waiting = None
+
+
+def _elsewhere(work: Callable[[], Any], wanted: Future[Any]) -> None:
+    """Work on a thread that nobody has to wait for: the engine begins a statement on threads of its
+    own, which others may keep."""
+
+    def run() -> None:
+        try:
+            done = work()
+        except BaseException as error:  # noqa: BLE001  (raised where it is waited for)
+            if wanted.set_running_or_notify_cancel():
+                wanted.set_exception(error)
+        else:
+            if wanted.set_running_or_notify_cancel():
+                wanted.set_result(done)
+
+    threading.Thread(target=run, name="lakebed-statement", daemon=True).start()
 
 
 class _Pump:

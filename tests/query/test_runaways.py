@@ -1,0 +1,56 @@
+"""Statements that the engine cannot stop: they are given up in time, and those that come after them
+are answered, or given up in time as well.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+RUN = """
+import os, sys, time
+import lakebed
+from lakebed.errors import TimedOut
+
+lake = lakebed.init(sys.argv[1])
+many = "range(3000000)"
+without_pause = f"SELECT count(*) FROM {many} a, {many} b WHERE a.value * b.value = 7"
+for _ in range(max(2, os.cpu_count())):
+    try:
+        lake.query(without_pause, timeout=0.5).to_arrow()
+    except TimedOut:
+        pass
+begun = time.monotonic()
+try:
+    print(lake.query("SELECT 1 AS one", timeout=float(sys.argv[2])).to_arrow().to_pylist())
+except TimedOut:
+    print(time.monotonic() - begun < 10)
+lake.close()
+"""
+
+
+@pytest.mark.parametrize(
+    ("threads", "seconds", "said"), [(None, "30", "[{'one': 1}]"), ("1", "0.5", "True")]
+)
+def test_statements_after_runaways(
+    tmp_path: Path, threads: str | None, seconds: str, said: str
+) -> None:
+    """In a process of their own, which they would keep busy for hours."""
+    environment = dict(os.environ)
+    environment.pop("TOKIO_WORKER_THREADS", None)
+    if threads is not None:
+        environment["TOKIO_WORKER_THREADS"] = threads
+    done = subprocess.run(
+        [sys.executable, "-c", RUN, str(tmp_path / "lake"), seconds],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env=environment,
+    )
+    assert done.stdout == f"{said}\n", done.stderr
+    assert done.returncode == 0
