@@ -4,13 +4,17 @@ refused is refused in the words and the encoding of the sender.
 
 from __future__ import annotations
 
+import http.client
 import json
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
+import grpc
 import pyarrow as pa
 import pytest
 from google.rpc import status_pb2
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2_grpc import LogsServiceStub
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -20,7 +24,7 @@ from lakebed.errors import BadInput, Refused, Unavailable
 from lakebed.lake import Lake
 from lakebed.samples.generator import Generator
 from lakebed.serve.http import ServerSettings
-from lakebed.serve.server import Listening, require_guarded
+from lakebed.serve.server import Listening, Server, require_guarded
 from tests.parts.building import build
 from tests.serve.parts import JSON, PROTOBUF, serving
 
@@ -175,7 +179,13 @@ def test_rows_come_in_the_format_that_is_asked_for(lake: Lake) -> None:
             {"Accept": "application/vnd.apache.arrow.stream"},
         )
         assert pa.ipc.open_stream(empty.body).read_all().schema.names == ["a"]
-        assert served.post("/v1/query", sql, {"Accept": "image/png"}).status == 415
+        for accepted in ("application/json, text/plain, */*", "text/html, */*;q=0.8", "*/*"):
+            assert served.post("/v1/query", sql, {"Accept": accepted}).json() == [
+                {"a": 1, "b": "x"}
+            ]
+        assert served.post("/v1/query", sql, {"Accept": "text/*"}).body == b'"a","b"\n1,"x"\n'
+        for accepted in ("image/png", "text/html, image/*"):
+            assert served.post("/v1/query", sql, {"Accept": accepted}).status == 406
 
 
 def test_queries_take_options_and_refuse_nonsense(lake: Lake) -> None:
@@ -264,7 +274,15 @@ def test_health_version_and_metrics(lake: Lake, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize(
     ("host", "guarded"),
-    [("127.0.0.1", True), ("localhost", True), ("::1", True), ("0.0.0.0", False), ("a.b", False)],
+    [
+        ("127.0.0.1", True),
+        ("localhost", True),
+        ("::1", True),
+        ("[::1]", True),
+        ("0.0.0.0", False),
+        ("::", False),
+        ("a.b", False),
+    ],
 )
 def test_without_keys_only_this_machine_is_listened_to(host: str, guarded: bool) -> None:
     require_guarded(Listening(host), has_keys=True)
@@ -279,3 +297,21 @@ def test_without_keys_only_this_machine_is_listened_to(host: str, guarded: bool)
 def test_unknown_roles_are_refused() -> None:
     with pytest.raises(BadInput, match="no role"):
         require_guarded(Listening(roles=("desk",)), has_keys=True)
+
+
+@pytest.mark.parametrize("host", ["::1", "[::1]"])
+def test_ipv6_has_brackets_where_it_needs_them(lake: Lake, host: str) -> None:
+    with serving(lake, host=host) as served:
+        connection = http.client.HTTPConnection("::1", served.port, timeout=60)
+        connection.request("GET", "/livez")
+        assert connection.getresponse().read() == b"alive\n"
+        connection.close()
+        with grpc.insecure_channel(f"[::1]:{served.server.ports['OTLP']}") as channel:
+            LogsServiceStub(channel).Export(Generator(1).logs(1))
+
+
+def test_tls_files_that_are_none_are_named(lake: Lake, tmp_path: Path) -> None:
+    wrong = tmp_path / "wrong.pem"
+    wrong.write_text("no certificate")
+    with pytest.raises(BadInput, match="no certificate and its key"):
+        Server(lake, Listening(port=0, certificate=wrong, private_key=wrong))

@@ -136,9 +136,9 @@ def serve(
         scheme = "http" if settings.serve_certificate is None else "https"
 
         def tell(real: int) -> None:
-            output.say(f"serving {scheme}://{settings.serve_host}:{real}; stop with Ctrl-C")
+            output.say(f"serving {scheme}://{listening.spell(real)}; stop with Ctrl-C")
             for what, known in server.ports.items():
-                output.say(f"{what} on {settings.serve_host}:{known}")
+                output.say(f"{what} on {listening.spell(known)}")
 
         server.run(tell)
     output.say("stopped")

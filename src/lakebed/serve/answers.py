@@ -35,8 +35,18 @@ PROTOBUF, JSON = "application/x-protobuf", "application/json"
 RETRY_SECONDS = 2
 _log = logging.getLogger(__name__)
 
+
+class Busy(Unavailable):
+    """The server itself cannot take more now."""
+
+
+class NotAcceptable(UnsupportedContent):
+    """Rows cannot be given in any of the formats that the caller takes."""
+
+
 _STATUS: tuple[tuple[type[LakebedError], int, int], ...] = (
     # error, HTTP status, google.rpc code
+    (NotAcceptable, 406, 3),
     (UnsupportedContent, 415, 3),
     (Unsupported, 501, 12),
     (PayloadTooLarge, 413, 8),
@@ -51,10 +61,6 @@ _STATUS: tuple[tuple[type[LakebedError], int, int], ...] = (
     (QueryLimit, 413, 8),
     (Unavailable, 503, 14),
 )
-
-
-class Busy(Unavailable):
-    """The server itself cannot take more now."""
 
 
 def conceal(error: Exception) -> Exception:

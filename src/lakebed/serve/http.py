@@ -34,7 +34,15 @@ from lakebed.model.signal import Signal
 from lakebed.query.formats import CsvWriter, JsonWriter, NdjsonWriter
 from lakebed.query.result import Result
 from lakebed.query.streaming import stream, stream_arrow
-from lakebed.serve.answers import JSON, PROTOBUF, Busy, note_denial, refuse, refuse_otlp
+from lakebed.serve.answers import (
+    JSON,
+    PROTOBUF,
+    Busy,
+    NotAcceptable,
+    note_denial,
+    refuse,
+    refuse_otlp,
+)
 from lakebed.serve.bodies import MOST_BYTES, STALL_SECONDS, read_body, without_stalling
 from lakebed.serve.budget import Budget, Share
 from lakebed.serve.flight.wishes import shorter
@@ -286,14 +294,22 @@ def _content_type(request: Request) -> str:
     return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
+def _choose_format(accepted: str) -> str:
+    """The first of the formats that a caller takes in which rows can be given."""
+    known = [*_WRITERS, _ARROW]
+    for each in accepted.split(","):
+        pattern = each.partition(";")[0].strip().lower()
+        kind, _, rest = pattern.partition("/")
+        for name in known:
+            if pattern in (name, "*/*") or (rest == "*" and name.startswith(f"{kind}/")):
+                return name
+    raise NotAcceptable(f"rows cannot be given as {accepted}", hint=f"accept {', '.join(known)}")
+
+
 def _read_query(body: bytes, request: Request) -> dict[str, Any]:
     """A statement as JSON (``sql``, and ``parameters``, ``begin``, ``end``, ``as_of``, ``limit``,
     ``timeout``), or as the text itself."""
-    accepted = request.headers.get("accept", "").partition(";")[0].strip().lower()
-    wanted = JSON if accepted in ("", "*/*") else accepted
-    if wanted not in _WRITERS and wanted != _ARROW:
-        known = ", ".join([*_WRITERS, _ARROW])
-        raise UnsupportedContent(f"rows cannot be given as {wanted}", hint=f"accept {known}")
+    wanted = _choose_format(request.headers.get("accept") or "*/*")
     if _content_type(request) != JSON:
         try:
             return {"sql": body.decode(), "format": wanted}

@@ -7,6 +7,7 @@ from __future__ import annotations
 import ipaddress
 import logging
 import signal
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -57,6 +58,15 @@ class Listening:
     own_telemetry_seconds: float | None = None
     """How often the server writes its own telemetry into the lake; None for never."""
 
+    @property
+    def bare_host(self) -> str:
+        """The host as sockets want it: without the brackets of IPv6."""
+        return self.host.removeprefix("[").removesuffix("]")
+
+    def spell(self, port: int) -> str:
+        """The host with a port, as addresses are written."""
+        return f"[{self.bare_host}]:{port}" if ":" in self.host else f"{self.host}:{port}"
+
 
 def require_guarded(listening: Listening, *, has_keys: bool) -> None:
     """Raise if everybody on a network could do everything, and nobody said that it is meant."""
@@ -65,7 +75,7 @@ def require_guarded(listening: Listening, *, has_keys: bool) -> None:
             raise BadInput(f"{role!r} is no role of a server", hint=f"some of {', '.join(ROLES)}")
     if (listening.certificate is None) != (listening.private_key is None):
         raise BadInput("TLS needs a certificate and its key", hint="give both, or none")
-    if has_keys or listening.open_to_all or _is_loopback(listening.host):
+    if has_keys or listening.open_to_all or _is_loopback(listening.bare_host):
         return
     raise Refused(
         f"this lake has no keys, and {listening.host} can be reached from elsewhere",
@@ -82,10 +92,25 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
-def _cannot_listen(host: str, port: int, what: str) -> Unavailable:
+def _read_certificate(listening: Listening) -> tuple[bytes, bytes] | None:
+    """The private key and the chain of certificates, if the server speaks TLS."""
+    if listening.certificate is None or listening.private_key is None:
+        return None
+    try:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(listening.certificate, listening.private_key, password="")
+        return listening.private_key.read_bytes(), listening.certificate.read_bytes()
+    except OSError as error:  # which ssl's are as well
+        raise BadInput(
+            f"{listening.certificate} and {listening.private_key} are no certificate and its key",
+            hint=f"give PEM files that belong together, the key without a password: {error}",
+        ) from None
+
+
+def _cannot_listen(address: str, what: str) -> Unavailable:
     option = {"HTTP": "--port", "OTLP": "--otlp-port", "FlightSQL": "--flight-port"}[what]
     return Unavailable(
-        f"cannot listen on {host}:{port} for {what}, which another program may do",
+        f"cannot listen on {address} for {what}, which another program may do",
         hint=f"choose another port with {option}",
     )
 
@@ -96,6 +121,7 @@ class Server:
     def __init__(self, lake: Lake, listening: Listening) -> None:
         has_keys = lake.keys.has_any()
         require_guarded(listening, has_keys=has_keys)
+        _read_certificate(listening)
         settings = replace(
             listening.settings,
             with_keys=has_keys and not listening.open_to_all,
@@ -130,17 +156,12 @@ class Server:
         return Answering(self._gate, receiver, settings.query_seconds)
 
     def _add_grpc(self, what: str, port: int, services: Handlers, answering: Answering) -> None:
-        certificate = None
-        if self._listening.certificate is not None and self._listening.private_key is not None:
-            certificate = (
-                self._listening.private_key.read_bytes(),
-                self._listening.certificate.read_bytes(),
-            )
-        address = f"{self._listening.host}:{port}"
+        certificate = _read_certificate(self._listening)
+        address = self._listening.spell(port)
         try:
             self._grpc[what] = GrpcPort(address, services, answering, self.health, certificate)
         except RuntimeError:
-            raise _cannot_listen(self._listening.host, port, what) from None
+            raise _cannot_listen(address, what) from None
 
     @property
     def ports(self) -> dict[str, int]:
@@ -156,7 +177,7 @@ class Server:
         """Serve until SIGTERM or SIGINT: then no new work is taken, and what was begun is ended."""
         config = uvicorn.Config(
             self.http.make_app(),
-            host=self._listening.host,
+            host=self._listening.bare_host,
             port=self._listening.port,
             http=BoundedHeads,
             ws="none",
@@ -186,7 +207,8 @@ class Server:
                 each.start()
             self._uvicorn.run()
         except SystemExit:  # so it says that it cannot listen, and why in a log that nobody reads
-            raise _cannot_listen(self._listening.host, self._listening.port, "HTTP") from None
+            address = self._listening.spell(self._listening.port)
+            raise _cannot_listen(address, "HTTP") from None
         finally:
             self._stop.set()
             self._begin_drain()
