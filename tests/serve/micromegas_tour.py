@@ -3,18 +3,20 @@ Prints what came out as JSON.
 """
 
 import contextlib
+import inspect
 import io
 import json
 import sys
 from datetime import UTC, datetime, timedelta
 
+import micromegas
 from micromegas import admin
-from micromegas.flightsql.client import FlightSQLClient
 
 
 def main(uri: str) -> None:
-    """The tour."""
-    client = FlightSQLClient(uri)
+    """The tour; older clients know one address only."""
+    takes_uri = "uri" in inspect.signature(micromegas.connect).parameters
+    client = micromegas.connect(uri) if takes_uri else micromegas.connect()
     far = datetime.now(UTC) + timedelta(days=3650)
     long_ago = datetime(2020, 1, 1, tzinfo=UTC)
     said = {}
@@ -24,6 +26,7 @@ def main(uri: str) -> None:
     said["out of range"] = int(
         client.query(count, long_ago, long_ago + timedelta(days=1))["n"].iloc[0]
     )
+    said["arrow"] = client.query_arrow(count, long_ago, far).to_pydict()
     everything = "SELECT * FROM log_entries"
     said["stream"] = sum(each.num_rows for each in client.query_stream(everything))
     said["empty columns"] = len(client.query(f"{everything} WHERE false").columns)
@@ -33,6 +36,13 @@ def main(uri: str) -> None:
     said["processes"] = len(client.find_process(known["process_id"]).columns)
     said["streams"] = len(client.query_streams(long_ago, far, 10).columns)
     said["blocks"] = len(client.query_blocks(long_ago, far, 10, known["stream_id"]))
+    told = io.StringIO()
+    now = datetime.now(UTC)
+    with contextlib.redirect_stdout(told):
+        day = timedelta(days=1)
+        client.materialize_partitions("log_stats", now - day, now + day, 3600)
+    said["materialized"] = "published 1 partitions" in told.getvalue()
+    said["stats"] = int(client.query("SELECT sum(count) AS n FROM log_stats")["n"].iloc[0])
     found = admin.list_incompatible_partitions(client)
     said["incompatible"] = len(found)
     said["columns"] = list(found.columns)
