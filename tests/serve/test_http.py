@@ -8,6 +8,7 @@ import http.client
 import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pyarrow as pa
@@ -60,6 +61,54 @@ def test_json_is_answered_in_json(lake: Lake) -> None:
         assert broken.status == 400
         assert broken.json()["code"] == 3
         assert "no JSON" in broken.json()["message"]
+
+
+@pytest.mark.parametrize(
+    ("path", "resources", "scopes", "records", "bad", "rejected"),
+    [
+        ("logs", "resourceLogs", "scopeLogs", "logRecords", {"timeUnixNano": "soon"}, "LogRecords"),
+        ("traces", "resourceSpans", "scopeSpans", "spans", {"traceId": "zz"}, "Spans"),
+        (
+            "metrics",
+            "resourceMetrics",
+            "scopeMetrics",
+            "metrics",
+            {"name": "x", "gauge": {"dataPoints": [{"asDouble": "many"}, {"asDouble": 1}]}},
+            "DataPoints",
+        ),
+    ],
+)
+def test_single_records_that_do_not_fit_are_left_out_and_counted(
+    lake: Lake, path: str, resources: str, scopes: str, records: str, bad: object, rejected: str
+) -> None:
+    kept: dict[str, object] = {
+        "logs": {"timeUnixNano": "1700000000000000000", "body": {"stringValue": "kept"}},
+        "traces": {"traceId": "0" * 31 + "1", "spanId": "0" * 15 + "1", "name": "kept"},
+        "metrics": {"name": "kept", "gauge": {"dataPoints": [{"asDouble": 1}]}},
+    }[path]  # type: ignore[assignment]
+    deep: object = {"stringValue": "x"}
+    for _ in range(200):
+        deep = {"arrayValue": {"values": [deep]}}
+    too_deep = kept | {"attributes": [{"key": "k", "value": deep}], "description": 7}
+
+    def ask(*given: object) -> tuple[int, Any]:
+        sent = {resources: [{scopes: [{records: list(given)}]}, {scopes: [{records: [kept]}]}]}
+        answer = served.post(f"/v1/{path}", json.dumps(sent).encode(), JSON)
+        return answer.status, answer.json()
+
+    table = {"logs": "log_entries", "traces": "spans", "metrics": "measures"}[path]
+    count = 3 if path == "metrics" else 2
+    with serving(lake) as served:
+        status, told = ask(kept, bad, too_deep)
+        assert status == 200
+        assert told["partialSuccess"][f"rejected{rejected}"] == str(count)
+        assert told["partialSuccess"]["errorMessage"]
+        assert served.query(f"SELECT count(*) AS n FROM {table}") == [{"n": 2}]
+        assert ask(kept, bad, too_deep) == (status, told)  # sent again, it lands once
+        assert served.query(f"SELECT count(*) AS n FROM {table}") == [{"n": 2}]
+        nothing = {resources: [{scopes: [{records: [bad]}]}]}
+        assert served.post(f"/v1/{path}", json.dumps(nothing).encode(), JSON).status == 400
+        assert served.query(f"SELECT count(*) AS n FROM {table}") == [{"n": 2}]
 
 
 def test_the_sdk_needs_nothing_but_the_address(lake: Lake) -> None:

@@ -33,6 +33,9 @@ class Receipt:
     bytes: int = 0
     duplicates: int = 0
     """Blocks that had landed before."""
+    rejected: int = 0
+    """Records that were left out because they do not fit, and why the first of them."""
+    reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

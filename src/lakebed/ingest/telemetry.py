@@ -8,17 +8,20 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import TYPE_CHECKING, BinaryIO, cast
 
-from lakebed.errors import BadInput, LakebedError
+from lakebed.errors import BadInput, BadPayload, LakebedError
 from lakebed.ingest.gate import ByteGate
 from lakebed.ingest.landing import Lander
 from lakebed.ingest.requests import NewBlock, check_signal, read_request
 from lakebed.ingest.segments import Receipt
 from lakebed.model.signal import Signal
+
+if TYPE_CHECKING:
+    from lakebed.decode.trimming import Trimmed
 
 _MOST_OUTSTANDING = 64
 
@@ -60,10 +63,28 @@ class Telemetry:
         *,
         content: str = "protobuf",
         request_id: str | None = None,
+        partial: bool = False,
     ) -> Receipt:
         """Land one OTLP request; when this returns, it is durable. Malformed ones raise
-        `BadPayload` and leave nothing; one that landed before counts as a duplicate."""
-        return self._lander.land(self._read(signal, body, content, request_id)).result()
+        `BadPayload` and leave nothing; one that landed before counts as a duplicate. If ``partial``
+        is wanted, single records of a JSON request that do not fit are left out, and counted."""
+        try:
+            blocks = self._read(signal, body, content, request_id)
+        except BadPayload:
+            wanted = partial and content == "json"
+            trimmed = self._trim(check_signal(signal), body) if wanted else None
+            if trimmed is None:
+                raise
+            blocks = self._read(signal, trimmed.body, content, request_id)
+            landed = self._lander.land(blocks).result()
+            return replace(landed, rejected=trimmed.rejected, reason=trimmed.reason)
+        return self._lander.land(blocks).result()
+
+    def _trim(self, signal: Signal, body: bytes) -> Trimmed | None:
+        from lakebed.decode.trimming import trim
+
+        with self._gate.room_for(len(body)):
+            return trim(signal, body)
 
     def _read(
         self, signal: Signal | str, body: bytes, content: str, request_id: str | None

@@ -30,6 +30,7 @@ from lakebed.errors import (
     Unsupported,
     UnsupportedContent,
 )
+from lakebed.model.signal import Signal
 
 PROTOBUF, JSON = "application/x-protobuf", "application/json"
 RETRY_SECONDS = 2
@@ -129,6 +130,14 @@ def refuse_otlp(error: Exception, content: str) -> Response:
         )
     body = status_pb2.Status(code=code, message=describe(error)).SerializeToString()
     return Response(body, status, headers=_headers(status), media_type=PROTOBUF)
+
+
+def tell_partial_success(signal: Signal, rejected: int, reason: str | None) -> dict[str, Any]:
+    """The answer to a JSON request that landed, but for so many of its records."""
+    if not rejected:
+        return {}
+    name = {Signal.LOGS: "LogRecords", Signal.METRICS: "DataPoints", Signal.TRACES: "Spans"}[signal]
+    return {"partialSuccess": {f"rejected{name}": str(rejected), "errorMessage": reason}}
 
 
 def _headers(status: int) -> dict[str, str]:

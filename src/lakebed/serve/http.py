@@ -42,6 +42,7 @@ from lakebed.serve.answers import (
     note_denial,
     refuse,
     refuse_otlp,
+    tell_partial_success,
 )
 from lakebed.serve.bodies import MOST_BYTES, STALL_SECONDS, read_body, without_stalling
 from lakebed.serve.budget import Budget, Share
@@ -228,11 +229,13 @@ class HttpSide:
         with self._budget.share() as share:
             body = await self._read(request, share)
             receipt = await self._work(
-                lambda: self._lake.telemetry.land(signal, body, content=kind), caller
+                lambda: self._lake.telemetry.land(signal, body, content=kind, partial=True), caller
             )
         self._meters.records.labels(signal.value).inc(receipt.records)
         self._meters.bytes.labels(signal.value).inc(len(body))
-        return Response(b"{}" if content == JSON else b"", media_type=content)
+        if content == JSON:
+            return JSONResponse(tell_partial_success(signal, receipt.rejected, receipt.reason))
+        return Response(b"", media_type=content)
 
     # -- records and queries ------------------------------------------------------------------
 

@@ -1,0 +1,97 @@
+"""JSON requests of which some records cannot be read: the others, each as it was received. In
+protobuf there is no such thing, because what is wrong anywhere breaks the whole message.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from lakebed.decode.descriptors import request_class
+from lakebed.decode.otlp_json import to_protobuf
+from lakebed.errors import BadPayload
+from lakebed.model.signal import Signal
+
+_NAMES = {
+    Signal.LOGS: ("scopeLogs", "logRecords"),
+    Signal.METRICS: ("scopeMetrics", "metrics"),
+    Signal.TRACES: ("scopeSpans", "spans"),
+}
+_Fields = dict[str, msgspec.Raw]
+
+
+@dataclass(slots=True)
+class Trimmed:
+    """A request without what cannot be read of it."""
+
+    body: bytes = b""
+    kept: int = 0
+    """Records, or metrics, of resources that had others."""
+    rejected: int = 0
+    """Log records, spans, or data points of metrics."""
+    reason: str | None = None
+    """Why the first of them."""
+
+
+def trim(signal: Signal, body: bytes) -> Trimmed | None:
+    """Leave out the records that do not fit, of metrics each whole metric. None if nothing is left,
+    or what is around them is no request."""
+    (resources,) = request_class(signal).DESCRIPTOR.fields
+    trimmed = Trimmed()
+    try:
+        request = msgspec.json.decode(body, type=_Fields)
+        name = resources.json_name
+        texts = msgspec.json.decode(request[name], type=list[msgspec.Raw])
+        request[name] = _array([_trim_resource(signal, each, trimmed) for each in texts])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, KeyError):
+        return None
+    trimmed.body = msgspec.json.encode(request)
+    return trimmed if trimmed.kept and trimmed.rejected else None
+
+
+def _trim_resource(signal: Signal, text: msgspec.Raw, trimmed: Trimmed) -> msgspec.Raw:
+    if _find_problem(signal, bytes(text)) is None:
+        trimmed.kept += 1
+        return text
+    scopes_name, records_name = _NAMES[signal]
+    resource = msgspec.json.decode(text, type=_Fields)
+    scopes = msgspec.json.decode(resource[scopes_name], type=list[_Fields])
+    for scope in scopes:
+        records = msgspec.json.decode(scope.get(records_name, b"[]"), type=list[msgspec.Raw])
+        kept = []
+        for record in records:
+            alone = {scopes_name: [{records_name: [record]}]}
+            problem = _find_problem(signal, msgspec.json.encode(alone))
+            if problem is None:
+                kept.append(record)
+            else:
+                trimmed.rejected += _count(signal, record)
+                trimmed.reason = trimmed.reason or problem
+        trimmed.kept += len(kept)
+        scope[records_name] = _array(kept)
+    resource[scopes_name] = msgspec.Raw(msgspec.json.encode(scopes))
+    return msgspec.Raw(msgspec.json.encode(resource))
+
+
+def _find_problem(signal: Signal, text: bytes) -> str | None:
+    try:
+        to_protobuf(signal, text)
+    except BadPayload as error:
+        return str(error)
+    return None
+
+
+def _count(signal: Signal, record: msgspec.Raw) -> int:
+    """How many records that is; of a metric, its data points, as far as they can be told."""
+    if signal is not Signal.METRICS:
+        return 1
+    metric: Any = msgspec.json.decode(record)
+    kinds = metric.values() if isinstance(metric, dict) else ()
+    points = [each.get("dataPoints") for each in kinds if isinstance(each, dict)]
+    return max(1, sum(len(each) for each in points if isinstance(each, list)))
+
+
+def _array(items: list[msgspec.Raw]) -> msgspec.Raw:
+    return msgspec.Raw(msgspec.json.encode(items))
