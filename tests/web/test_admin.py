@@ -57,6 +57,7 @@ def test_the_page_is_what_the_catalog_says(
     duties = {each["name"]: each for each in data["duties"]}
     assert (duties["sweep"]["runs"], duties["sweep"]["error"]) == (1, None)
     assert duties["check"]["runs"] == 0
+    assert duties["sweep"]["overdue_seconds"] == 0 <= duties["check"]["overdue_seconds"]
     assert data["is_looked_after"]
     assert [each["name"] for each in data["keys"]] == [MARKUP, "reader"]
     published = [each for each in data["journal"] if each["operation"] == "publish"]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from lakebed.catalog import leases
 from lakebed.lake import Lake
-from lakebed.model.time import format_instant
+from lakebed.model.time import SECOND, format_instant
 from lakebed.upkeep.upkeep import Upkeep, lease_of
 
 
@@ -25,10 +25,14 @@ class DutyRow:
     runs: int
     failures: int
     running_since: str | None
+    overdue_seconds: int
+    """For how long it should have been done."""
 
 
 def list_duties(lake: Lake) -> list[DutyRow]:
     """Every duty, also what never ran."""
+    upkeep = Upkeep(lake)
+    overdue = upkeep.find_overdue()
     with lake.catalog.read() as connection:
         busy = {each.view_set for each in leases.list_leases(connection)}
     return [
@@ -45,6 +49,7 @@ def list_duties(lake: Lake) -> list[DutyRow]:
             format_instant(state.last_begin)
             if state.last_begin and lease_of(duty.name) in busy
             else None,
+            overdue[duty.name] // SECOND,
         )
-        for duty, state in Upkeep(lake).list_duties()
+        for duty, state in upkeep.list_duties()
     ]
