@@ -57,6 +57,9 @@ class LeaseKeeper:
         self._ttl_us = ttl_us
         self._new_id = new_id
         self._lock = threading.RLock()
+        self._pins_lock = threading.Lock()
+        """For the pins alone, and never held while waiting for a connection to the catalog: who
+        changes a pin has one, and would wait for whoever needs one, all of them together."""
         self._reader: _Reader | None = None
         self._writer: str | None = None
         self._builders: set[str] = set()
@@ -150,7 +153,8 @@ class LeaseKeeper:
             return self._add(Pin(tick, transaction.tick, reader.lease_id))
 
     def _add(self, pin: Pin) -> Pin:
-        self._pins.add(pin)
+        with self._pins_lock:
+            self._pins.add(pin)
         return pin
 
     def _hold(self, transaction: Transaction, oldest: int) -> _Reader:
@@ -174,12 +178,12 @@ class LeaseKeeper:
 
     def raise_pin(self, pin: Pin, tick: int) -> None:
         """The snapshot behind this pin turned out to be at a later tick."""
-        with self._lock:
+        with self._pins_lock:
             pin.tick = pin.since = tick
 
     def unpin(self, pin: Pin) -> None:
         """The snapshot behind this pin was closed."""
-        with self._lock:
+        with self._pins_lock:
             self._pins.discard(pin)
 
     def is_lost(self, pin: Pin) -> bool:
@@ -205,9 +209,10 @@ class LeaseKeeper:
 
     def _lose_reader(self) -> None:
         self._reader = None
-        for pin in self._pins:
-            pin.lost = True
-        self._pins.clear()
+        with self._pins_lock:
+            for pin in self._pins:
+                pin.lost = True
+            self._pins.clear()
 
     @contextmanager
     def building(self, view_set: str) -> Iterator[str]:
@@ -287,12 +292,13 @@ class LeaseKeeper:
         return sorted(held)
 
     def _beat_reader(self, connection: Connection, lease_id: str) -> None:
-        if not self._pins:
+        with self._pins_lock:
+            held = [(pin.tick, pin.since) for pin in self._pins]
+        if not held:
             leases.remove(connection, lease_id)
             self._reader = None
             return
-        oldest = min(pin.tick for pin in self._pins)
-        since = min(pin.since for pin in self._pins)
+        oldest, since = (min(each) for each in zip(*held, strict=True))
         if leases.renew(connection, lease_id, (oldest, since)):
             self._reader = _Reader(lease_id, oldest, since)
         else:
