@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Awaitable, Callable, Generator, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import grpc
@@ -47,6 +47,8 @@ _CODES = {each.value[0]: each for each in grpc.StatusCode}
 _KEY_THREADS = 4
 _THREADS = 64
 _MOST_OPEN = 1000
+_MOST_UNSENT = 2
+_PAUSE = b"pause"
 _THREAD_SECONDS = 5.0
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -237,8 +239,11 @@ class Answering:
             raise BadPayload("the call has no message")
         return message
 
-    async def _work(self, do: Callable[[], T], *, patient: bool = False) -> T:
-        """Do it on a thread. `Busy` if none is free for long, unless there is patience."""
+    async def _work(self, do: Callable[[], T]) -> T:
+        return await asyncio.wrap_future(await self._start(do))
+
+    async def _start(self, do: Callable[[], T], *, patient: bool = False) -> Future[T]:
+        """Let a thread do it. `Busy` if none is free for long, unless there is patience."""
         try:
             async with asyncio.timeout(None if patient else _THREAD_SECONDS):
                 await self._free.acquire()
@@ -248,53 +253,85 @@ class Answering:
         done = self._threads.submit(do)
         # The thread is free when it has done it, even if nobody waits for that any more.
         done.add_done_callback(lambda _done: loop.call_soon_threadsafe(self._free.release))
-        return await asyncio.wrap_future(done)
+        return done
 
     async def _send(self, context: Any, call: Call, messages: Iterator[bytes]) -> None:
-        """Send messages as they are made. No thread is kept while the caller reads them."""
-        steps = _Steps(messages)
+        """Send messages as they are made. No thread is kept while the caller does not read."""
+        making = _Making(messages, asyncio.get_running_loop())
         try:
-            message = await self._work(steps.take)
-            while message is not None:
-                write = asyncio.ensure_future(context.write(message))
-                try:
-                    done, _ = await asyncio.wait({write}, timeout=self._stall_seconds)
-                    if not done:
-                        self._end(call, steps)
-                        await write  # before that, no status can follow
-                        raise TimedOut(
-                            f"nothing was read for {self._stall_seconds:g} s",
-                            hint="read faster, or ask for less",
-                        )
-                finally:
-                    write.cancel()
-                message = await self._work(steps.take, patient=True)
+            await self._start(making.go_on)
+            while (message := await making.made.get()) is not None:
+                if isinstance(message, BaseException):
+                    raise message
+                if message is _PAUSE:
+                    await self._start(making.go_on, patient=True)
+                else:
+                    await self._write(context, message, lambda: self._end(call, making))
+                    making.sent += 1
         except BaseException:
-            self._end(call, steps)
+            self._end(call, making)
             raise
 
-    def _end(self, call: Call, steps: _Steps) -> None:
+    async def _write(self, context: Any, message: bytes, end: Callable[[], None]) -> None:
+        write = asyncio.ensure_future(context.write(message))
+        try:
+            done, _ = await asyncio.wait({write}, timeout=self._stall_seconds)
+            if not done:
+                end()
+                await write  # before that, no status can follow
+                raise TimedOut(
+                    f"nothing was read for {self._stall_seconds:g} s",
+                    hint="read faster, or ask for less",
+                )
+            write.result()
+        finally:
+            write.cancel()
+
+    def _end(self, call: Call, making: _Making) -> None:
         """Stop what a call does, and let go of what it holds. All threads may be waiting for what
         is to be stopped, so others stop it."""
         self._gate.run(call.stop)
-        self._threads.submit(steps.close)
+        self._threads.submit(making.close)
 
 
-class _Steps:
-    """Messages that are made one at a time, by whichever thread is free."""
+class _Making:
+    """Messages while they are made, by a thread that goes on as long as they are sent."""
 
-    def __init__(self, messages: Iterator[bytes]) -> None:
+    def __init__(self, messages: Iterator[bytes], loop: asyncio.AbstractEventLoop) -> None:
         self._messages = messages
+        self._loop = loop
         self._lock = threading.Lock()
+        self._made = 0
+        self._closed = False
+        self.sent = 0
+        self.made: asyncio.Queue[bytes | BaseException | None] = asyncio.Queue()
+        """Messages, then None or an error; a pause if too many of them are not sent."""
 
-    def take(self) -> bytes | None:
-        """The next one; None at the end."""
-        with self._lock:
-            return next(self._messages, None)
+    def go_on(self) -> None:
+        """Make messages until the end, or until there is a pause."""
+        while True:
+            message: bytes | BaseException | None = None
+            with self._lock:
+                if not self._closed:
+                    try:
+                        message = next(self._messages, None)
+                    except BaseException as error:  # noqa: BLE001  (raised where it is waited for)
+                        message = error
+            self._put(message)
+            if not isinstance(message, bytes):
+                return
+            self._made += 1
+            if self._made - self.sent > _MOST_UNSENT:
+                self._put(_PAUSE)
+                return
+
+    def _put(self, message: bytes | BaseException | None) -> None:
+        self._loop.call_soon_threadsafe(self.made.put_nowait, message)
 
     def close(self) -> None:
         """Make no more, once the one that is being made is."""
         with self._lock:
+            self._closed = True
             if isinstance(self._messages, Generator):
                 self._messages.close()
 
