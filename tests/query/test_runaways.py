@@ -33,6 +33,32 @@ lake.close()
 """
 
 
+ALL_AT_ONCE = """
+import threading
+from lakebed.query.embedded.streams import _loop
+
+gate, found = threading.Barrier(16), []
+
+def ask():
+    gate.wait()
+    found.append(_loop())
+
+threads = [threading.Thread(target=ask) for _ in range(16)]
+for each in threads:
+    each.start()
+for each in threads:
+    each.join()
+print(len(set(found)))
+"""
+
+
+def test_the_first_statements_of_a_process_share_one_loop() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", ALL_AT_ONCE], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.stdout == "1\n", done.stderr
+
+
 @pytest.mark.parametrize(
     ("threads", "seconds", "said"), [(None, "30", "[{'one': 1}]"), ("1", "0.5", "True")]
 )

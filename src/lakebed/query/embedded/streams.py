@@ -22,12 +22,18 @@ from lakebed.query.embedded.types import without_views
 
 _LAST_WAIT, _WAY_BACK = 1.0, 0.05
 _TOGETHER_BYTES, _TOGETHER_SECONDS = 1 << 20, 0.02
+_making_loop = threading.Lock()
+
+
+def _loop() -> asyncio.AbstractEventLoop:
+    """One event loop for the whole process, whoever comes first: batches are awaited there, so that
+    they can be cancelled."""
+    with _making_loop:
+        return _make_loop()
 
 
 @cache
-def _loop() -> asyncio.AbstractEventLoop:
-    """One event loop for the whole process: batches are awaited there, so that they can be
-    cancelled."""
+def _make_loop() -> asyncio.AbstractEventLoop:
     made: Future[asyncio.AbstractEventLoop] = Future()
 
     def run() -> None:  # Ctrl-C never comes here, where half a loop would be left behind
