@@ -94,6 +94,13 @@ def test_errors_have_codes_and_no_traceback(lake: Lake) -> None:
         assert get(client, "SELECT 1 AS one").to_pydict() == {"one": [1]}
 
 
+def test_a_handshake_agrees_on_nothing(lake: Lake) -> None:
+    """Clients that are given a user and a password begin with one, without a message."""
+    with serving(lake) as served, connect(served) as client:
+        assert client.authenticate_basic_token("somebody", "secret") == (b"", b"")
+        assert get(client, "SELECT 1 AS one").num_rows == 1
+
+
 def test_statements_by_way_of_their_description(lake: Lake) -> None:
     land(lake)
     with serving(lake) as served, connect(served) as client:

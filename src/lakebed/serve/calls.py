@@ -159,12 +159,20 @@ class Answering:
         return grpc.stream_unary_rpc_method_handler(self._guarded(route, role, work))
 
     def stream(
-        self, route: str, role: Role, answer: Callable[[bytes, Call], Iterator[bytes]]
+        self,
+        route: str,
+        role: Role,
+        answer: Callable[[bytes, Call], Iterator[bytes]],
+        *,
+        may_say_nothing: bool = False,
     ) -> grpc.RpcMethodHandler:
-        """A call of one message and many answers."""
+        """A call of one message, or possibly none, and many answers."""
 
         async def work(context: Any, call: Call) -> None:
-            request = await self._receive_one(context, call)
+            if may_say_nothing:
+                request = await self._receive(context, call) or b""
+            else:
+                request = await self._receive_one(context, call)
             await self._send(context, call, answer(request, call))
 
         return grpc.stream_stream_rpc_method_handler(self._guarded(route, role, work))

@@ -67,7 +67,7 @@ class FlightService:
         unary = partial(answering.unary, _ROUTE, Role.READ)
         stream = partial(answering.stream, _ROUTE, Role.READ)
         methods = {
-            "Handshake": stream(self._handshake),
+            "Handshake": stream(self._handshake, may_say_nothing=True),
             "ListFlights": stream(self._list_flights),
             "GetFlightInfo": unary(self._get_info),
             "GetSchema": unary(self._get_schema),
