@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -482,7 +483,7 @@ def test_the_examples_of_the_docs_work(
     Path("errors_per_minute.toml").write_text(declared)
     monkeypatch.setenv("LAKEBED_LAKE", "shop")
     for line in re.findall(r"^    lakebed (.*)$", page, re.M):
-        code, out, err = run(capsys, *line.split())
+        code, out, err = run(capsys, *shlex.split(line, comments=True))
         assert code == 0, f"{line}: {err}"
         if "--toml" in line:
             assert read_toml(out, "shown") == read_toml(declared, "declared")
