@@ -17,7 +17,7 @@ from lakebed.partitions.rows import RowReader
 if TYPE_CHECKING:
     import pyarrow as pa
 
-MANY_PARTITIONS = 32
+MANY_PARTITIONS = 48
 """After so many more partitions of a bucket, an insert folds the small ones."""
 SMALL_BYTES = 4 << 20
 """How much a small insert folds of a bucket at most; more is left to larger ones, and to builds."""
