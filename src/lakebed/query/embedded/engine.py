@@ -47,6 +47,8 @@ from lakebed.query.result import Stream
 from lakebed.storage.objects import Store
 
 _KEPT_TABLES = 64
+_BATCH_ROWS = 32_768
+"""Four times what the engine takes by itself: each batch of a result is handed over by Python."""
 _ABSENT = (
     *("repeat", "lpad", "rpad", "range", "generate_series"),  # in FROM the last two are others
     *("array_repeat", "list_repeat", "array_resize", "list_resize"),
@@ -277,6 +279,7 @@ class Engine:
 def _make_context(memory_bytes: int, catalog: LakeCatalog) -> SessionContext:
     config = (
         SessionConfig()
+        .with_batch_size(_BATCH_ROWS)
         .with_default_catalog_and_schema(CATALOG, SCHEMA)
         .with_create_default_catalog_and_schema(False)
         .with_information_schema(True)
