@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from lakebed.errors import Conflict
 from lakebed.lake import Lake
 from lakebed.lifecycle.check import Level
+from lakebed.model.partition import Partition
 from lakebed.pipeline.steps import Merge
 from lakebed.samples.generator import Generator
 from lakebed.views.builtin import built_in
@@ -97,14 +98,16 @@ class History:
     def retire(self) -> None:
         live = self.lake.partitions.list_partitions()
         if live:
-            chosen = self.rng.choice(live)
-            self.lake.retirement.retire_partition_by_metadata(
-                chosen.view_set,
-                chosen.instance,
-                chosen.insert_range.begin,
-                chosen.insert_range.end,
-                chosen.schema_hash,
-            )
+            self.retire_one(self.rng.choice(live))
+
+    def retire_one(self, chosen: Partition) -> None:
+        self.lake.retirement.retire_partition_by_metadata(
+            chosen.view_set,
+            chosen.instance,
+            chosen.insert_range.begin,
+            chosen.insert_range.end,
+            chosen.schema_hash,
+        )
 
     def restore(self) -> None:
         every = self.lake.partitions.list_partitions(include_retired=True)
@@ -119,13 +122,7 @@ class History:
     def retire_and_restore(self) -> None:
         """At once, so that nothing can be in the way."""
         chosen = self.rng.choice(self.lake.partitions.list_partitions())
-        self.lake.retirement.retire_partition_by_metadata(
-            chosen.view_set,
-            chosen.instance,
-            chosen.insert_range.begin,
-            chosen.insert_range.end,
-            chosen.schema_hash,
-        )
+        self.retire_one(chosen)
         self.compare()
         self.lake.retirement.restore(chosen.partition_id)
         assert not self.compare()
