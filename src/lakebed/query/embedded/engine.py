@@ -47,8 +47,9 @@ from lakebed.query.result import Stream
 from lakebed.storage.objects import Store
 
 _KEPT_TABLES = 64
-_BATCH_ROWS = 32_768
-"""Four times what the engine takes by itself: each batch of a result is handed over by Python."""
+_BATCH_ROWS = 16_384
+"""Twice what the engine takes by itself, because each batch of a result is handed over by Python.
+More is quicker still, but sorts that spill, and readers that take their time, need more memory."""
 _ABSENT = (
     *("repeat", "lpad", "rpad", "range", "generate_series"),  # in FROM the last two are others
     *("array_repeat", "list_repeat", "array_resize", "list_resize"),

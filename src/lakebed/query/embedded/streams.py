@@ -238,4 +238,8 @@ def _hand_over(done: asyncio.Task[Any], wanted: Future[Any]) -> None:
 def _in_plain_types(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     if batch.schema.equals(schema):
         return batch
-    return batch.cast(schema)
+    columns = [
+        column if column.type == field.type else column.cast(field.type)
+        for column, field in zip(batch.columns, schema, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
