@@ -287,6 +287,7 @@ def test_a_part_that_is_built_by_itself_loses_nothing_before_it(
     assert own.insert_range == TimeRange(large.insert_range.begin, small.insert_range.end)
 
 
+@pytest.mark.campaign
 def test_building_goes_on_over_frozen_partitions(lake: Lake, spark: SparkSession) -> None:
     """Their blocks are gone: they are read, merged SQL grows over them, and nothing is lost."""
     lake.define_views(PER_MINUTE, PER_EXE, spark=spark)
