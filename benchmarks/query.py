@@ -53,7 +53,7 @@ def run(places: Places) -> list[Result]:
             name: sql.format(late=f"to_timestamp_micros({late})") for name, sql in _SQL.items()
         }
         results = _measure(_embedded_peers(lake), statements, times, "datafusion alone")
-        return results + _measure_spark(lake, statements, late, max(3, times // 3))
+        return results + _measure_spark(lake, statements, late, max(3, times // 2 + 1))
 
 
 def _fill(lake: Lake, partitions: int, rows: int) -> None:

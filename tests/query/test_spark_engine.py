@@ -21,7 +21,7 @@ from lakebed.errors import (
     TimedOut,
 )
 from lakebed.lake import Lake, init_lake
-from lakebed.model.time import TimeRange
+from lakebed.model.time import SECOND, TimeRange
 from lakebed.query.conditions import Scan
 from lakebed.query.spark import functions, rules
 from lakebed.query.spark.failing import AFTER, BEFORE
@@ -399,7 +399,7 @@ def scans_of(lake: Lake, sql: str, within: TimeRange | None = None) -> list[Scan
         statement,
         VIEW_SETS,
         within,
-        lambda: embedded.analyse(statement.text, VIEW_SETS, within).scans,
+        lambda text: embedded.analyse(text, VIEW_SETS, within).scans,
     )
 
 
@@ -414,6 +414,8 @@ def scans_of(lake: Lake, sql: str, within: TimeRange | None = None) -> list[Scan
         ("time >= TIMESTAMP '2026-01-01 00:00:00.123456'", {"time"}),
         ("time > TIMESTAMP '2026-01-01' - INTERVAL '1 day'", {"time"}),
         ("time > now() - INTERVAL '1 hour'", {"time"}),
+        ("time >= Timestamp_Micros( 1767225600000000 ) AND level = 2", {"time", "level"}),
+        ("time < timestamp_seconds(1767225600) AND time > timestamp_millis(-1)", {"time"}),
         # the embedded engine reads these otherwise than Spark does
         ("level <= 7 / 4 * 2", set()),
         ("1 / 2 > 0", set()),
@@ -424,6 +426,9 @@ def scans_of(lake: Lake, sql: str, within: TimeRange | None = None) -> list[Scan
         ("level = '02'", set()),
         ("time >= TIMESTAMP '2026-01-01 00:00:00.1234567'", set()),
         ("time >= 'now'", set()),
+        ("time >= timestamp_seconds(1767225600.5)", set()),
+        ("time >= timestamp_seconds(99999999999999999)", set()),
+        ("time >= timestamp_micros(CAST('1767225600000000' AS BIGINT))", set()),
         ("false", set()),
         ("try_add(level, 1) = 3", set()),
         ("level = 2 AND msg IS NULL IS DISTINCT FROM TRUE OR level = 3", set()),
@@ -434,6 +439,15 @@ def test_conditions_are_used_only_where_both_engines_read_them_alike(
 ) -> None:
     (scan,) = scans_of(lake, f"SELECT * FROM log_entries WHERE {condition}")
     assert set(scan.columns) == columns
+
+
+def test_counted_instants_are_the_same_to_the_planner(lake: Lake) -> None:
+    for number, unit in ((T0 // SECOND, "seconds"), (T0 // 1000, "millis"), (T0, "micros")):
+        sql = (
+            f"SELECT 'timestamp_{unit}(1)' FROM log_entries WHERE time = timestamp_{unit}({number})"
+        )
+        (scan,) = scans_of(lake, sql)
+        assert scan.columns == {"time": [(T0, T0)]}
 
 
 def test_bounds_by_the_clock_leave_room_for_other_clocks(lake: Lake) -> None:

@@ -5,7 +5,7 @@ can start no other. And statements that have ended: Spark keeps the jobs of some
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,9 +45,17 @@ def forget_jobs(session: SparkSession) -> None:
     try:
         tag = session._jsparkSession.sessionJobTag()
         scheduler = session.sparkContext._jsc.sc().dagScheduler()
-        for entry in scheduler.activeQueryToJobs().entrySet():
-            tags = [job.properties().getProperty("spark.job.tags") for job in entry.getValue()]
+        for entry in _items(scheduler.activeQueryToJobs().entrySet()):
+            jobs = _items(entry.getValue())
+            tags = [job.properties().getProperty("spark.job.tags") for job in jobs]
             if any(tag in (each or "").split(",") for each in tags):
                 scheduler.cleanupQueryJobs(entry.getKey())
     except Py4JError:  # another Spark, without such a list; or no JVM any more
         return
+
+
+def _items(collection: Any) -> list[Any]:
+    """What is in a collection of Java. Its iterator ends in an exception, which pyspark takes tens
+    of questions to translate."""
+    array = collection.toArray()
+    return [array[place] for place in range(len(array))]

@@ -103,8 +103,8 @@ class SparkEngine:
         statement = read(sql, view_sets)
         like: list[pa.Schema] = []
 
-        def plan() -> Sequence[Scan]:
-            found = self._analyse(statement.text, view_sets, within)
+        def plan(text: str) -> Sequence[Scan]:
+            found = self._analyse(text, view_sets, within)
             like.append(found.schema)
             return found.scans
 

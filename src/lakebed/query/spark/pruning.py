@@ -7,8 +7,9 @@ or 2.5, ``'a\\tb'`` has a backslash in it or a tab, ``code = 5`` compares texts 
 condition is therefore used only where no such reading can be behind it:
 
 * every constant of the statement is one that is written down: a number, a text without backslashes
-  that stands alone, a date or time of at most microseconds, NULL, TRUE, FALSE, or the clock or a
-  time with an interval added or taken. Anything that has to be computed drops all conditions;
+  that stands alone, a date or time of at most microseconds, an instant counted from 1970
+  (``timestamp_micros(…)``), NULL, TRUE, FALSE, or the clock or a time with an interval added or
+  taken. Anything that has to be computed drops all conditions;
 * there is no operator in it whose operands they find differently: ``a IS DISTINCT FROM b OR c``;
 * bounds of numbers and texts stand in the statement as such: a number or date that is compared with
   a text column was converted on the way, and Spark converts the other side;
@@ -34,13 +35,22 @@ from lakebed.query.conditions import Interval, Scan, combine
 from lakebed.query.content import choose_bounds
 from lakebed.query.spark.functions import CLOCK
 from lakebed.query.spark.rules import Statement
+from lakebed.query.spark.text import Edit, spell
 
 _SLACK = 3600 * SECOND
 _TOO_FINE = re.compile(r"\.\d{7}")
 _LIKE_A_DATE = re.compile(r"\s*[+-]?\d{4,}-")
 _SPECIAL = re.compile(r"\s*(?:now|today|tomorrow|yesterday|epoch)\b|\s*\d{1,2}:", re.IGNORECASE)
 
-Planner = Callable[[], Sequence[Scan]]
+_COUNTED = re.compile(
+    r"(?<![\w.])(?=timestamp_(?:seconds\s*\(\s*-?\d{1,11}|millis\s*\(\s*-?\d{1,14}"
+    r"|micros\s*\(\s*-?\d{1,17})\s*\))",
+    re.IGNORECASE,
+)
+"""Where instants are counted from 1970, none of them beyond what timestamps hold."""
+_COUNTS = frozenset({"timestamp_seconds", "timestamp_millis", "timestamp_micros"})
+
+Planner = Callable[[str], Sequence[Scan]]
 
 
 def find_scans(
@@ -50,11 +60,11 @@ def find_scans(
     plan: Planner,
 ) -> list[Scan]:
     """At least one scan for each table of a statement; ``plan`` asks the other engine for its own,
-    and may raise `BadInput` if it cannot read the statement."""
+    and may raise `BadInput` if it cannot read the text."""
     planned: Sequence[Scan] = ()
     if _is_plain(statement):
         try:
-            planned = plan()
+            planned = plan(_as_planned(statement))
         except BadInput:
             planned = ()
     scans = []
@@ -65,6 +75,12 @@ def find_scans(
             kept = _keep_sure(statement, view_sets[name], scan)
             scans.append(Scan(name, combine(kept, given)))
     return scans
+
+
+def _as_planned(statement: Statement) -> str:
+    """The statement with the planner's names for counted instants."""
+    places = [match.start() for match in _COUNTED.finditer(statement.scanned.masked)]
+    return spell(statement.text, [Edit(place, place, "to_") for place in places]).given
 
 
 def _from_range(view_set: ViewSet, within: TimeRange | None) -> dict[str, Sequence[Interval]]:
@@ -217,4 +233,6 @@ def _is_constant(node: Any) -> bool:
             return isinstance(node.this, exp.Literal) and node.this == node.expression
         case exp.Add() | exp.Sub():
             return isinstance(node.expression, exp.Interval) and _is_constant(node.this)
+        case exp.Anonymous() if str(node.name).lower() in _COUNTS:
+            return _COUNTED.match(node.sql()) is not None
     return _is_clock(node)
