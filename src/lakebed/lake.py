@@ -307,7 +307,7 @@ def _match(rows: pa.Table, table: UserTable, condition: str) -> pa.Table:
     shown = shown.append_column(place, pa.array(range(rows.num_rows), pa.int64()))
     sql = f"SELECT {place} FROM {place} AS {table.name} WHERE ({condition}\n) ORDER BY 1"
     try:
-        found = small.run(sql, {place: shown})
+        found = small.run(sql, {place: shown}, with_properties=True)
     except BadInput as error:
         raise BadInput(
             f"cannot tell which rows the condition means: {error}",

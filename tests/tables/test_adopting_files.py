@@ -9,6 +9,7 @@ import random
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -105,10 +106,57 @@ def test_the_same_bytes_with_other_values_of_folders_are_other_rows(home: Lake, 
     assert adopt(home, root).counts == {FileClass.IMPORTED: 4}
 
 
+def test_what_a_folder_says_is_never_dropped(table: Table, home: Lake, root: Path) -> None:
+    put(root, "site=a/1.parquet", rows(1))
+    put(root, "site=b/1.parquet", rows(1))
+    found = plan(home, root)
+    assert found.counts == {FileClass.DRIFT: 2}
+    assert found.files[0].reason == (
+        "column site: expected such a column, for what folder site=a says"
+    )
+    table.alter(add={"site": "string"})
+    assert adopt(home, root).counts == {FileClass.SOUND: 2}
+    assert table.count() == 20
+
+
+def test_folders_are_one_column_however_they_are_spelled(home: Lake, root: Path) -> None:
+    for place, folder in enumerate(("site=007", "Site=7", "SITE=x"), 1):
+        put(root, f"{folder}/{place}.parquet", rows(place, 1))
+    adopt(home, root)
+    table = home.tables.get("home", "pulse")
+    found = table.query("SELECT site FROM pulse ORDER BY time").to_arrow()["site"].to_pylist()
+    assert sorted(found) == ["007", "7", "x"]
+
+
+def test_folders_that_are_no_text_stay_apart(home: Lake, root: Path) -> None:
+    home.tables.create_table("home", "pulse", SCHEMA | {"site": "string"})
+    put(root, "site=%FF/1.parquet", rows(1))
+    put(root, "site=%FE/1.parquet", rows(1))
+    found = plan(home, root)
+    assert found.counts == {FileClass.DRIFT: 2}
+
+
+@pytest.mark.parametrize("odd", ["time", "Time2"])
+def test_a_file_unlike_the_others_does_not_choose_the_time(
+    home: Lake, root: Path, odd: str
+) -> None:
+    times = pa.array([datetime(2026, 5, day, tzinfo=UTC) for day in range(1, 4)])
+    created = pa.array([datetime(2026, 6, day, tzinfo=UTC) for day in range(1, 4)])
+    drifted = pa.table({"created": created, odd: [1.5, 2.5, 3.5]})
+    if odd != "time":
+        drifted = pa.table({"created": created, odd: times})
+    put(root, "0.parquet", drifted)
+    for place in range(1, 4):
+        put(root, f"{place}.parquet", pa.table({"time": times, "created": created}))
+    found = plan(home, root)
+    assert found.schema.time_column == "time"
+    assert found.counts == {FileClass.SOUND: 3, FileClass.DRIFT: 1}
+
+
 def test_a_column_that_is_added_later_imports_nothing_twice(
     table: Table, home: Lake, root: Path
 ) -> None:
-    put(root, "site=a/1.parquet", rows(1))
+    put(root, "1.parquet", rows(1))
     adopt(home, root)
     table.alter(add={"site": "string"})
     put(root, "site=a/2.parquet", rows(2))

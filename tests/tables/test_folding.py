@@ -37,6 +37,7 @@ from tests.tables.parts import (
     make,
     partitions_of,
     retire,
+    rows_of,
     values_of,
 )
 
@@ -292,6 +293,35 @@ def test_folds_and_restores_take_turns(lake: Lake) -> None:
         assert values_of(table) == []
         assert [each.is_empty for each in table.partitions()] == [True]
     assert damage(lake) == []
+
+
+def test_whole_numbers_beyond_the_reach_of_fractions_are_folded(lake: Lake) -> None:
+    table = make(lake, LOOSE | {"numbers": "int[]"})
+    large = (1 << 53) + 1
+    table.insert([{"time": NOON, "value": large, "numbers": [large]}])
+    table.alter(widen=["value", "numbers"])
+    for value in range(folding.MANY_PARTITIONS + 6):
+        table.insert([{"time": NOON, "value": value + 0.5}])
+    assert table.count() == folding.MANY_PARTITIONS + 7
+    table.fold()
+    assert len(table.partitions()) == 1
+    (row,) = rows_of(table, "value > 1000")
+    assert (row["value"], row["numbers"]) == (float(large), [float(large)])
+
+
+def test_an_insert_is_no_failure_if_folding_is(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: Any) -> None:
+        raise ZeroDivisionError
+
+    table = make(lake, LOOSE)
+    table.insert([{"time": NOON, "value": 1}])
+    monkeypatch.setattr(folding, "plan_small_fold", fail)
+    many = pa.table({"time": [NOON] * folding.LARGE_ROWS, "value": [2] * folding.LARGE_ROWS})
+    table.insert(many)
+    assert table.count() == folding.LARGE_ROWS + 1
+    assert "could not fold" in caplog.text
 
 
 def test_a_bucket_of_many_inserts_has_few_partitions(lake: Lake) -> None:

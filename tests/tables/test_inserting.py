@@ -5,6 +5,7 @@ whatever fails on the way.
 from __future__ import annotations
 
 import errno
+import json
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from datetime import datetime
 from itertools import product
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from lakebed.errors import BadInput, BadRecords, Conflict, LakebedError, Refused, Unavailable
@@ -249,9 +251,22 @@ def test_what_is_no_json_is_refused_with_a_reason_and_kept_as_text(lake: Lake) -
         assert table.insert([record], on_error="keep", key=str(number)).rejected == 1
         assert table.insert([record], on_error="keep", key=str(number)).repeated
     assert len(rejects_of(lake, table)) == len(odd) + 3
-    for key in ("", "x" * 257, 5):
+    for key in ("", "x" * 257, 5, "\ud800"):
         with pytest.raises(BadInput, match="1 to 256 characters"):
             table.insert([row(1)], key=key)
+
+
+def test_rejects_lose_nothing_that_came(lake: Lake) -> None:
+    table = make(lake, LOOSE)
+    long = "a" * 70 + "\ud800" + "the end"
+    came = {"time": NOON, "value": long, "note": [float("nan"), float("-inf"), 1 << 70]}
+    table.insert([came], on_error="keep")
+    (kept,) = rejects_of(lake, table)
+    assert json.loads(kept["record"]) == {
+        "time": NOON,
+        "value": "a" * 70 + "\\ud800the end",
+        "note": ["nan", "-inf", str(1 << 70)],
+    }
 
 
 # ---- once ----------------------------------------------------------------------------------------
@@ -273,6 +288,36 @@ def test_a_repeated_insert_counts_once(lake: Lake) -> None:
     assert len(rejects_of(lake, table)) == 1
     other_table = make(lake, LOOSE)
     assert not other_table.insert([row(1)], key="k").repeated
+
+
+@pytest.mark.parametrize(
+    ("first", "other"),
+    [
+        ({"reading": float("nan")}, {"reading": float("inf")}),
+        ({"reading": float("nan")}, {"reading": None}),
+        ({"note": "x" * 100 + "a", 1: 2}, {"note": "x" * 100 + "b", 1: 2}),
+        ({"note": "x" * 100 + "a\ud800"}, {"note": "x" * 100 + "b\ud800"}),
+    ],
+)
+def test_records_that_only_look_alike_are_others(
+    lake: Lake, first: dict[Any, Any], other: dict[Any, Any]
+) -> None:
+    table = make(lake, LOOSE | {"reading": "float"})
+    table.insert([{"time": NOON, **first}], key="k", on_error="keep")
+    assert table.insert([{"time": NOON, **first}], key="k", on_error="keep").repeated
+    with pytest.raises(Conflict, match="other records"):
+        table.insert([{"time": NOON, **other}], key="k", on_error="keep")
+
+
+def test_rows_in_other_pieces_are_the_same(lake: Lake) -> None:
+    table = make(lake, LOOSE)
+    texts = pa.array(["x", None, "y"]).dictionary_encode()
+    rows = pa.table({"time": [NOON] * 3, "value": [1, None, 3], "note": texts})
+    table.insert(rows, key="k")
+    pieces = pa.concat_tables([rows.slice(0, 1), rows.slice(1)])
+    for each in (pieces, pa.concat_tables([rows, rows]).slice(3), rows.slice(0)):
+        assert table.insert(each, key="k").repeated
+    assert table.count() == 3
 
 
 def test_a_key_is_for_one_content(lake: Lake) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from lakebed.errors import UnknownTable
+from lakebed.catalog import clock, tables
+from lakebed.errors import BadSql, UnknownTable
 from lakebed.lake import Lake
+from lakebed.model.time import format_instant
 from tests.conftest import NewLake
 
 ROW = {"time": "2026-11-16T05:00:00Z", "bpm": 60}
@@ -52,3 +54,48 @@ def test_what_is_deleted_after_a_sweep_can_be_restored(hasty: Lake) -> None:
     _sweep(hasty)
     hasty.tables.delete_table("home", "other")
     assert hasty.tables.restore_table("home", "other").count() == 1
+
+
+def test_of_several_with_one_name_the_meant_one_comes_back(lake: Lake) -> None:
+    home = lake.tables
+    home.create_database("home")
+    ends = []
+    for bpm in (60, 61, 62):
+        pulse = home.create_table("home", "pulse", {"time": "datetime", "bpm": "int"})
+        pulse.insert([ROW | {"bpm": bpm}])
+        home.delete_table("home", "pulse")
+        ends.append(home.definitions.list_deleted()[0].deleted_at)
+    with pytest.raises(UnknownTable, match=r"no table home\.pulse was deleted at 1970-01-01"):
+        home.restore_table("home", "pulse", 5)
+    back = home.restore_table("home", "pulse", ends[0])
+    assert back.query("SELECT bpm FROM pulse").to_arrow()["bpm"].to_pylist() == [60]
+    home.delete_table("home", "pulse")
+    assert ends[1] is not None
+    back = home.restore_table("home", "pulse", format_instant(ends[1]))
+    assert back.query("SELECT bpm FROM pulse").to_arrow()["bpm"].to_pylist() == [61]
+    home.delete_database("home")
+    home.create_database("home")
+    home.delete_database("home")
+    assert home.restore_database("home") == []
+    home.delete_database("home")
+    with lake.catalog.read() as connection:
+        first = tables.list_databases(connection, deleted=True)[-1].deleted_at
+    assert home.restore_database("home", first) == ["home.pulse"]
+
+
+def test_the_past_has_the_tables_that_were_there(lake: Lake) -> None:
+    home = lake.tables
+    home.create_database("home")
+    with lake.catalog.read() as connection:
+        before = clock.now(connection)
+    schema = {"time": "datetime", "bpm": "int"}
+    then = home.create_table("home", "pulse", schema).insert([ROW]).tick
+    sql = "SELECT bpm FROM home.pulse"
+    home.delete_table("home", "pulse")
+    assert lake.query(sql, as_of=then).to_arrow()["bpm"].to_pylist() == [60]
+    later = home.create_table("home", "pulse", schema).insert([ROW | {"bpm": 61}]).tick
+    assert lake.query(sql, as_of=then).to_arrow()["bpm"].to_pylist() == [60]
+    assert lake.query(sql, as_of=later).to_arrow()["bpm"].to_pylist() == [61]
+    assert lake.query(sql).to_arrow()["bpm"].to_pylist() == [61]
+    with pytest.raises(BadSql, match=r"there is no table home\.pulse"):
+        lake.query(sql, as_of=before)

@@ -115,9 +115,16 @@ _ONE = _ALL_LIVE.where(
 _BY_ID = _LIVE.where(tables.c.table_id == sa.bindparam("table_id"))
 
 
-def list_tables(connection: sa.Connection) -> list[UserTable]:
-    """Every table there is, by database and name; also those of what others refused."""
-    return _read(connection.execute(_ALL_LIVE).all())
+def list_tables(connection: sa.Connection, as_of: int | None = None) -> list[UserTable]:
+    """Every table there is, or was at an instant, by database and name; also those of what others
+    refused."""
+    if as_of is None:
+        return _read(connection.execute(_ALL_LIVE).all())
+    there = _LIVE.where(
+        tables.c.created_at <= as_of,
+        sa.or_(tables.c.deleted_at.is_(None), tables.c.deleted_at > as_of),
+    )
+    return _read(connection.execute(there).all())
 
 
 def list_deleted(connection: sa.Connection, database_id: str | None = None) -> list[UserTable]:

@@ -133,11 +133,19 @@ def _delete_tables(
     output.say(f"for {grace} it can be restored with: {back}")
 
 
-def restore(name: NameArgument, lake: LakeOption = HERE, as_json: JsonOption = False) -> None:
+def restore(
+    name: NameArgument,
+    deleted_at: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Of several with this name, the one deleted then."),
+    ] = None,
+    lake: LakeOption = HERE,
+    as_json: JsonOption = False,
+) -> None:
     """Bring back a table or database that was deleted.
 
-    Of several with this name, the one that was deleted last. A database comes back with the
-    tables that were deleted with it. What there is: `lakebed tables list --deleted`.
+    Of several with this name, the one that was deleted last, or at a given time. A database comes
+    back with the tables that were deleted with it. What there is: `lakebed tables list --deleted`.
 
     Example: lakebed tables restore home.heart_rate
     """
@@ -145,15 +153,16 @@ def restore(name: NameArgument, lake: LakeOption = HERE, as_json: JsonOption = F
     with opened(lake) as open_lake:
         definitions = open_lake.tables.definitions
         if table is None:
-            found = definitions.restore_database(database)
+            found = definitions.restore_database(database, deleted_at)
         elif database in definitions.list_deleted_databases():
             raise UnknownDatabase(
                 f"the whole database {database} was deleted",
                 hint=f"bring it back first: lakebed tables restore {database}",
             )
         else:
-            found = [definitions.restore_table(database, table)]
+            found = [definitions.restore_table(database, table, deleted_at)]
         rows = [table_row(open_lake, each) for each in found]
+        others = [each for each in definitions.list_deleted() if each.full_name == name]
     if as_json:
         output.show_json({"tables": rows})
         return
@@ -164,6 +173,9 @@ def restore(name: NameArgument, lake: LakeOption = HERE, as_json: JsonOption = F
             f"{row['table']}: restored, {output.plural(row['partitions'], 'partition')}, "
             f"{output.size(row['bytes'])}"
         )
+    for each in others:
+        at = output.instant(each.deleted_at)
+        output.say(f"another {name} was deleted at {at}; to have that one, delete this one first")
 
 
 # ---- forget -------------------------------------------------------------------------------------
@@ -242,6 +254,11 @@ def _read_value(schema: TableSchema, name: str, text: str) -> Any:
     if column.is_array:
         raise BadInput(f"{name} holds lists, by which nothing can be forgotten")
     value: Any = text
+    if column.type == "json":
+        try:
+            return json.loads(text)
+        except ValueError:
+            raise BadInput(f"{text!r} is no JSON, as column {name} is") from None
     if column.unit is not None or column.type not in ("string", "datetime"):
         try:
             value = json.loads(text)

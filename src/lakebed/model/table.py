@@ -257,13 +257,16 @@ def plan_alteration(
         for each in others
     ]
     columns = {column.name: column for column in old.columns}
-    for name in _names(widen):
+    if not isinstance(add, Mapping | None):
+        problems.append(f"add: an object of columns with their types, not {_show(add)}")
+        add = None
+    for name in _names(widen, "widen", problems):
         if column := _find_alterable(columns, name, "widened", problems):
             if column.item_type == "int":
                 columns[name] = _widened(column)
             else:
                 problems.append(f"{name}: only int can be widened, to float; it is {column.type}")
-    for name in _names(relax):
+    for name in _names(relax, "relax", problems):
         if column := _find_alterable(columns, name, "made optional", problems):
             if column.required:
                 columns[name] = replace(column, required=False)
@@ -310,8 +313,12 @@ def _widened(column: Column) -> Column:
     )
 
 
-def _names(value: Sequence[str]) -> list[str]:
-    return [value] if isinstance(value, str) else list(dict.fromkeys(value))
+def _names(value: Any, what: str, problems: list[str]) -> list[str]:
+    names = [value] if isinstance(value, str) else value
+    if not isinstance(names, list | tuple) or not all(isinstance(each, str) for each in names):
+        problems.append(f"{what}: names of columns, not {_show(value)}")
+        return []
+    return list(dict.fromkeys(names))
 
 
 # ---- the parts of a declaration -----------------------------------------------------------------

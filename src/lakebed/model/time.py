@@ -74,7 +74,7 @@ def format_instant(instant: int) -> str:
 
 def parse_duration(text: str) -> int:
     """Microseconds of a duration such as ``30s``, ``15m``, ``24h`` or ``7d``."""
-    match = _DURATION.fullmatch(text.strip())
+    match = _DURATION.fullmatch(text.strip()) if isinstance(text, str) else None
     if match is None:
         raise BadInput(
             f"cannot read {text!r} as a duration", hint="write it like 30s, 15m, 24h or 7d"

@@ -132,5 +132,6 @@ def _as_stored_now(rows: pa.Table, schema: pa.Schema, version: int) -> pa.Table:
         elif rows.schema.field(each.name).type == each.type:
             columns.append(rows[each.name])
         else:
-            columns.append(rows[each.name].cast(each.type))
+            # Beyond 2^53 a float is the nearest there is, as everywhere.
+            columns.append(rows[each.name].cast(each.type, safe=False))
     return pa.table(columns, schema=schema)

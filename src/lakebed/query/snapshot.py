@@ -122,7 +122,7 @@ class SnapshotTaker:
                         continue  # a new lease protects what is there now
                     if as_of is not None:  # a sweep may have come between the pin and this look
                         clock.require_readable(connection, as_of)
-                    named = _Named(connection, _list_active(connection), database)
+                    named = _Named(connection, _list_active(connection), database, as_of)
                     beginning = Beginning(self, connection, named, stands, pin, as_of)
                     yield beginning
                 is_kept = beginning.is_taken
@@ -317,8 +317,10 @@ class _Named:
         connection: Connection,
         active: Mapping[str, ActiveViewSet],
         database: str | None = None,
+        as_of: int | None = None,
     ) -> None:
         self.active = active
+        self._as_of = as_of
         self._connection = connection
         self._database = database
         self._users: Mapping[str, UserTable] | None = None
@@ -340,7 +342,8 @@ class _Named:
 
     def _list_users(self) -> Mapping[str, UserTable]:
         if self._users is None:
-            self._users = by_name(tables.list_tables(self._connection), self._database)
+            found = tables.list_tables(self._connection, self._as_of)
+            self._users = by_name(found, self._database)
         return self._users
 
 

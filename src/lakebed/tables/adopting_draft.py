@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import date, datetime
 from typing import TYPE_CHECKING, Any
 
 from lakebed.errors import BadInput, BadSchema
@@ -70,10 +71,12 @@ class Draft:
 
     kinds: dict[str, str] = field(default_factory=dict)
     """The type of each, in the order of the files."""
+    files: Counter[str] = field(default_factory=Counter)
+    """How many files have it."""
 
     def list_times(self, wished: str | None) -> list[str]:
-        """The columns of which one is the time of a row: the wished one, or all that hold times,
-        or if there is none, all that there are."""
+        """The columns of which one is the time of a row: the wished one, or all that hold times and
+        are not rare, or if there is none, all that there are."""
         if wished is not None:
             if wished not in self.kinds:
                 raise BadInput(
@@ -82,7 +85,8 @@ class Draft:
                 )
             return [wished]
         times = [name for name, kind in self.kinds.items() if kind == "datetime"]
-        return times or list(self.kinds)
+        most = max((self.files[name] for name in times), default=0)
+        return [name for name in times if 2 * self.files[name] > most] or list(self.kinds)
 
     def choose_time(
         self, wished: str | None, samples: Sequence[Mapping[str, Any]]
@@ -92,7 +96,10 @@ class Draft:
         names = self.list_times(wished)
         # Of a column that was asked for, the name says nothing.
         spelled = {name: name if wished is None else "time" for name in names}
-        records = [{spelled[name]: each.get(name) for name in names} for each in samples]
+        records = [
+            {spelled[name]: self._as_agreed(name, each.get(name)) for name in names}
+            for each in samples
+        ]
         try:
             proposed = propose_schema(records)["columns"]
         except BadInput:
@@ -106,6 +113,11 @@ class Draft:
             ) from None
         chosen = next(name for name in names if proposed[spelled[name]].get("time"))
         return chosen, proposed[spelled[chosen]].get("unit")
+
+    def _as_agreed(self, name: str, value: Any) -> Any:
+        """A value, unless it is of a file that is not like the others."""
+        is_time = self.kinds[name] == "datetime"
+        return None if is_time and not isinstance(value, datetime | date) else value
 
     def finish(self, time: str, unit: str | None, unique: Sequence[str]) -> TableSchema:
         """The schema with this column as the time, counted in this unit if it is a number."""
@@ -134,23 +146,30 @@ def draft_columns(files: Sequence[tuple[pa.Schema, Folders]], wanted: Sequence[s
     named = {each.name for schema, _ in files for each in schema}
     for name, values in _gather(files).items():
         if name not in named and (name in wanted or name.lower() not in TIME_FOLDERS):
-            seen[name] = Counter(["int" if all(map(_is_count, values)) else "string"])
+            kind = "int" if all(map(_is_count, values)) else "string"
+            seen[name] = Counter({kind: len(files)})
     draft = Draft()
     taken: set[str] = set()
     for name in sorted(seen, key=lambda each: -seen[each].total()):  # of like names, the usual one
         if name.lower() not in taken and _can_be_named(name):
             taken.add(name.lower())
+            draft.files[name] = seen[name].total()
             draft.kinds[name] = _agree(seen[name])
     draft.kinds = {name: draft.kinds[name] for name in seen if name in draft.kinds}
     return draft
 
 
 def _gather(files: Sequence[tuple[pa.Schema, Folders]]) -> Mapping[str, set[str]]:
+    """The values in folders, by name; of several spellings the one in small letters, which needs
+    no quotes, or the first."""
     found: dict[str, set[str]] = {}
+    names: dict[str, str] = {}
     for _, folders in files:
         for name, value in folders.items():
-            found.setdefault(name, set()).update([] if value is None else [value])
-    return found
+            small = name.lower()
+            names[small] = name if name == small else names.get(small, name)
+            found.setdefault(small, set()).update([] if value is None else [value])
+    return {names[small]: values for small, values in found.items()}
 
 
 def _is_count(value: str) -> bool:

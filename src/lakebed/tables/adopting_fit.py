@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from lakebed.model.table import BUCKET_COLUMN, Bucket, Column, TableSchema
 from lakebed.tables.adopting_draft import NOTHING, is_list, kind_of
-from lakebed.tables.adopting_paths import Folders, FolderTime, find_time, show_path
+from lakebed.tables.adopting_paths import (
+    TIME_FOLDERS,
+    Folders,
+    FolderTime,
+    find_time,
+    show_path,
+)
 from lakebed.tables.adoption import FileClass
 from lakebed.tables.reading import Misfit, reader_of
 from lakebed.tables.validation import BadRecord, Validated, validate
@@ -51,15 +57,29 @@ class Fit:
         names = self.given.names
         for name in sorted({each for each in names if names.count(each) > 1}):
             self.drift[name] = "expected one column of the name, got several"
+        self._refuse_unplaced()
         for column in self.schema.columns:
             if column.name in names:
                 continue
-            if column.name in self.folders:
-                self._fill(column, self.folders[column.name])
+            folder = self._folder_of(column)
+            if folder is not None:
+                self._fill(column, self.folders[folder])
             elif column.required:
                 self.drift[column.name] = f"expected {column.type}, got no such column"
             else:
                 self.missing.append(column.name)
+
+    def _folder_of(self, column: Column) -> str | None:
+        """The folder that gives a column its values, however it is spelled."""
+        return next((each for each in self.folders if each.lower() == column.name.lower()), None)
+
+    def _refuse_unplaced(self) -> None:
+        """A folder tells something of its rows that only a column can keep, unless it tells their
+        time."""
+        kept = {name.lower() for name in (*self.given.names, *self.schema.names, *TIME_FOLDERS)}
+        for name, value in self.folders.items():
+            if value is not None and name.lower() not in kept:
+                self.drift[name] = f"expected such a column, for what folder {name}={value} says"
 
     def _fill(self, column: Column, text: str | None) -> None:
         try:
@@ -72,7 +92,8 @@ class Fit:
     @property
     def used(self) -> list[tuple[str, str | None]]:
         """The folders that give values, without which the same bytes would be other rows."""
-        return sorted((name, self.folders[name]) for name in self.filled)
+        folders = [self._folder_of(self.schema.column(name)) for name in self.filled]
+        return sorted((each, self.folders[each]) for each in folders if each is not None)
 
     def find_drift(self, rows: pa.Table) -> dict[str, str]:
         """Columns with values that the table has no place for. NULL has a place everywhere."""

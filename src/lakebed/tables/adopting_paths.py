@@ -46,13 +46,18 @@ def find_unfinished(path: str) -> str | None:
 
 
 def read_folders(path: str) -> dict[str, str | None]:
-    """The values that the folders of a path give, as ``{"device": "ring-7"}``."""
+    """The values that the folders of a path give, as ``{"device": "ring-7"}``. Bytes that are no
+    text stay what they are, as in every path."""
     found: dict[str, str | None] = {}
     for part in PurePosixPath(path).parent.parts:
         name, equals, value = part.partition("=")
         if name and equals:
-            found[unquote(name)] = None if value in ("", _ABSENT) else unquote(value)
+            found[_read(name)] = None if value in ("", _ABSENT) else _read(value)
     return found
+
+
+def _read(text: str) -> str:
+    return unquote(text, errors="surrogateescape")
 
 
 @dataclass(frozen=True, slots=True)

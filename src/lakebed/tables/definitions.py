@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from lakebed.catalog import clock, journal, tables
 from lakebed.catalog.catalog import Catalog, Connection, Transaction
@@ -14,11 +14,12 @@ from lakebed.catalog.tables import Database
 from lakebed.errors import BadInput, Conflict, Refused, UnknownDatabase, UnknownTable
 from lakebed.model.partition import Partition
 from lakebed.model.table import Bucket, TableSchema, parse_schema, plan_alteration
-from lakebed.model.time import format_instant, parse_duration
+from lakebed.model.time import Instant, format_instant, parse_duration, to_instant
 from lakebed.model.user_table import REJECTS, UserTable, check_name
 from lakebed.partitions.publish import retire_rows
 from lakebed.tables.rejecting import REJECTS_SCHEMA
 
+_Gone = TypeVar("_Gone", UserTable, Database)
 Restore = Callable[[Transaction, str, str], Partition]
 """Brings one retired partition back, under a new id."""
 
@@ -197,8 +198,11 @@ class Definitions:
             tables.mark(connection, [each.table_id for each in both], tick)
             _note(transaction, "delete table", table)
 
-    def restore_table(self, database: str, name: str) -> UserTable:
-        """Bring back the table of this name that was deleted last, with the rows that it had."""
+    def restore_table(
+        self, database: str, name: str, deleted_at: Instant | None = None
+    ) -> UserTable:
+        """Bring back the table of this name that was deleted last, or at an instant, with the rows
+        that it had."""
         with self._catalog.write() as transaction:
             connection = transaction.connection
             home = tables.get_database(connection, database)
@@ -208,12 +212,15 @@ class Definitions:
             found = [each for each in gone if each.name == name and each.rejects_of is None]
             if not found:
                 raise UnknownTable(f"no table {database}.{name} was deleted")
-            _require_unswept(connection, f"table {database}.{name}", found[0].deleted_at)
-            self._bring_back(transaction, found[0])
-            return replace(found[0], deleted_at=None)
+            what = f"table {database}.{name}"
+            table = _choose(what, {each.deleted_at: each for each in found}, deleted_at)
+            _require_unswept(connection, what, table.deleted_at)
+            self._bring_back(transaction, table)
+            return replace(table, deleted_at=None)
 
-    def restore_database(self, name: str) -> list[UserTable]:
-        """Bring back the database of this name that was deleted last, with its tables."""
+    def restore_database(self, name: str, deleted_at: Instant | None = None) -> list[UserTable]:
+        """Bring back the database of this name that was deleted last, or at an instant, with its
+        tables."""
         with self._catalog.write() as transaction:
             connection = transaction.connection
             if tables.find_database(connection, name) is not None:
@@ -222,7 +229,9 @@ class Definitions:
             found = [each for each in gone if each.name == name]
             if not found:
                 raise UnknownDatabase(f"no database {name!r} was deleted")
-            database = found[0]
+            database = _choose(
+                f"database {name}", {each.deleted_at: each for each in found}, deleted_at
+            )
             _require_unswept(connection, f"database {name}", database.deleted_at)
             tables.mark_database(connection, database.database_id, None)
             entry = journal.Entry("restore database", detail={"name": name})
@@ -246,6 +255,19 @@ class Definitions:
             for each in retired:
                 self._restore(transaction, each.partition_id, self._new_id())
         _note(transaction, "restore table", table)
+
+
+def _choose(what: str, found: Mapping[int | None, _Gone], deleted_at: Instant | None) -> _Gone:
+    """Of what was deleted under one name, the last or the one of an instant."""
+    if deleted_at is None:
+        return next(iter(found.values()))
+    instant = to_instant(deleted_at)
+    if instant not in found:
+        known = ", ".join(format_instant(each) for each in found if each is not None)
+        raise UnknownTable(
+            f"no {what} was deleted at {format_instant(instant)}", hint=f"it was at: {known}"
+        )
+    return found[instant]
 
 
 def _require_unswept(connection: Connection, what: str, deleted_at: int | None) -> None:

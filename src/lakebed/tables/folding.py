@@ -42,8 +42,8 @@ class Folder:
         self._publisher = publisher
 
     def fold_small(self, table: UserTable, instances: Sequence[str]) -> None:
-        """Fold the small partitions of buckets that an insert has found crowded. That another
-        process is at it, or that one of the files is damaged, is no failure of the insert."""
+        """Fold the small partitions of buckets that an insert has found crowded. The insert is
+        there by now: whatever goes wrong here must not make its caller insert again."""
         if not instances:
             return
         try:
@@ -51,6 +51,8 @@ class Folder:
                 self._fold(snapshot, _plan_small(snapshot, instances))
         except (Conflict, Damage, Unavailable) as error:
             _log.info("did not fold %s: %s", table.full_name, error)
+        except Exception:  # noqa: BLE001  (see above; the log has all of it)
+            _log.exception("could not fold %s", table.full_name)
 
     def plan(self, table: UserTable) -> list[Run]:
         """What folding a whole table would put together."""

@@ -69,8 +69,7 @@ class Wishes:
                 f"if_exists is {self.if_exists!r}",
                 hint=f"{REPLACE} takes the new row of a key; {IGNORE} keeps the old one",
             )
-        is_text = isinstance(self.key, str) and 0 < len(self.key) <= _LONGEST_KEY
-        if self.key is not None and not is_text:
+        if self.key is not None and not _is_key(self.key):
             raise BadInput(f"the key of an insert is a text of 1 to {_LONGEST_KEY} characters")
 
 
@@ -203,19 +202,35 @@ class Inserter:
         return TableRows(rejects, as_stored(rows, rejects))
 
 
+def _is_key(key: Any) -> bool:
+    if not isinstance(key, str) or not 0 < len(key) <= _LONGEST_KEY:
+        return False
+    return key.isascii() or not any("\ud800" <= each <= "\udfff" for each in key)
+
+
 def _digest(given: list[Any] | pa.Table) -> bytes:
+    """The same for the same records, however they are cut into pieces."""
     if isinstance(given, list):
-        try:
-            data = msgspec.json.encode(given, enc_hook=repr, order="deterministic")
-        except (TypeError, ValueError, RecursionError):  # no JSON, and among the rejects at best
-            data = msgspec.json.encode([show(each) for each in given])
+        try:  # not JSON, in which NULL, NaN and what is infinite are the same
+            data = msgspec.msgpack.encode(given, enc_hook=repr, order="deterministic")
+        except (TypeError, ValueError, OverflowError, RecursionError):
+            data = msgspec.json.encode([_spell(each) for each in given])
         return hashlib.sha256(data).digest()
     import pyarrow as pa
 
+    whole = given.unify_dictionaries().combine_chunks()
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, given.schema) as writer:
-        writer.write_table(given)
+    with pa.ipc.new_stream(sink, whole.schema) as writer:
+        writer.write_table(whole)
     return hashlib.sha256(sink.getvalue()).digest()
+
+
+def _spell(record: Any) -> str:
+    """All of a record that no encoding takes; it is among the rejects at best."""
+    try:
+        return ascii(record)
+    except (RecursionError, ValueError):  # deeper, or of more digits, than Python spells
+        return show(record)
 
 
 def _lasted(begun: float) -> dict[str, Any]:

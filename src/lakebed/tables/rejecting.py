@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from lakebed.tables.validation import BadRecord, show
+
+_LEAST, _MOST = -(1 << 63), (1 << 63) - 1
 
 REJECTS_SCHEMA: Mapping[str, Any] = {
     "time": {"type": "datetime", "unit": "us", "description": "when it was refused"},
@@ -30,6 +33,22 @@ def describe_bad(bad: BadRecord, now: int) -> dict[str, Any]:
 def _as_json(record: Any) -> Any:
     """The record as it can be kept: what is no JSON, as a text of it."""
     try:
-        return msgspec.json.decode(msgspec.json.encode(record, enc_hook=repr))
+        return msgspec.json.decode(msgspec.json.encode(_plain(record), enc_hook=repr))
     except (TypeError, ValueError, RecursionError):
         return show(record)
+
+
+def _plain(value: Any) -> Any:
+    """The value with texts in place of what JSON has no words for."""
+    match value:
+        case str():
+            return value.encode("utf-8", "backslashreplace").decode()
+        case float() if not math.isfinite(value):
+            return repr(value)
+        case int() if not _LEAST <= value <= _MOST:
+            return str(value)
+        case Mapping():
+            return {str(_plain(name)): _plain(each) for name, each in value.items()}
+        case list() | tuple():
+            return [_plain(each) for each in value]
+    return value

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from lakebed.catalog.catalog import Catalog
 from lakebed.catalog.files import TemporaryFile
 from lakebed.model.partition import Partition
+from lakebed.model.time import Instant
 from lakebed.model.user_table import UserTable
 from lakebed.partitions.rows import RowReader
 from lakebed.partitions.table_snapshots import TableSnapshots
@@ -77,9 +78,10 @@ class Tables:
         period; which tables those were."""
         return [each.full_name for each in self.definitions.delete_database(name)]
 
-    def restore_database(self, name: str) -> list[str]:
-        """Bring back a deleted database; which tables came with it."""
-        return [each.full_name for each in self.definitions.restore_database(name)]
+    def restore_database(self, name: str, deleted_at: Instant | None = None) -> list[str]:
+        """Bring back the database of this name that was deleted last, or at an instant; which
+        tables came with it."""
+        return [each.full_name for each in self.definitions.restore_database(name, deleted_at)]
 
     def create_table(
         self,
@@ -129,9 +131,9 @@ class Tables:
         """Take a table out of sight, restorable for the lake's grace period."""
         self.definitions.delete_table(database, name)
 
-    def restore_table(self, database: str, name: str) -> Table:
-        """Bring back the table of this name that was deleted last."""
-        self.definitions.restore_table(database, name)
+    def restore_table(self, database: str, name: str, deleted_at: Instant | None = None) -> Table:
+        """Bring back the table of this name that was deleted last, or at an instant."""
+        self.definitions.restore_table(database, name, deleted_at)
         return Table(self, database, name)
 
     # -- records --------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.cli.parts import Cli
-from tests.cli.tables.parts import UNCHANGED, rows_of
+from tests.cli.tables.parts import UNCHANGED, rows_of, write
 
 
 def test_deleting_shows_its_plan_and_acts_when_told(cli: Cli) -> None:
@@ -30,6 +30,23 @@ def test_a_table_comes_back_as_it_was(cli: Cli) -> None:
     assert rows_of() == UNCHANGED
     assert "delete it first" in cli("restore", "home.pulse").error
     assert "no table home.nothing was deleted" in cli("restore", "home.nothing").error
+
+
+def test_of_two_tables_with_one_name_either_comes_back(cli: Cli) -> None:
+    cli("delete", "home.pulse", "--yes")
+    (old,) = cli("list", "--deleted", "--json").json["tables"]
+    write("schema.json", {"time": "datetime"})
+    cli("create", "home.pulse", "--schema", "schema.json")
+    cli("delete", "home.pulse", "--yes")
+    back = cli("restore", "home.pulse")
+    assert back.out.startswith("home.pulse: restored, 0 partitions")
+    assert f"another home.pulse was deleted at {old['deleted_at']}" in back.err
+    cli("delete", "home.pulse", "--yes")
+    wrong = cli("restore", "home.pulse", "--deleted-at", "2026-01-01T00:00:00Z")
+    assert "it was at: " in wrong.error
+    back = cli("restore", "home.pulse", "--deleted-at", old["deleted_at"])
+    assert back.out.startswith("home.pulse: restored, 2 partitions, ")
+    assert rows_of() == UNCHANGED
 
 
 def test_a_database_goes_and_comes_back_with_its_tables(cli: Cli) -> None:

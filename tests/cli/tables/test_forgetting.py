@@ -27,6 +27,15 @@ def test_forgetting_shows_its_plan_and_acts_when_told(cli: Cli) -> None:
     assert again == {"done": False, "rows": 0, "partitions": [], "quarantined": []}
 
 
+def test_json_is_read_as_json(cli: Cli) -> None:
+    write("schema.json", {"time": "datetime", "j": "json"})
+    assert cli("create", "home.loose", "--schema", "schema.json").code == 0
+    cli("insert", "home.loose", write("l.json", [{"time": RING["time"], "j": {"x": [1, "é"]}}]))
+    assert cli("forget", "home.loose", 'j={"x": [1, "é"]}', "--json").json["rows"] == 1
+    assert cli("forget", "home.loose", 'j={"x": [2]}', "--json").json["rows"] == 0
+    assert "'{' is no JSON, as column j is" in cli("forget", "home.loose", "j={").error
+
+
 @pytest.mark.parametrize(
     ("what", "rows"),
     [

@@ -92,6 +92,13 @@ def explain(error: BaseException, sql: str, tables: Collection[str] = ()) -> Lak
             line=line,
             column=column,
         )
+    if "to Nanosecond" in text and "Overflow" in text:
+        return BadSql(
+            "a written time is before 1677 or after 2262, which the engine cannot compare",
+            line=line,
+            column=column,
+            hint="count it: to_timestamp_micros(32503680000000000); or compare partition_date",
+        )
     if "only supports a single SQL statement" in text:
         return BadSql("there is more than one statement", hint="send each by itself")
     return BadSql(_shorten(_POSITION.sub("", text)), line=line, column=column)

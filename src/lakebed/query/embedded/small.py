@@ -1,5 +1,5 @@
-"""SQL over a few small tables in memory, as declarations of SQL view sets are checked. It may read
-the tables that it is given, and nothing else.
+"""SQL over a few small tables in memory, as declarations of SQL view sets are checked, and as rows
+to delete are found. It may read the tables that it is given, and nothing else.
 """
 
 from __future__ import annotations
@@ -20,16 +20,17 @@ def columns_of(sql: str, tables: Mapping[str, pa.Schema]) -> pa.Schema:
     return _plan(sql, {name: schema.empty_table() for name, schema in tables.items()}).schema()
 
 
-def run(sql: str, tables: Mapping[str, pa.Table]) -> pa.Table:
-    """The rows of a SELECT over these tables. `BadInput` if it cannot be planned or fails."""
-    frame = _plan(sql, tables)
+def run(sql: str, tables: Mapping[str, pa.Table], *, with_properties: bool = False) -> pa.Table:
+    """The rows of a SELECT over these tables, which may call our functions for properties if that
+    is said. `BadInput` if it cannot be planned or fails."""
+    frame = _plan(sql, tables, with_properties=with_properties)
     try:
         return frame.to_arrow_table()
     except Exception as error:
         raise BadInput(_first_line(error)) from error
 
 
-def _plan(sql: str, tables: Mapping[str, pa.Table]) -> DataFrame:
+def _plan(sql: str, tables: Mapping[str, pa.Table], *, with_properties: bool = False) -> DataFrame:
     import pyarrow as pa
     from datafusion import SessionConfig, SessionContext, SQLOptions
 
@@ -37,6 +38,11 @@ def _plan(sql: str, tables: Mapping[str, pa.Table]) -> DataFrame:
     config = SessionConfig().with_target_partitions(1)
     try:
         context = SessionContext(config)
+        if with_properties:
+            from lakebed.query.embedded import properties
+
+            for each in properties.functions():
+                context.register_udf(each)
         for name, table in tables.items():
             batches = table.to_batches() or [pa.RecordBatch.from_pylist([], table.schema)]
             context.register_record_batches(name, [batches])
