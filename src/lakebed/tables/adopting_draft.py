@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import date, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from lakebed.errors import BadInput, BadSchema
@@ -96,10 +96,8 @@ class Draft:
         names = self.list_times(wished)
         # Of a column that was asked for, the name says nothing.
         spelled = {name: name if wished is None else "time" for name in names}
-        records = [
-            {spelled[name]: self._as_agreed(name, each.get(name)) for name in names}
-            for each in samples
-        ]
+        usual = [each for each in samples if self._is_usual(each, names)] or samples
+        records = [{spelled[name]: each.get(name) for name in names} for each in usual]
         try:
             proposed = propose_schema(records)["columns"]
         except BadInput:
@@ -114,10 +112,10 @@ class Draft:
         chosen = next(name for name in names if proposed[spelled[name]].get("time"))
         return chosen, proposed[spelled[chosen]].get("unit")
 
-    def _as_agreed(self, name: str, value: Any) -> Any:
-        """A value, unless it is of a file that is not like the others."""
-        is_time = self.kinds[name] == "datetime"
-        return None if is_time and not isinstance(value, datetime | date) else value
+    def _is_usual(self, sample: Mapping[str, Any], names: Sequence[str]) -> bool:
+        """Whether a sample is of a file that has these columns with their usual types."""
+        times = [name for name in names if self.kinds[name] == "datetime"]
+        return all(name in sample and isinstance(sample[name], datetime | None) for name in times)
 
     def finish(self, time: str, unit: str | None, unique: Sequence[str]) -> TableSchema:
         """The schema with this column as the time, counted in this unit if it is a number."""
