@@ -147,7 +147,8 @@ def test_a_file_unlike_the_others_does_not_choose_the_time(
         drifted = pa.table({"created": created, odd: times})
     put(root, "0.parquet", drifted)
     for place in range(1, 4):
-        put(root, f"{place}.parquet", pa.table({"time": times, "created": created}))
+        usual = pa.table({"time": times, "created": created, "n": [place] * 3})
+        put(root, f"{place}.parquet", usual)
     found = plan(home, root)
     assert found.schema.time_column == "time"
     assert found.counts == {FileClass.SOUND: 3, FileClass.DRIFT: 1}
