@@ -5,6 +5,7 @@ records into tables, and errors.
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import adbc_driver_flightsql.dbapi as adbc
 import pyarrow as pa
@@ -63,10 +64,25 @@ def test_records_are_ingested(lake: Lake) -> None:
     lake.tables.create_database("home")
     table = lake.tables.create_table("home", "rings", {"time": "datetime", "bpm": "int"})
     rows = pa.table({"time": ["2026-01-01T00:00:00Z"] * 3, "bpm": [60, 61, None]})
-    with serving(lake) as served, connect(served) as connection, connection.cursor() as cursor:
-        done = cursor.adbc_ingest("rings", rows, mode="append", db_schema_name="home")
-        assert done == 3
-    assert table.count() == 3
+    with serving(lake) as served, connect(served) as connection:
+
+        def ingest(name: str = "rings", **options: Any) -> int:
+            with connection.cursor() as cursor:  # which remembers what it was told
+                return int(cursor.adbc_ingest(name, rows, db_schema_name="home", **options))
+
+        assert ingest(mode="append") == 3
+        for options, words in (
+            ({"mode": "create"}, 'mode="append"'),
+            ({"mode": "replace"}, "a table is not replaced by ingestion"),
+            ({"mode": "append", "catalog_name": "bogus"}, "there is no catalog bogus"),
+            ({"name": "nothing", "mode": "create"}, "there is no table 'nothing' in database home"),
+        ):
+            with pytest.raises(adbc.Error, match=words):
+                ingest(**options)
+        with connection.cursor() as cursor, pytest.raises(adbc.Error, match="no temporary tables"):
+            cursor.adbc_ingest("rings", rows, mode="append", temporary=True)
+        done = ingest(mode="create_append", catalog_name="lake")
+    assert (done, table.count()) == (3, 6)
 
 
 def test_errors_are_clear(lake: Lake) -> None:

@@ -72,7 +72,12 @@ def test_headers_give_range_limit_and_dictionaries(lake: Lake) -> None:
         sql = "SELECT arrow_cast(msg, 'Dictionary(Int32, Utf8)') AS m FROM log_entries"
         assert get(client, sql, {"limit": "3"}).num_rows == 3
         never = {"query_range_begin": "2000-01-01T00:00:00+00:00"}
-        assert get(client, sql, never).num_rows == 40  # both bounds or none
+        assert get(client, sql, never).num_rows == 40
+        assert get(client, sql, {"query_range_begin": "2200-01-01T00:00:00Z"}).num_rows == 0
+        assert get(client, sql, {"query_range_end": "2000-01-01T00:00:00Z"}).num_rows == 0
+        for wrong in ({"query_range_end": "soon"}, {"stale": "yes"}, {"admin": "1"}):
+            with pytest.raises(pa.ArrowInvalid, match=next(iter(wrong.values()))):
+                get(client, sql, wrong)
         never["query_range_end"] = "2000-01-02T00:00:00Z"
         assert get(client, sql, never).num_rows == 0
         assert get(client, sql).schema.field("m").type == pa.string()

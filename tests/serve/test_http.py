@@ -27,7 +27,10 @@ from lakebed.samples.generator import Generator
 from lakebed.serve.http import ServerSettings
 from lakebed.serve.server import Listening, Server, require_guarded
 from tests.parts.building import build
-from tests.serve.parts import JSON, PROTOBUF, serving
+from tests.query.test_engine import ENDLESS
+from tests.serve.parts import JSON, PROTOBUF, Answer, serving
+
+ARROW = "application/vnd.apache.arrow.stream"
 
 COUNT = "SELECT count(*) AS n FROM log_entries"
 
@@ -250,8 +253,33 @@ def test_queries_take_options_and_refuse_nonsense(lake: Lake) -> None:
         assert ask(sql="SELECT * FROM nothing") == 400
         assert ask(sql="SELECT 1", what=2) == 400
         assert ask(sql="SELECT 1", limit="many") == 400
+        assert ask(sql="SELECT 1", limit=-1) == 400
+        assert ask(sql="SELECT 1", limit=10**20) == 400
+        assert ask(sql="SELECT 1", timeout=-5) == 400
+        assert ask(sql="SELECT 1", as_of="2200-01-01T00:00:00Z") == 410
         assert ask() == 400
         assert served.post("/v1/query", b"\xff", {}).status == 400
+
+
+@pytest.mark.parametrize("accept", ["application/json", "text/csv", ARROW])
+def test_what_fails_before_the_first_row_has_a_status(lake: Lake, accept: str) -> None:
+    with serving(lake) as served:
+        headers = {"Accept": accept, **JSON}
+
+        def ask(**asked: object) -> Answer:
+            return served.post("/v1/query", json.dumps(asked).encode(), headers)
+
+        refused = ask(sql="SELECT 1 / 0")
+        assert refused.status == 400
+        assert "divide by zero" in json.loads(refused.body)["error"]["message"].lower()
+        assert ask(sql=ENDLESS, timeout=0.2).status == 504
+        assert ask(sql="SELECT ? AS a").status == 400
+        nothing = ask(sql="SELECT 1 AS one WHERE false")
+        assert nothing.status == 200
+        assert (accept != "text/csv") or nothing.body == b'"one"\n'
+        shown = served.ask("GET", "/metrics").body.decode()
+        for status in ("200", "400", "504"):
+            assert f'route="query",status="{status}"' in shown
 
 
 def test_each_key_is_for_what_it_is_for(lake: Lake) -> None:

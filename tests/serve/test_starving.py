@@ -6,10 +6,14 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import json
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -23,7 +27,11 @@ from lakebed.access.keys import Role
 from lakebed.client import protocol
 from lakebed.errors import Unavailable
 from lakebed.lake import Lake, init_lake
+from lakebed.query.parameters import prepare
 from lakebed.samples.generator import Generator
+from lakebed.serve import workers
+from lakebed.serve.flight.prepared import MOST_BOUND_BYTES, PreparedStatements
+from lakebed.serve.heads import BoundedHeads
 from lakebed.serve.http import ServerSettings
 from lakebed.views.builtin import built_in
 from tests.query.test_engine import ENDLESS
@@ -172,16 +180,16 @@ def test_a_body_that_stops_coming_is_given_up(lake: Lake) -> None:
         assert status_of(sender.recv(65536)) == 503
 
 
-def ask_and_leave(served: Served, sql: str) -> None:
+def ask_and_leave(lake: Lake, served: Served, sql: str) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", served.port)
     connection.request("POST", "/v1/query", sql)
-    assert connection.getresponse().status == 200
+    wait_until(lambda: bool(lake.leases._pins), 10)
     connection.close()
 
 
 def test_a_caller_that_leaves_stops_its_statement(lake: Lake) -> None:
     with serving(lake) as served:
-        ask_and_leave(served, ENDLESS)
+        ask_and_leave(lake, served, ENDLESS)
         wait_until(lambda: not lake.leases._pins, 10)
         assert served.query("SELECT 1 AS one") == [{"one": 1}]
 
@@ -237,10 +245,88 @@ def test_statements_without_end_do_not_keep_the_server_from_its_own(lake: Lake) 
             connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=30)
             stack.callback(connection.close)
             connection.request("POST", "/v1/query", ENDLESS)
-            response = stack.enter_context(connection.getresponse())
+            wait_until(lambda: len(lake.leases._pins) == 2, 10)
             begun = time.monotonic()
         assert time.monotonic() - begun < 10
-        with pytest.raises(http.client.IncompleteRead):
-            response.read()
+        response = stack.enter_context(connection.getresponse())
+        assert (response.status, response.headers["Retry-After"]) == (503, "2")
+        assert json.loads(response.read())["error"]["message"] == "the server is stopping"
         with pytest.raises((flight.FlightError, KeyboardInterrupt)):
             reader.read_all()
+
+
+@pytest.mark.parametrize("said", [b"", b"POST /v1/logs HTTP/1.1\r\nHost: x\r\n"])
+def test_who_does_not_say_what_it_wants_is_let_go(lake: Lake, said: bytes) -> None:
+    settings = ServerSettings(stall_seconds=0.3)
+    with (
+        serving(lake, settings=settings) as served,
+        socket.create_connection(("127.0.0.1", served.port), timeout=30) as silent,
+    ):
+        silent.sendall(said)
+        answer = b"".join(iter(lambda: silent.recv(4096), b""))
+    assert answer.startswith(b"HTTP/1.1 408 ")
+    assert answer.endswith(b"did not come in time")
+
+
+def test_connections_beyond_a_number_are_told_to_come_later(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Few(BoundedHeads):
+        most_connections = 2
+
+    monkeypatch.setattr("lakebed.serve.server.bounded_heads", lambda _seconds: Few)
+    with serving(lake) as served, ExitStack() as stack:
+        address = ("127.0.0.1", served.port)
+        for _ in range(2):
+            stack.enter_context(socket.create_connection(address))
+        third = stack.enter_context(socket.create_connection(address, timeout=30))
+        answer = b"".join(iter(lambda: third.recv(4096), b""))
+        assert answer.startswith(b"HTTP/1.1 503 ")
+        assert b"retry-after: 2" in answer
+        stack.close()
+        wait_until(lambda: served.ask("GET", "/livez").status == 200)
+
+
+def test_a_server_may_open_as_many_files_as_it_is_allowed_to() -> None:
+    code = (
+        "import resource as r\n"
+        "hard = r.getrlimit(r.RLIMIT_NOFILE)[1]\n"
+        "r.setrlimit(r.RLIMIT_NOFILE, (64, hard))\n"
+        "from lakebed.serve.heads import bounded_heads\n"
+        "most = bounded_heads(1).most_connections\n"
+        "assert r.getrlimit(r.RLIMIT_NOFILE)[0] == 2 * most > 64\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_values_that_are_bound_do_not_pile_up() -> None:
+    kept = PreparedStatements()
+    prepared = prepare("SELECT ?")
+    for number in range(100):
+        kept.keep(b"%d" % number, prepared, [number], MOST_BOUND_BYTES)
+    held = [number for number in range(100) if kept.find(b"%d" % number)]
+    assert held == [97, 98, 99]
+    kept.pop(b"99")
+    for number in range(2000):
+        kept.keep(b"small %d" % number, prepared, [], 0)
+    assert kept.find(b"small 1000") is not None
+    assert kept.find(b"small 999") is None
+
+
+def test_threads_that_hang_are_told_of_in_time(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store that does not answer keeps every thread; callers are told, and meters are shown."""
+    monkeypatch.setattr(workers, "_WAIT_SECONDS", 0.2)
+    hanging = threading.Event()
+    body = Generator(1).logs(2).SerializeToString()
+    with serving(lake) as served, ExitStack() as stack:
+        stack.callback(hanging.set)
+        monkeypatch.setattr(lake.telemetry, "land", lambda *_, **__: hanging.wait(30))
+        most = served.server.http._workers._free._value
+        pool = stack.enter_context(ThreadPoolExecutor(most))
+        for _ in range(most):
+            pool.submit(served.post, "/v1/logs", body, PROTOBUF)
+        wait_until(lambda: served.server.http._workers._free.locked(), 30)
+        refused = served.post("/v1/logs", body, PROTOBUF)
+        assert (refused.status, refused.headers["retry-after"]) == (503, "2")
+        assert served.ask("GET", "/metrics").status == 200
+        hanging.set()

@@ -103,7 +103,8 @@ class Keys:
             return keys.list_keys(connection)
 
     def has_any(self) -> bool:
-        """Whether a key is in force."""
+        """Whether a key was ever made: from then on callers need one, also when all are revoked,
+        because who takes the last key away does not mean to let everybody in."""
         with self._catalog.glance() as connection:
             return keys.has_any(connection)
 

@@ -75,7 +75,10 @@ def revoke(
     """
     with opened(lake) as open_lake:
         ended = open_lake.keys.revoke(key_id)
+        is_last = all(each.revoked_at is not None for each in open_lake.keys.list_keys())
     output.tell(f"revoked key {key_id} of {ended.name}")
+    if is_last:
+        output.say("it was the last one: until you create another, servers let nobody in")
 
 
 def _describe(key: Key) -> dict[str, Any]:

@@ -38,7 +38,8 @@ def encode_error(error: LakebedError, code: int, *, retry_seconds: int | None = 
     for name, value in told.items():
         if value is not None:
             info.metadata.add(key=name, value=shorten(str(value)))
-    status = protocol.new("Status", code=code, message=shorten(str(error)))
+    said = str(error) + (_spell_hint(error.hint) if error.hint else "")  # all that others show
+    status = protocol.new("Status", code=code, message=shorten(said))
     status.details.add(type_url=_INFO, value=info.SerializeToString())
     if retry_seconds is not None:
         retry = protocol.new("RetryInfo")
@@ -65,12 +66,18 @@ def decode_error(data: bytes) -> LakebedError | None:
     kind = _find_class(info.reason) or LakebedError
     error = kind.__new__(kind)
     # Not by its own constructor: those that take more make their message of it, which is here.
-    LakebedError.__init__(error, status.message, hint=told.get("hint"))
+    hint = told.get("hint")
+    message = status.message.removesuffix(_spell_hint(hint)) if hint else status.message
+    LakebedError.__init__(error, message, hint=hint)
     if isinstance(error, BadSql):
         error.line, error.column = _number(told.get("line")), _number(told.get("column"))
     elif isinstance(error, BadDefinition | BadSchema):
-        error.problems = tuple(status.message.splitlines())
+        error.problems = tuple(message.splitlines())
     return error
+
+
+def _spell_hint(hint: str) -> str:
+    return f" ({hint})"
 
 
 def _find_class(name: str) -> type[LakebedError] | None:

@@ -88,7 +88,9 @@ _SQL_MESSAGES: dict[str, _Fields] = {
     "CommandPreparedStatementQuery": {"prepared_statement_handle": (1, "bytes")},
     "CommandPreparedStatementUpdate": {"prepared_statement_handle": (1, "bytes")},
     "CommandStatementUpdate": {"query": (1, "string"), "transaction_id": (2, "optional bytes")},
+    "TableDefinitionOptions": {"if_not_exist": (1, "int32"), "if_exists": (2, "int32")},
     "CommandStatementIngest": {
+        "table_definition_options": (1, "TableDefinitionOptions"),
         "table": (2, "string"),
         "schema": (3, "optional string"),
         "catalog": (4, "optional string"),

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from lakebed.query.spark.tools import SparkTools
 
 EMBEDDED, SPARK = "embedded", "spark"
+MOST_ROWS = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,14 +112,16 @@ class Queries:
                     "parameters are for the embedded engine",
                     hint="Spark's own are: spark.sql(args=…)",
                 )
+            if not isinstance(parameters, list | tuple):
+                raise BadInput("parameters are a list, one for each ? in their order")
             bound = prepare(sql).bind(parameters)
         with Watch(sql, engine) as watch, bound.placed():
             sql = bound.sql
             check_statement(sql)
             within = self._read_range(begin, end)
             past = None if as_of is None else to_instant(as_of)
-            if limit is not None and limit < 0:
-                raise BadInput(f"a limit of {limit} rows makes no sense")
+            if limit is not None and not _is_count(limit):
+                raise BadInput(f"a limit of {limit!r} rows makes no sense")
             if engine == SPARK:
                 return self._query_on_spark(
                     self._on_spark(spark, master, remote),
@@ -389,3 +392,7 @@ def _find_warnings(tables: Mapping[str, TableView], tails: Mapping[str, TailRows
                 f"and is not seen; {remedy}{command}"
             )
     return said
+
+
+def _is_count(limit: Any) -> bool:
+    return isinstance(limit, int) and 0 <= limit <= MOST_ROWS

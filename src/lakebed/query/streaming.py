@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import io
-import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
-from lakebed.errors import LakebedError
 from lakebed.query.result import Result
-
-_log = logging.getLogger(__name__)
 
 
 class Pieces(io.RawIOBase):
@@ -37,7 +32,7 @@ def stream(result: Result, writer: Any) -> Iterator[bytes]:
     """Rows as they come. An error in the middle breaks the connection off, and in JSON the last
     bracket is missing: half a result cannot be taken for a whole one."""
     pieces = Pieces()
-    with result, _noting_errors():
+    with result:
         made = writer(pieces, result.schema)
         for batch in result:
             made.write(batch)
@@ -51,22 +46,9 @@ def stream_arrow(result: Result) -> Iterator[bytes]:
     import pyarrow as pa
 
     pieces = Pieces()
-    with result, _noting_errors():
+    with result:
         with pa.ipc.new_stream(pieces, result.schema) as writer:
-            yield pieces.take()
             for batch in result:
                 writer.write_batch(batch)
                 yield pieces.take()
         yield pieces.take()
-
-
-@contextmanager
-def _noting_errors() -> Iterator[None]:
-    """What fails after the first byte can only be logged."""
-    try:
-        yield
-    except GeneratorExit:
-        raise
-    except Exception as error:
-        _log.error("an answer broke off: %s", error, exc_info=not isinstance(error, LakebedError))
-        raise

@@ -24,6 +24,7 @@ from lakebed.errors import (
     QueryLimit,
     ReadOnly,
     Refused,
+    SnapshotExpired,
     TimedOut,
     Unauthenticated,
     Unavailable,
@@ -39,6 +40,11 @@ _log = logging.getLogger(__name__)
 
 class Busy(Unavailable):
     """The server itself cannot take more now."""
+
+
+def stopping() -> Busy:
+    """What callers are told for whom there is no time any more."""
+    return Busy("the server is stopping", hint="send it again, to another")
 
 
 class NotAcceptable(UnsupportedContent):
@@ -59,6 +65,7 @@ _STATUS: tuple[tuple[type[LakebedError], int, int], ...] = (
     (Conflict, 409, 10),
     (Cancelled, 499, 1),
     (TimedOut, 504, 4),
+    (SnapshotExpired, 410, 11),
     (QueryLimit, 413, 8),
     (Unavailable, 503, 14),
 )

@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Awaitable, Callable, Generator, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import grpc
@@ -38,6 +38,7 @@ from lakebed.serve.answers import (
 )
 from lakebed.serve.budget import Budget, Share
 from lakebed.serve.receiving import Receiver
+from lakebed.serve.workers import Workers
 
 if TYPE_CHECKING:
     from lakebed.lake import Lake
@@ -45,11 +46,9 @@ if TYPE_CHECKING:
 
 _CODES = {each.value[0]: each for each in grpc.StatusCode}
 _KEY_THREADS = 4
-_THREADS = 64
 _MOST_OPEN = 1000
 _MOST_UNSENT = 2
 _PAUSE = b"pause"
-_THREAD_SECONDS = 5.0
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
 Handlers = dict[str, grpc.GenericRpcHandler]
@@ -144,8 +143,7 @@ class Answering:
         self._receiver = receiver
         self._stall_seconds = stall_seconds
         self._open = 0
-        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="lakebed-grpc")
-        self._free = asyncio.Semaphore(_THREADS)
+        self._workers = Workers("lakebed-grpc")
 
     def unary(
         self, route: str, role: Role, answer: Callable[[bytes, Call], bytes]
@@ -154,7 +152,7 @@ class Answering:
 
         async def work(context: Any, call: Call) -> bytes:
             request = await self._receive_one(context, call)
-            return await self._work(lambda: answer(request, call))
+            return await self._workers.do(lambda: answer(request, call))
 
         return grpc.stream_unary_rpc_method_handler(self._guarded(route, role, work))
 
@@ -188,7 +186,7 @@ class Answering:
 
         async def work(context: Any, call: Call) -> None:
             first = await self._receive_one(context, call)
-            finish = await self._work(lambda: begin(first, call))
+            finish = await self._workers.do(lambda: begin(first, call))
             messages = [first]
             while (message := await self._receive(context, call)) is not None:
                 messages.append(message)
@@ -196,13 +194,13 @@ class Answering:
                     raise PayloadTooLarge(
                         f"more than {most_bytes >> 20} MiB in one go", hint="put it in several"
                     )
-            await context.write(await self._work(lambda: finish(messages)))
+            await context.write(await self._workers.do(lambda: finish(messages)))
 
         return grpc.stream_stream_rpc_method_handler(self._guarded(route, None, work))
 
     def close(self) -> None:
         """Wait for what is being done."""
-        self._threads.shutdown()
+        self._workers.close()
 
     def _guarded(
         self, route: str, role: Role | None, work: Callable[[Any, Call], Awaitable[T]]
@@ -247,32 +245,16 @@ class Answering:
             raise BadPayload("the call has no message")
         return message
 
-    async def _work(self, do: Callable[[], T]) -> T:
-        return await asyncio.wrap_future(await self._start(do))
-
-    async def _start(self, do: Callable[[], T], *, patient: bool = False) -> Future[T]:
-        """Let a thread do it. `Busy` if none is free for long, unless there is patience."""
-        try:
-            async with asyncio.timeout(None if patient else _THREAD_SECONDS):
-                await self._free.acquire()
-        except TimeoutError:
-            raise Busy("the server has too much to do", hint="try again a little later") from None
-        loop = asyncio.get_running_loop()
-        done = self._threads.submit(do)
-        # The thread is free when it has done it, even if nobody waits for that any more.
-        done.add_done_callback(lambda _done: loop.call_soon_threadsafe(self._free.release))
-        return done
-
     async def _send(self, context: Any, call: Call, messages: Iterator[bytes]) -> None:
         """Send messages as they are made. No thread is kept while the caller does not read."""
         making = _Making(messages, asyncio.get_running_loop())
         try:
-            await self._start(making.go_on)
+            await self._workers.start(making.go_on)
             while (message := await making.made.get()) is not None:
                 if isinstance(message, BaseException):
                     raise message
                 if message is _PAUSE:
-                    await self._start(making.go_on, patient=True)
+                    await self._workers.start(making.go_on, patient=True)
                 else:
                     await self._write(context, message, lambda: self._end(call, making))
                     making.sent += 1
@@ -299,7 +281,7 @@ class Answering:
         """Stop what a call does, and let go of what it holds. All threads may be waiting for what
         is to be stopped, so others stop it."""
         self._gate.run(call.stop)
-        self._threads.submit(making.close)
+        self._workers.submit(making.close)
 
 
 class _Making:

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Collection
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 from starlette.applications import Starlette
@@ -32,16 +31,17 @@ from lakebed.errors import (
 from lakebed.lake import Lake
 from lakebed.model.signal import Signal
 from lakebed.query.formats import CsvWriter, JsonWriter, NdjsonWriter
+from lakebed.query.queries import MOST_ROWS
 from lakebed.query.result import Result
 from lakebed.query.streaming import stream, stream_arrow
 from lakebed.serve.answers import (
     JSON,
     PROTOBUF,
-    Busy,
     NotAcceptable,
     note_denial,
     refuse,
     refuse_otlp,
+    stopping,
     tell_partial_success,
 )
 from lakebed.serve.bodies import MOST_BYTES, STALL_SECONDS, read_body, without_stalling
@@ -50,9 +50,11 @@ from lakebed.serve.flight.wishes import shorter
 from lakebed.serve.health import Health
 from lakebed.serve.meters import CONTENT_TYPE, Meters
 from lakebed.serve.rows import RowsResponse
+from lakebed.serve.workers import Workers
 from lakebed.web.app import Hooks, Web
 
-_THREADS = 64
+_ASIDE_THREADS = 4
+"""For what is short and must be known however much there is to do: keys and meters."""
 _MOST_IN_FLIGHT_BYTES = 512 << 20
 _ARROW = "application/vnd.apache.arrow.stream"
 _WRITERS: dict[str, Any] = {
@@ -97,7 +99,8 @@ class HttpSide:
         self._meters = meters
         self._budget = budget
         self._health = health
-        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="lakebed-http")
+        self._workers = Workers("lakebed-http")
+        self._aside = Workers("lakebed-http-aside", _ASIDE_THREADS)
 
     def make_app(self) -> Starlette:
         """The ASGI application."""
@@ -118,7 +121,9 @@ class HttpSide:
         if "query" in self._roles:
             routes.append(Route("/v1/query", self._plain("query", self._query), methods=["POST"]))
         if "web" in self._roles:
-            hooks = Hooks(self._work, self._measured, refuse, self._require_own_site)
+            hooks = Hooks(
+                self._work, self._measured, refuse, self._require_own_site, self._answer_rows
+            )
             settings = self._settings
             web = Web(
                 self._lake,
@@ -132,7 +137,8 @@ class HttpSide:
 
     def close(self) -> None:
         """Wait for what is being done."""
-        self._threads.shutdown()
+        self._workers.close()
+        self._aside.close()
 
     # -- what every route shares --------------------------------------------------------------
 
@@ -155,14 +161,25 @@ class HttpSide:
             response = await handle(request)
         except ClientDisconnect:
             response = refusal(BadPayload("the sender went away before the body was complete"))
+        except asyncio.CancelledError:
+            if not self._health.draining:
+                raise
+            response = refusal(stopping())  # which it could not wait for any longer
         except Exception as error:  # noqa: BLE001  (answered, logged and counted)
             if isinstance(error, Unauthenticated | Denied):
                 note_denial(error, route, getattr(request.state, "caller", None))
             response = refusal(error)
         finally:
             self._meters.waiting.dec()
-        self._meters.requests.labels(route, str(response.status_code)).inc()
-        self._meters.seconds.labels(route).observe(time.perf_counter() - begun)
+
+        def count(status: int) -> None:
+            self._meters.requests.labels(route, str(status)).inc()
+            self._meters.seconds.labels(route).observe(time.perf_counter() - begun)
+
+        if isinstance(response, RowsResponse):
+            response.when_done = count
+        else:
+            count(response.status_code)
         return response
 
     async def _work(self, do: Callable[[], T], caller: Caller | None = None) -> T:
@@ -172,7 +189,16 @@ class HttpSide:
             with on_behalf_of(*([] if caller is None else [caller.asker])):
                 return do()
 
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+        return await self._workers.do(work)
+
+    def _answer_rows(
+        self,
+        result: Result,
+        pieces: Iterator[bytes],
+        media_type: str,
+        headers: Mapping[str, str] | None = None,
+    ) -> Response:
+        return RowsResponse(result, pieces, self._workers, media_type, headers)
 
     async def _let_in(self, request: Request, role: Role) -> Caller:
         """Who asks, if they may; before a byte of the body is read."""
@@ -182,7 +208,7 @@ class HttpSide:
         kind, _, secret = request.headers.get("authorization", "").partition(" ")
         if kind.lower() != "bearer" or not secret:
             raise Unauthenticated("a key is needed", hint="send: Authorization: Bearer KEY")
-        caller = await self._work(lambda: self._lake.keys.check(secret.strip()))
+        caller = await self._aside.do(lambda: self._lake.keys.check(secret.strip()))
         request.state.caller = caller
         caller.require(role)
         return caller
@@ -197,7 +223,7 @@ class HttpSide:
     async def _read(self, request: Request, share: Share) -> bytes:
         """The body; `Busy` if there is too much of others' in memory already."""
         if self._health.draining:
-            raise Busy("the server is stopping", hint="send it again, to another")
+            raise stopping()
         return await read_body(
             without_stalling(request.stream(), self._settings.stall_seconds),
             request.headers.get("content-encoding"),
@@ -273,7 +299,7 @@ class HttpSide:
             lambda: self._lake.queries.query(**asked, admin=admin, timeout=timeout), caller
         )
         made = stream_arrow(result) if wanted == _ARROW else stream(result, _WRITERS[wanted])
-        return RowsResponse(result, made, self._threads, wanted)
+        return self._answer_rows(result, made, wanted)
 
     # -- how it is doing ----------------------------------------------------------------------
 
@@ -287,7 +313,7 @@ class HttpSide:
 
     async def _metrics(self, request: Request) -> Response:
         await self._let_in(request, Role.READ)
-        return Response(await self._work(self._meters.show), media_type=CONTENT_TYPE)
+        return Response(await self._aside.do(self._meters.show), media_type=CONTENT_TYPE)
 
     async def _version(self, _request: Request) -> Response:
         return JSONResponse({"lakebed": __version__})
@@ -332,7 +358,7 @@ class _Asked(msgspec.Struct, forbid_unknown_fields=True):
     begin: str | None = None
     end: str | None = None
     as_of: str | None = None
-    limit: int | None = None
-    timeout: float | None = None
+    limit: Annotated[int, msgspec.Meta(ge=0, le=MOST_ROWS)] | None = None
+    timeout: Annotated[float, msgspec.Meta(ge=0)] | None = None
     stale: bool | None = None
     database: str | None = None

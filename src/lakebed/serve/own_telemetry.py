@@ -24,7 +24,6 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, SeverityNumber
 from opentelemetry.proto.metrics.v1 import metrics_pb2 as otlp
 
-from lakebed.errors import LakebedError
 from lakebed.logs import LOGGER, read_extra
 from lakebed.model.signal import Signal
 
@@ -83,13 +82,14 @@ class OwnTelemetry(logging.Handler):
         self._write()
 
     def _write(self) -> None:
-        """What fails is said on stderr only, and the logs are tried again with the next ones."""
+        """What fails, in whatever way, is said on stderr only, and the logs are tried again with
+        the next ones."""
         records = [self._records.popleft() for _ in range(len(self._records))]
         try:
             if records:
                 self._lake.telemetry.land(Signal.LOGS, _logs(records))
             self._lake.telemetry.land(Signal.METRICS, self._metrics())
-        except LakebedError as error:
+        except Exception as error:  # noqa: BLE001  (this thread goes on)
             _log.warning("the server cannot write its own telemetry: %s", error)
             self._records.extendleft(reversed(records[: _MOST_RECORDS - len(self._records)]))
 

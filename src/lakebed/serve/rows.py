@@ -1,43 +1,84 @@
 """Rows as the answer to a request. They are computed on threads, as fast as they are read, and no
-longer than somebody reads them.
+longer than somebody reads them. What fails before the first of them is there is an answer like any
+other; what fails later breaks off.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from concurrent.futures import Executor
+import logging
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from starlette.responses import StreamingResponse
+from starlette.responses import Response
+
+from lakebed.errors import LakebedError
+from lakebed.serve.answers import find_status, refuse, stopping
+from lakebed.serve.workers import Workers
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
     from lakebed.query.result import Result
 
+_log = logging.getLogger(__name__)
 
-class RowsResponse(StreamingResponse):
+
+class RowsResponse(Response):
     """What pieces of a result's rows a caller gets. A caller that goes stops the statement, and so
     does the end of the server."""
 
     def __init__(
-        self, result: Result, pieces: Iterator[bytes], threads: Executor, media_type: str
+        self,
+        result: Result,
+        pieces: Iterator[bytes],
+        workers: Workers,
+        media_type: str,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
-        super().__init__(self._compute(pieces), media_type=media_type)
+        super().__init__(None, media_type=media_type, headers=headers)
+        del self.headers["content-length"]
         self._result = result
-        self._threads = threads
+        self._pieces = pieces
+        self._workers = workers
+        self.when_done: Callable[[int], None] = lambda _status: None
+        """Told the status once all of it was sent, or broke off."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        del scope
-        async with stopped_with_its_caller(self._result, receive):
-            await self.stream_response(send)
+        status = self.status_code
+        try:
+            async with stopped_with_its_caller(self._result, receive):
+                try:
+                    piece = await self._workers.do(self._next)
+                except asyncio.CancelledError:  # by the end of the server
+                    status = await _answer(refuse(stopping()), scope, receive, send)
+                    return
+                except Exception as error:  # noqa: BLE001  (answered and logged)
+                    status = await _answer(refuse(error), scope, receive, send)
+                    return
+                begin = {"type": "http.response.start", "status": status}
+                await send({**begin, "headers": self.raw_headers})
+                while piece is not None:
+                    body = {"type": "http.response.body", "body": piece}
+                    await send({**body, "more_body": True})
+                    piece = await self._workers.do(self._next, patient=True)
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
+        except Exception as error:
+            status, _ = find_status(error)
+            is_ours = isinstance(error, LakebedError)
+            _log.error("an answer broke off: %s", error, exc_info=not is_ours)
+            raise
+        finally:
+            self.when_done(status)
 
-    async def _compute(self, pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
-        loop = asyncio.get_running_loop()
-        while (piece := await loop.run_in_executor(self._threads, next, pieces, None)) is not None:
-            yield piece
+    def _next(self) -> bytes | None:
+        return next(self._pieces, None)
+
+
+async def _answer(refusal: Response, scope: Scope, receive: Receive, send: Send) -> int:
+    await refusal(scope, receive, send)
+    return refusal.status_code
 
 
 @asynccontextmanager

@@ -23,7 +23,7 @@ from lakebed.serve.budget import Budget
 from lakebed.serve.calls import Answering, Gatekeeper, Handlers
 from lakebed.serve.flight.service import FlightService
 from lakebed.serve.grpc_side import GrpcPort
-from lakebed.serve.heads import BoundedHeads
+from lakebed.serve.heads import bounded_heads
 from lakebed.serve.health import Health
 from lakebed.serve.http import HttpSide, ServerSettings
 from lakebed.serve.meters import Meters
@@ -179,7 +179,7 @@ class Server:
             self.http.make_app(),
             host=self._listening.bare_host,
             port=self._listening.port,
-            http=BoundedHeads,
+            http=bounded_heads(self._listening.settings.stall_seconds),
             ws="none",
             lifespan="off",
             log_config=None,

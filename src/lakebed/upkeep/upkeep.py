@@ -153,6 +153,8 @@ class Upkeep:
                 self.run_due()
             except LakebedError as error:  # the catalog may come back
                 _log.warning("upkeep cannot look what is due: %s", error)
+            except Exception:  # noqa: BLE001  (and so may whatever else was missing)
+                _log.exception("upkeep cannot look what is due")
 
 
 def lease_of(duty: str) -> str:
@@ -172,9 +174,11 @@ def _succeeded(state: DutyState, now: int, said: str, pause_seconds: int) -> Dut
 
 
 def _failed(duty: Duty, state: DutyState, now: int, error: str) -> DutyState:
-    """What fails again and again is tried less often, up to once an hour."""
-    since = 0 if state.error is None else now - (state.last_success or 0)
-    pause = min(max(duty.every_seconds * SECOND, since), _LONGEST_PAUSE * SECOND)
+    """What fails again and again is tried half as often each time, down to once an hour."""
+    before = 0
+    if state.error is not None and state.last_failure is not None:
+        before = state.next_run - state.last_failure
+    pause = min(max(duty.every_seconds * SECOND, 2 * before), _LONGEST_PAUSE * SECOND)
     return replace(
         state,
         last_failure=now,

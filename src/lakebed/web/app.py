@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from http import HTTPStatus
@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, RedirectResponse, Response, StreamingResponse
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from lakebed import __version__
@@ -32,6 +32,7 @@ from lakebed.errors import (
 )
 from lakebed.lake import Lake
 from lakebed.query.formats import CsvWriter, JsonWriter, ParquetWriter
+from lakebed.query.result import Result
 from lakebed.query.streaming import stream
 from lakebed.web import shown
 from lakebed.web.administration import ADMIN_PAGES, DEEDS
@@ -77,6 +78,8 @@ class Hooks:
     """An error as JSON with its status; what is worth it is logged."""
     require_own_site: Callable[[Request], None]
     """Raise for what pages of other sites ask; for servers without keys."""
+    answer_rows: Callable[[Result, Iterator[bytes], str, Mapping[str, str]], Response]
+    """Pieces of a result, as they are computed."""
 
 
 class Web:
@@ -195,7 +198,7 @@ class Web:
             lambda: sql_page.run(self._lake, asked.parameters, asked.seconds)
         )
         headers = HEADERS | {"Content-Disposition": f'attachment; filename="rows.{kind}"'}
-        return StreamingResponse(stream(result, writer), media_type=media_type, headers=headers)
+        return self._hooks.answer_rows(result, stream(result, writer), media_type, headers)
 
     def _do(self, deed: Deed) -> Handler:
         """Do what a form asks for, and lead to the page that says what came of it."""

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -19,8 +18,16 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from lakebed.access.keys import Caller, Role
 from lakebed.catalog.acting import on_behalf_of
 from lakebed.client import protocol
-from lakebed.errors import BadInput, BadPayload, Unsupported
+from lakebed.errors import (
+    BadInput,
+    BadPayload,
+    Conflict,
+    NotFound,
+    PayloadTooLarge,
+    Unsupported,
+)
 from lakebed.query import parameters
+from lakebed.query.embedded.tables import CATALOG
 from lakebed.query.parameters import Bound
 from lakebed.query.result import Result
 from lakebed.serve.calls import Answering, Call, Handlers
@@ -32,6 +39,7 @@ from lakebed.serve.flight.encoding import (
     encode_stream_schema,
     show,
 )
+from lakebed.serve.flight.prepared import MOST_BOUND_BYTES, PreparedStatements
 from lakebed.serve.flight.wishes import Wishes, read_wishes
 
 if TYPE_CHECKING:
@@ -39,10 +47,11 @@ if TYPE_CHECKING:
     from lakebed.serve.meters import Meters
 
 NAME = "arrow.flight.protocol.FlightService"
-_MOST_PREPARED = 1000
 _MOST_PUT_BYTES = 256 << 20
 _ROUTE = "flight"
 _CANCELLED = 1
+_FAIL, _REPLACE = 1, 3
+"""What a client wants if the table that it ingests into is there."""
 _ACTIONS = {
     "CreatePreparedStatement": "plan a statement that may have parameters",
     "ClosePreparedStatement": "forget a prepared statement",
@@ -58,7 +67,7 @@ class FlightService:
         self._lake = lake
         self._meters = meters
         self._query_seconds = query_seconds
-        self._prepared: OrderedDict[bytes, tuple[parameters.Prepared, list[Any]]] = OrderedDict()
+        self._prepared = PreparedStatements()
         self._running: dict[bytes, Result] = {}
         self._lock = threading.Lock()
 
@@ -190,10 +199,12 @@ class FlightService:
         action = protocol.parse("Action", request)
         match action.type:
             case "CreatePreparedStatement":
-                answer = self._prepare(_unwrap(action.body).query, call.caller)
+                asked = _unwrap(action.body, "ActionCreatePreparedStatementRequest")
+                answer = self._prepare(asked.query, call.caller)
             case "ClosePreparedStatement":
+                asked = _unwrap(action.body, "ActionClosePreparedStatementRequest")
                 with self._lock:
-                    self._prepared.pop(_unwrap(action.body).prepared_statement_handle, None)
+                    self._prepared.pop(asked.prepared_statement_handle)
                 return
             case "CancelFlightInfo":
                 info = protocol.parse("CancelFlightInfoRequest", action.body).info
@@ -202,7 +213,8 @@ class FlightService:
                 yield protocol.new("Result", body=answer.SerializeToString()).SerializeToString()
                 return
             case "CancelQuery":
-                self._cancel(protocol.parse("FlightInfo", _unwrap(action.body).info))
+                asked = _unwrap(action.body, "ActionCancelQueryRequest")
+                self._cancel(protocol.parse("FlightInfo", asked.info))
                 answer = protocol.new("ActionCancelQueryResult", result=_CANCELLED)
             case _:
                 for piece in administration.act(self._lake, call.caller, action.type, action.body):
@@ -215,9 +227,7 @@ class FlightService:
         schema = self._describe_sql(prepared.bind_nothing(), caller)
         handle = _make_handle(sql)
         with self._lock:
-            self._prepared[handle] = (prepared, [])
-            while len(self._prepared) > _MOST_PREPARED:
-                self._prepared.popitem(last=False)
+            self._prepared.keep(handle, prepared, [], 0)
         return protocol.new(
             "ActionCreatePreparedStatementResult",
             prepared_statement_handle=handle,
@@ -230,7 +240,7 @@ class FlightService:
     def _get_prepared(self, handle: bytes) -> tuple[parameters.Prepared, list[Any]]:
         """A prepared statement; what a server has forgotten, its handle still says."""
         with self._lock:
-            known = self._prepared.get(handle)
+            known = self._prepared.find(handle)
         return (parameters.prepare(_read_handle(handle)), []) if known is None else known
 
     def _cancel(self, info: Any) -> None:
@@ -260,21 +270,43 @@ class FlightService:
         )
 
     def _ingest(self, command: Any, messages: list[bytes], caller: Caller) -> bytes:
+        database = command.schema or "public"
+        self._require_append(command, database)
         rows = decode_stream(_read_put(messages))
         with on_behalf_of(caller.asker):
-            done = self._lake.tables.insert(command.schema or "public", command.table, rows)
+            done = self._lake.tables.insert(database, command.table, rows)
         self._meters.records.labels("records").inc(done.rows)
         return _put_result(protocol.new("DoPutUpdateResult", record_count=done.rows))
+
+    def _require_append(self, command: Any, database: str) -> None:
+        """Rows are added to a table that is there; whoever wants more is told."""
+        if command.temporary:
+            raise Unsupported("there are no temporary tables")
+        if command.catalog not in ("", CATALOG):
+            raise NotFound(f"there is no catalog {command.catalog}", hint=f"it is called {CATALOG}")
+        if_exists = command.table_definition_options.if_exists
+        if if_exists == _REPLACE:
+            raise Unsupported(
+                "a table is not replaced by ingestion", hint="delete and create it, then append"
+            )
+        if if_exists == _FAIL:
+            self._lake.tables.get(database, command.table)
+            raise Conflict(
+                f"there is a table {database}.{command.table} already",
+                hint='to add rows to it, ingest with mode="append"',
+            )
 
     def _bind(self, command: Any, messages: list[bytes]) -> bytes:
         rows = decode_stream(_read_put(messages))
         if rows.num_rows > 1:
             raise BadInput("parameters are bound once at a time", hint="send one row")
+        if rows.nbytes > MOST_BOUND_BYTES:
+            raise PayloadTooLarge(f"parameters have more than {MOST_BOUND_BYTES >> 20} MiB")
         handle = command.prepared_statement_handle
         prepared, _ = self._get_prepared(handle)
         values = [column[0].as_py() for column in rows.columns] if rows.num_rows else []
         with self._lock:
-            self._prepared[handle] = (prepared, values)
+            self._prepared.keep(handle, prepared, values, rows.nbytes)
         return _put_result(
             protocol.new("DoPutPreparedStatementResult", prepared_statement_handle=handle)
         )
@@ -285,10 +317,12 @@ def _put_result(answer: Any) -> bytes:
     return bytes(put.SerializeToString())
 
 
-def _unwrap(data: bytes) -> Any:
+def _unwrap(data: bytes, expected: str | None = None) -> Any:
     message = protocol.unwrap(data)
     if message is None:
         raise Unsupported("the command is not served")
+    if expected is not None and message.DESCRIPTOR.name != expected:
+        raise BadPayload(f"expected {expected}, got {message.DESCRIPTOR.name}")
     return message
 
 

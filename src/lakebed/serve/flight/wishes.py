@@ -1,5 +1,5 @@
-"""What the metadata of a call asks for beside the statement. A range as micromegas' clients spell
-it has both its ends or none; the other names are those of queries anywhere.
+"""What the metadata of a call asks for beside the statement: a range as micromegas' clients spell
+it, and by the names that queries have anywhere.
 """
 
 from __future__ import annotations
@@ -30,13 +30,16 @@ def read_wishes(metadata: Iterable[tuple[str, Any]], longest: float | None) -> W
     """The wishes of a call; ``longest`` is how many seconds the server gives a statement."""
     given = {key.lower(): str(value) for key, value in metadata if not key.endswith("-bin")}
 
-    def says(name: str) -> bool:
-        return given.get(name, "").lower() == "true"
+    def says(name: str, *, unless_said: bool = False) -> bool:
+        word = given.get(name, "").lower()
+        if word not in ("", "true", "false"):
+            raise BadInput(f"{name} is {given[name]!r}", hint="say true or false")
+        return word == "true" if word else unless_said
 
     options: dict[str, Any] = {"timeout": shorter(_read_seconds(given.get("timeout")), longest)}
-    begin, end = given.get("query_range_begin"), given.get("query_range_end")
-    if begin and end:
-        options |= {"begin": begin, "end": end}
+    for name in ("begin", "end"):
+        if given.get(f"query_range_{name}"):
+            options[name] = given[f"query_range_{name}"]
     for name in ("begin", "end", "as_of"):
         if given.get(name):
             options[name] = _read_moment(given[name])
@@ -49,7 +52,7 @@ def read_wishes(metadata: Iterable[tuple[str, Any]], longest: float | None) -> W
             options[name] = says(name)
     return Wishes(
         options,
-        admin=given.get("admin", "").lower() != "false",
+        admin=says("admin", unless_said=True),
         keep_dictionaries=says("preserve_dictionary"),
         with_explanation=says("explanation"),
     )

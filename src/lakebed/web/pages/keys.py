@@ -38,7 +38,7 @@ class KeysPage:
 
     keys: Sequence[KeyRow]
     has_any: bool
-    """Whether a key is in force; if not, nobody needs one yet."""
+    """Whether one was ever made; if not, nobody needs one yet."""
     roles: Mapping[str, str]
     """What a key can be for."""
 
@@ -59,7 +59,7 @@ def list_keys(lake: Lake) -> list[KeyRow]:
 def read_keys(lake: Lake) -> KeysPage:
     """The keys, and what one can be for."""
     rows = list_keys(lake)
-    return KeysPage(rows, any(each.revoked is None for each in rows), _ROLES)
+    return KeysPage(rows, bool(rows), _ROLES)
 
 
 def read_revoking(lake: Lake, key_id: str, asker: str) -> RevokingPage:
@@ -81,8 +81,8 @@ def plan_warnings(ending: Key, in_force: Sequence[Key], asker: str) -> list[str]
         warnings.append("It has your name: if it is the one that you came with, you are locked out")
     if not others:
         warnings.append(
-            "It is the last key. A server that is started after that asks for none, and whoever "
-            "reaches its port may do everything"
+            "It is the last key: nobody can come in until another is made, on the command line: "
+            "lakebed keys create NAME --role admin"
         )
     elif not any(Role.ADMIN in each.roles for each in others) and Role.ADMIN in ending.roles:
         warnings.append(

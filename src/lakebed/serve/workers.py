@@ -1,0 +1,49 @@
+"""The threads on which a server does the lake's work: so many at once, and nobody waits for a free
+one longer than callers have patience.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+from lakebed.serve.answers import Busy
+
+_THREADS = 64
+_WAIT_SECONDS = 5.0
+T = TypeVar("T")
+
+
+class Workers:
+    """A number of threads, used from one event loop."""
+
+    def __init__(self, name: str, threads: int = _THREADS) -> None:
+        self._threads = ThreadPoolExecutor(threads, thread_name_prefix=name)
+        self._free = asyncio.Semaphore(threads)
+
+    async def do(self, work: Callable[[], T], *, patient: bool = False) -> T:
+        """What comes of some work."""
+        return await asyncio.wrap_future(await self.start(work, patient=patient))
+
+    async def start(self, work: Callable[[], T], *, patient: bool = False) -> Future[T]:
+        """Let a thread do it. `Busy` if none is free for long, unless there is patience."""
+        try:
+            async with asyncio.timeout(None if patient else _WAIT_SECONDS):
+                await self._free.acquire()
+        except TimeoutError:
+            raise Busy("the server has too much to do", hint="try again a little later") from None
+        loop = asyncio.get_running_loop()
+        done = self._threads.submit(work)
+        # The thread is free when it has done it, even if nobody waits for that any more.
+        done.add_done_callback(lambda _done: loop.call_soon_threadsafe(self._free.release))
+        return done
+
+    def submit(self, work: Callable[[], object]) -> None:
+        """Let it be done sometime; nobody waits for it."""
+        self._threads.submit(work)
+
+    def close(self) -> None:
+        """Wait for what is being done."""
+        self._threads.shutdown()
