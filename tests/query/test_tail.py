@@ -13,7 +13,9 @@ from lakebed.catalog import blocks, failures
 from lakebed.errors import TailTooLarge
 from lakebed.lake import Lake
 from lakebed.model.source import BlockSource
+from lakebed.model.time import format_instant
 from lakebed.model.view_set import ViewSet
+from lakebed.query import snapshot
 from lakebed.query.explanation import TableExplanation
 from lakebed.query.queries import Queries, QuerySettings
 from lakebed.samples.generator import Generator
@@ -128,6 +130,36 @@ def test_what_exists_only_in_another_schema_is_hidden_and_said(lake: Lake) -> No
     result = lake.query("SELECT count(*) AS n FROM log_entries")
     assert result.to_arrow()["n"].to_pylist() == [20]
     assert result.warnings == ()
+
+
+def test_what_a_sql_view_set_lacks_is_said(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    def warnings() -> tuple[str, ...]:
+        return lake.query("SELECT * FROM log_stats").warnings
+
+    def publish(begin: int, end: int) -> None:
+        lake.partitions.publish_completed_empty("log_stats", begin, end)
+
+    lake.views.ensure(built_in())
+    land(lake, "traces")
+    assert warnings() == (), "it is not made of traces"
+    begin = tick(lake) + 1
+    land(lake, seed=1)
+    (never,) = warnings()
+    assert never.endswith("build it with: lakebed build log_stats")
+    first = tick(lake) + 1
+    land(lake, seed=2)
+    second = tick(lake) + 1
+    land(lake, seed=3)
+    end = tick(lake) + 1
+    lake.tables.create_database("ticks")
+    publish(begin, first)
+    assert warnings() == (), "the rest landed just now"
+    monkeypatch.setattr(snapshot, "_BUILT_WITHIN_US", 0)
+    publish(second, end)
+    (hole,) = warnings()
+    assert f"{format_instant(second)}) is not built" in hole
+    publish(first, second)
+    assert warnings() == ()
 
 
 def test_a_block_that_cannot_be_decoded_is_left_out_and_counted(lake: Lake) -> None:

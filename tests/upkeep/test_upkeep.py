@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from lakebed.catalog.schema import lake_clock
 from lakebed.errors import BadInput, LakebedError
 from lakebed.lake import Lake, open_lake
-from lakebed.lifecycle.check import Level
+from lakebed.lifecycle.check import Level, Severity
 from lakebed.settings import Settings
 from lakebed.upkeep.duties import DUTIES, Duty, Unfinished, retain
 from lakebed.upkeep.healing import heal
@@ -248,7 +248,7 @@ def test_sweeping_and_retention_are_duties(lake: Lake) -> None:
     assert said["retain"] == "retired 1 partition"
     assert table.query().to_arrow()["n"].to_pylist() == [2]
     assert said["sweep"] is not None
-    assert "there and of their size" in str(said["check"])
+    assert said["check"] == "looked for 2 files and their sizes"
 
 
 def test_a_damaged_partition_is_set_aside_and_its_rows_stay_visible(lake: Lake) -> None:
@@ -276,6 +276,11 @@ def test_a_missing_file_is_built_again(lake: Lake) -> None:
     build(lake)
     count = lake.query("SELECT count(*) AS n FROM log_entries").to_arrow()["n"][0].as_py()
     assert count == 20
+    report = lake.checker.run(Level.FILES)
+    assert report.is_clean, "nothing is missing but what was given up"
+    (finding,) = report.findings
+    assert (finding.severity, finding.kind) == (Severity.WARNING, "missing file")
+    assert heal(lake, report) == ([], [])
 
 
 def test_what_cannot_be_built_again_is_left_and_said(lake: Lake) -> None:

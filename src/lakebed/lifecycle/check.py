@@ -247,8 +247,12 @@ class Checker:
                 if own is not None and report.level >= Level.PAGES:
                     self._check_pages(partition, own)
         except UnknownObject:
-            if partition.is_live or not self._is_being_swept(path):
-                report.damage("missing file", path, f"of {partition.identity} is not in the store")
+            message = f"of {partition.identity} is not in the store"
+            if partition.is_live:
+                report.damage("missing file", path, message)
+            elif not self._is_being_swept(path):
+                told = f"{message}; it is retired, and cannot be restored"
+                report.findings.append(Finding(Severity.WARNING, "missing file", path, told))
         except Damage as error:
             report.damage("file content", path, str(error))
 

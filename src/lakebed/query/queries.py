@@ -383,6 +383,11 @@ def _find_warnings(tables: Mapping[str, TableView], tails: Mapping[str, TailRows
                 f"{name}: {failed} blocks cannot be decoded and their records are not seen; "
                 f"build, then see why with: lakebed build {name} --plan"
             )
+        if table.unbuilt is not None:
+            said.append(
+                f"{name}: what landed in {table.unbuilt} is not built, and {name} shows only what "
+                f"is; build it with: lakebed build {name}"
+            )
         if table.hidden:
             more = f" and {len(table.hidden) - 1} more ranges" if len(table.hidden) > 1 else ""
             remedy = "publish them again" if table.view_set.source is None else "rebuild them"

@@ -20,7 +20,7 @@ from lakebed.errors import LeaseLost, SnapshotExpired
 from lakebed.model.block import Block
 from lakebed.model.partition import Partition
 from lakebed.model.source import BlockSource, SqlSource
-from lakebed.model.time import TimeRange, find_gaps, format_instant
+from lakebed.model.time import SECOND, TimeRange, find_gaps, format_instant
 from lakebed.model.user_table import UserTable
 from lakebed.model.view_set import ViewSet
 from lakebed.partitions.leases import LeaseKeeper, Pin
@@ -31,10 +31,11 @@ from lakebed.query.listings import Asked, Listed
 from lakebed.query.tail import Tail
 from lakebed.query.user_tables import UserView, by_name
 from lakebed.views.builtin import built_in
-from lakebed.views.dependencies import list_encodings
+from lakebed.views.dependencies import find_sources, list_encodings
 
 _FEW_RANGES = 16
 _MOST_BLOCKS = 200_000
+_BUILT_WITHIN_US = 60 * SECOND
 
 
 @dataclass(slots=True)
@@ -48,6 +49,8 @@ class TableView:
     """Insert times of which only partitions of another schema exist: their rows are not seen."""
     built_until: int | None = None
     """Of SQL view sets, which have no tail: the insert time up to which they are built."""
+    unbuilt: TimeRange | None = None
+    """Of SQL view sets: insert times of which they lack something that landed a while ago."""
     failed_blocks: int = 0
     pruned: dict[str, int] = field(default_factory=dict)
     considered: int | None = None
@@ -215,6 +218,8 @@ class Beginning:
             failures.list_failures_of(connection, list(found)) if self._stands.has_failures else []
         )
         gaps = _find_gaps(found, chosen, known.runs, failed, tick)
+        if as_of is None:
+            self._find_unbuilt(found, known.runs, tick)
         if with_tail and any(gaps.values()):
             landed = self._taker.look_at_blocks(connection, known, gaps)
             _add_tails(connection, found, gaps, landed, by_table)
@@ -225,6 +230,31 @@ class Beginning:
         if as_of is None:
             self._taker.keeper.raise_pin(self._pin, tick)
         return StatementSnapshot(tick, found, user_tables, listed, self._pin, self._taker.keeper)
+
+    def _find_unbuilt(
+        self, views: Mapping[str, TableView], runs: Mapping[str, Sequence[Run]], tick: int
+    ) -> None:
+        """Say of SQL view sets what they lack: what was never built, or is a hole since a damaged
+        partition was set aside. What landed just now will be built in a moment."""
+        connection, active = self._connection, self._named.active
+        definitions = {name: each.view_set for name, each in active.items()}
+        for name, table in views.items():
+            if not isinstance(table.view_set.source, SqlSource):
+                continue
+            until = tick + 1 - (_BUILT_WITHIN_US if runs[name] else 0)
+            covered = [run.covered for run in runs[name]]
+            if self._stands.has_failures:
+                failed = failures.list_failures(connection)
+                covered += [TimeRange(row.insert_time, row.insert_time + 1) for row in failed]
+            begin = max(active[name].retained_from, 0)
+            gaps = find_gaps(TimeRange(begin, until), covered) if until > begin else []
+            sources = find_sources(table.view_set, definitions)
+            wanted = None if sources.every else sources.encodings
+            for gap in gaps[:_FEW_RANGES]:
+                first = blocks.find_first(connection, gap, wanted)
+                if first is not None:
+                    table.unbuilt = TimeRange(first, gap.end)
+                    break
 
 
 @dataclass(slots=True)

@@ -102,7 +102,7 @@ def _sweep(lake: Lake, most_batches: int = _MOST_BATCHES) -> str | Unfinished:
 def _check(lake: Lake) -> str:
     report = lake.checker.run(Level.FILES)
     healed, left = heal(lake, report)
-    said = f"{_count(report.files, 'file')} there and of their size"
+    said = f"looked for {_count(report.files, 'file')} and their sizes"
     return _say_healing(said, healed, left)
 
 
@@ -129,11 +129,12 @@ def _count(number: int, noun: str) -> str:
 
 
 DUTIES = (
-    Duty("build", 10, "builds, merges and folds what has landed", _build, own_thread=True),
     Duty("sweep", 300, "deletes what is past its grace period", _sweep),
     Duty("retain", 3600, "retires what is older than it should be kept", retain),
     Duty("check", 24 * 3600, "looks whether every file is there, and heals", _check),
     Duty("read", 3600, "reads a share of the files to their end, and heals", _read),
+    # The last, so that it builds what was set aside.
+    Duty("build", 10, "builds, merges and folds what has landed", _build, own_thread=True),
 )
 
 _EVERY = {each.name: each for each in DUTIES}
