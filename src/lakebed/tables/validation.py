@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from lakebed.errors import BadInput
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 OUT_OF_RANGE_COLUMN = "_out_of_range"
 _SHOWN = 80
+_SPELLED = (str, int, float, list, tuple, dict, datetime, type(None))
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,9 +227,12 @@ def _in_one_piece(column: pa.ChunkedArray) -> pa.Array:
 
 
 def show(value: Any) -> str:
-    """A value as JSON where it can be, cut to 80 characters."""
+    """A value as JSON where it can be, or as Python spells it, cut to 80 characters."""
     try:
-        text = json.dumps(value, ensure_ascii=False, default=str)
+        if isinstance(value, _SPELLED):
+            text = json.dumps(value, ensure_ascii=False, default=str)
+        else:  # a text would look as if it were one that came
+            text = repr(value)
         text.encode()
     except (TypeError, ValueError, RecursionError):
         try:
