@@ -15,7 +15,7 @@ from lakebed.lake import Lake
 from lakebed.model.source import BlockSource
 from lakebed.model.time import format_instant
 from lakebed.model.view_set import ViewSet
-from lakebed.query import snapshot
+from lakebed.query import table_views
 from lakebed.query.explanation import TableExplanation
 from lakebed.query.queries import Queries, QuerySettings
 from lakebed.samples.generator import Generator
@@ -154,7 +154,7 @@ def test_what_a_sql_view_set_lacks_is_said(lake: Lake, monkeypatch: pytest.Monke
     lake.tables.create_database("ticks")
     publish(begin, first)
     assert warnings() == (), "the rest landed just now"
-    monkeypatch.setattr(snapshot, "_BUILT_WITHIN_US", 0)
+    monkeypatch.setattr(table_views, "_BUILT_WITHIN_US", 0)
     publish(second, end)
     (hole,) = warnings()
     assert f"{format_instant(second)}) is not built" in hole

@@ -22,8 +22,9 @@ from lakebed.query.holding import HeldStream, name_damage
 from lakebed.query.listings import Asked, Listed
 from lakebed.query.parameters import Bound, prepare
 from lakebed.query.result import Result, Stream
-from lakebed.query.snapshot import SnapshotTaker, StatementSnapshot, TableView
+from lakebed.query.snapshot import SnapshotTaker, StatementSnapshot
 from lakebed.query.statement import check_statement
+from lakebed.query.table_views import TableView
 from lakebed.query.tail import TailReader, TailRows
 from lakebed.query.user_tables import UserReader, UserView
 from lakebed.query.watching import Watch
