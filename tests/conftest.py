@@ -35,6 +35,15 @@ settings.register_profile(
 settings.load_profile("default")
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Temporary folders are in memory, if there is enough: no test cuts the power, and syncing is
+    a third of what they take on a disk."""
+    if config.option.basetemp is None and not hasattr(config, "workerinput"):
+        config.option.basetemp = tempfile.mkdtemp(prefix="lakebed-", dir=servers.quick_folder())
+        config.add_cleanup(lambda: shutil.rmtree(config.option.basetemp, ignore_errors=True))
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if CAMPAIGN:
         return

@@ -145,7 +145,7 @@ def test_eight_processes_insert_while_others_read(
     """Every read is a committed state: nothing acknowledged is missing, no insert is half there."""
     if not CAMPAIGN and (dialect == "sqlite") != (schema is LOOSE):
         pytest.skip("each kind of table on one catalog; the campaign leaves nothing out")
-    count = 200 if CAMPAIGN else 60 if dialect == "sqlite" else 10
+    count = 200 if CAMPAIGN else 40 if dialect == "sqlite" else 10
     lake = new_lake()
     lake.tables.create_database("d")
     columns = (
@@ -217,7 +217,7 @@ def test_operations_that_meet_do_as_if_one_were_first(
         for second in OPERATIONS
         if kind != "loose" or "ignore" not in (first, second)
     ]
-    chosen = pairs if CAMPAIGN else rng.sample(pairs, 5 if dialect == "sqlite" else 1)
+    chosen = pairs if CAMPAIGN else rng.sample(pairs, 3 if dialect == "sqlite" else 1)
     trials = 0
     for first, second in chosen:
         moments = stage.count_moments(first)
