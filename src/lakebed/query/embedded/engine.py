@@ -40,7 +40,7 @@ from lakebed.query.embedded.scans import find_scans
 from lakebed.query.embedded.stores import Locator
 from lakebed.query.embedded.streams import BatchStream
 from lakebed.query.embedded.tables import CATALOG, SCHEMA, LakeCatalog
-from lakebed.query.embedded.types import with_views
+from lakebed.query.embedded.types import with_views, without_views
 from lakebed.query.embedded.user_tables import UserTables
 from lakebed.query.listings import Asked, Listed
 from lakebed.query.result import Stream
@@ -191,6 +191,7 @@ class Engine:
             return self._locator.conceal(plan)
         if limit is not None:
             frame = frame.limit(limit)
+        frame = frame if at_once else _in_plain_types(frame)
         return BatchStream(frame, sql, timeout, at_once=at_once, most_rows=limit)
 
     def _plan(self, sql: str, planning: Planning) -> DataFrame:
@@ -286,6 +287,8 @@ def _make_context(memory_bytes: int, catalog: LakeCatalog) -> SessionContext:
         .with_information_schema(True)
         .set("datafusion.execution.time_zone", "UTC")
         .set("datafusion.sql_parser.map_string_types_to_utf8view", "true")
+        # Of a row group, other columns are decoded only for the rows that a condition leaves.
+        .set("datafusion.execution.parquet.pushdown_filters", "true")
     )
     runtime = RuntimeEnvBuilder().with_fair_spill_pool(memory_bytes)
     runtime = runtime.with_disk_manager_os()
@@ -319,6 +322,27 @@ def _as_declared(frame: DataFrame, view_set: ViewSet, *, only_nested: bool = Fal
     return frame.select(*columns)
 
 
+def _in_plain_types(frame: DataFrame) -> DataFrame:
+    """The frame with the types that callers get. The engine converts with all its threads, and does
+    not mind the order of rows then: what is sorted is converted where batches are handed over, and
+    so is what has two columns of one name."""
+    given = frame.schema()
+    if len(set(given.names)) < len(given) or _has_order(frame.logical_plan()):
+        return frame
+    columns, plain = [], True
+    for field, wanted in zip(given, without_views(given), strict=True):
+        column = col(_quote_name(field.name))
+        if field.type != wanted.type:
+            column = column.cast(wanted.type).alias(field.name)
+            plain = False
+        columns.append(column)
+    return frame if plain else frame.select(*columns)
+
+
+def _has_order(plan: Any) -> bool:
+    return isinstance(plan.to_variant(), expressions.Sort) or any(map(_has_order, plan.inputs()))
+
+
 def _between(frame: DataFrame, view_set: ViewSet, begin: int | None, end: int | None) -> DataFrame:
     """The rows whose time is in a range that may be open."""
     kind = view_set.schema.field(view_set.time_column).type
@@ -328,6 +352,10 @@ def _between(frame: DataFrame, view_set: ViewSet, begin: int | None, end: int | 
     if end is not None:
         frame = frame.filter(time < lit(pa.scalar(end, pa.timestamp("us", "UTC")).cast(kind)))
     return frame
+
+
+def _quote_name(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
 
 
 def _quote(text: str) -> str:
