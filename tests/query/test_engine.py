@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from lakebed.errors import BadInput, BadSql, Cancelled, DamagedFile, OutOfMemory, TimedOut
 from lakebed.lake import Lake, init_lake
+from lakebed.model.view_set import ViewSet
 from lakebed.query.queries import Queries, QuerySettings
 from tests.conftest import NewLake
 from tests.parts.building import build, land
@@ -230,3 +234,94 @@ def test_a_statement_is_cancelled_while_it_begins(
     with pytest.raises(Cancelled):
         result.to_arrow()
     assert not small_lake.leases._pins
+
+
+def test_conditions_above_a_right_join_are_refused_not_answered_wrongly(lake: Lake) -> None:
+    """See lakebed.query.embedded.joins; if this is ever right in the engine, that can go."""
+    schema = pa.schema([("time", pa.timestamp("us", "UTC")), ("i", pa.int64())])
+    for name, ids in (("a", [1, 2]), ("b", [2, 7, 8])):
+        lake.views.register(ViewSet(name, 1, schema, "time", ("time",)))
+        rows = pa.table({"time": [T0 + each for each in ids], "i": ids}, schema=schema)
+        lake.partitions.publish(name, T0, T0 + HOUR, rows)
+
+    def ask(sql: str) -> list[int]:
+        return sorted(lake.query(sql).to_arrow()["i"].to_pylist())
+
+    right, left = "SELECT b.i FROM a RIGHT JOIN b ON a.i = b.i", "FROM b LEFT JOIN a ON a.i = b.i"
+    assert ask(right) == [2, 7, 8]
+    assert ask(f"{right} WHERE a.i = 2") == [2]
+    assert ask(f"{right} WHERE b.i > 2") == [7, 8]
+    assert ask(f"SELECT b.i, b.time {left} WHERE a.time IS NULL") == [7, 8]
+    with pytest.raises(BadSql, match="RIGHT JOIN") as refused:
+        ask("SELECT b.i, b.time FROM a RIGHT JOIN b ON a.i = b.i WHERE a.time IS NULL")
+    assert "LEFT JOIN" in str(refused.value.hint)
+
+
+def test_results_without_an_order_and_with_one_have_plain_types(lake: Lake) -> None:
+    land(lake)
+    build(lake)
+    for order in ("", " ORDER BY msg"):
+        table = lake.query(f'SELECT msg, target AS "T ""x" FROM log_entries{order}').to_arrow()
+        assert table.schema.types == [pa.string(), pa.string()]
+        assert table.column_names == ["msg", 'T "x']
+        assert not order or table["msg"].to_pylist() == sorted(table["msg"].to_pylist())
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"limit": True},
+        {"limit": "5"},
+        {"limit": 1 << 63},
+        {"timeout": "x"},
+        {"timeout": float("nan")},
+        {"timeout": -1},
+        {"parameters": {"a": 1}},
+    ],
+)
+def test_options_that_make_no_sense_are_refused(lake: Lake, wrong: dict[str, Any]) -> None:
+    with pytest.raises(BadInput):
+        lake.query("SELECT 1", **wrong)
+    for sql in (None, b"SELECT 1"):
+        with pytest.raises(BadInput, match="a statement is a text"):
+            lake.query(sql)  # type: ignore[arg-type]
+
+
+def test_what_stands_in_texts_is_left_alone(lake: Lake) -> None:
+    text = "property_get(process_properties, x)"
+    for sql, values in (
+        (f"SELECT '{text}' AS a", None),
+        (f"SELECT $t${text}$t$ AS a", None),
+        ("SELECT ? AS a", [text]),
+    ):
+        assert lake.query(sql, parameters=values).to_arrow()["a"].to_pylist() == [text]
+    inside = "SELECT $a$?$a$ AS b, E'\\'?' AS c, ? AS d"
+    found = lake.query(inside, parameters=["x$a$ AS c, 'y' --"]).to_arrow().to_pylist()
+    assert found == [{"b": "?", "c": "'?", "d": "x$a$ AS c, 'y' --"}]
+    with pytest.raises(BadSql, match="a comment in a comment"):
+        lake.query("SELECT /* /* */ ? */ ? AS b", parameters=[1])
+    with pytest.raises(BadSql, match="view_instance is computed"):
+        lake.query("SELECT * FROM view_instance('log_' || 'entries', 'global')")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        timedelta(microseconds=1),
+        -timedelta(days=3, microseconds=7),
+        Decimal("123456789012345678901234567890.123456789"),
+        Decimal("-1E+5"),
+        Decimal("0.001"),
+        10**29,
+        -(2**70),
+    ],
+)
+def test_parameters_are_exact(lake: Lake, value: Any) -> None:
+    if isinstance(value, timedelta):
+        time = datetime(2026, 1, 1, tzinfo=UTC)
+        sql = "SELECT TIMESTAMP '2026-01-01T00:00:00Z' + ? AS x"
+        (found,) = lake.query(sql, parameters=[value]).to_arrow()["x"].to_pylist()
+        assert found.replace(tzinfo=UTC) == time + value
+    else:
+        (found,) = lake.query("SELECT ? AS x", parameters=[value]).to_arrow()["x"].to_pylist()
+        assert found == value

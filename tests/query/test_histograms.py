@@ -73,8 +73,12 @@ def quantile(histogram: dict[str, Any], q: float) -> float | None:
     width = (histogram["end"] - histogram["start"]) / len(histogram["bins"])
     for number, count in enumerate(histogram["bins"]):
         if count and below + count >= rank:
-            value = histogram["start"] + (number + (rank - below) / count) * width
-            return min(max(value, histogram["min"]), histogram["max"])
+            low, high = (histogram["start"] + (number + side) * width for side in (0, 1))
+            least, greatest = histogram["min"], histogram["max"]
+            low = least if number == 0 else max(low, least)
+            high = greatest if number == len(histogram["bins"]) - 1 else min(high, greatest)
+            value = low + (rank - below) / count * (high - low)
+            return min(max(value, least), greatest)
         below += count
     return None
 
@@ -365,8 +369,11 @@ def test_count_and_sum_are_those_of_the_histogram():
 @given(st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=50))
 def test_the_variance_is_that_of_a_sample(values):
     variance = ask("SELECT variance_from_histogram(make_histogram(0, 1, 1, value)) FROM t", values)
-    assert variance >= 0
     rounding = 1e-11 * max(value * value for value in values)
+    if variance is None:  # nothing is left of their differences
+        assert statistics.variance(values) <= rounding
+        return
+    assert variance >= 0
     assert variance == pytest.approx(statistics.variance(values), rel=1e-6, abs=rounding)
 
 
@@ -423,6 +430,21 @@ def test_quantiles_of_a_slice_are_those_of_its_rows():
     sql = "SELECT quantile_from_histogram(h, 0.5) AS x FROM (SELECT h FROM t LIMIT 5 OFFSET 4)"
     found = context.sql(sql).to_pydict()["x"]
     assert found == [pytest.approx(quantile(row, 0.5)) for row in rows[3:8]]
+
+
+@pytest.mark.parametrize("bounds", ["0, 100", "200, 300", "-300, -200"])
+def test_quantiles_reach_from_the_least_to_the_greatest(bounds):
+    chance = random.Random(1)
+    values = [chance.gauss(50, 30) for _ in range(500)]
+    for q, expected, off in ((0, min(values), 0), (1, max(values), 0), (0.5, 50, 12)):
+        sql = f"SELECT quantile_from_histogram(make_histogram({bounds}, 10, value), {q}) FROM t"
+        assert ask(sql, values) == pytest.approx(expected, abs=off + 1e-9)
+
+
+def test_a_variance_of_which_nothing_is_left_is_not_made_up():
+    sql = "SELECT variance_from_histogram(make_histogram(0, 1e10, 10, value)) FROM t"
+    assert ask(sql, [1e9, 1e9 + 1, 1e9 + 2]) is None
+    assert ask(sql, [1e9, 1.5e9, 2e9]) == pytest.approx(2.5e17)
 
 
 def test_the_quantiles_of_one_value_are_this_value():

@@ -10,7 +10,7 @@ import pytest
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 
 from lakebed.catalog import blocks, failures
-from lakebed.errors import TailTooLarge
+from lakebed.errors import SnapshotExpired, TailTooLarge
 from lakebed.lake import Lake
 from lakebed.model.source import BlockSource
 from lakebed.model.time import format_instant
@@ -119,6 +119,7 @@ def test_below_the_floor_nothing_is_tail(lake: Lake) -> None:
 def test_what_exists_only_in_another_schema_is_hidden_and_said(lake: Lake) -> None:
     land(lake)
     build(lake)
+    before = tick(lake)
     old = next(each for each in built_in() if each.name == "log_entries")
     new = ViewSet("log_entries", 2, old.schema, "time", ("time",), source=BlockSource("logs"))
     lake.views.register(new)
@@ -130,6 +131,9 @@ def test_what_exists_only_in_another_schema_is_hidden_and_said(lake: Lake) -> No
     result = lake.query("SELECT count(*) AS n FROM log_entries")
     assert result.to_arrow()["n"].to_pylist() == [20]
     assert result.warnings == ()
+    assert lake.query("SELECT * FROM log_entries", as_of=tick(lake)).to_arrow().num_rows == 20
+    with pytest.raises(SnapshotExpired, match="log_entries was defined anew at"):
+        lake.query("SELECT count(*) AS n FROM log_entries", as_of=before)
 
 
 def test_what_a_sql_view_set_lacks_is_said(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from lakebed.model.time import TimeRange
 from lakebed.model.user_table import UserTable
 from lakebed.model.view_set import ViewSet
 from lakebed.query.conditions import EVER
+from lakebed.query.keeping import keeps_apart
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -106,12 +107,7 @@ def has_events(view_set: ViewSet) -> bool:
 
 @cache
 def _is_key(merge_sql: str, column: str) -> bool:
-    """Whether merging keeps rows of different times apart."""
+    """Whether merging keeps rows of different times apart; not, where it cannot be told."""
     import sqlglot
-    from sqlglot import expressions
 
-    select = sqlglot.parse_one(merge_sql, dialect="spark").find(expressions.Select)
-    group = select.args.get("group") if select is not None else None
-    if group is None:
-        return True
-    return any(each.name == column for each in group.expressions)
+    return keeps_apart(sqlglot.parse_one(merge_sql, dialect="spark"), column)

@@ -16,14 +16,17 @@ from typing import Any
 import pyarrow as pa
 
 from lakebed.errors import BadSql
+from lakebed.query.statement import TEXT
 
 _TOKENS = re.compile(
-    r"'(?:[^']|'')*'|\$\$.*?\$\$"  # texts
-    r'|"(?:[^"]|"")*"'  # names
-    r"|--[^\n]*|/\*.*?\*/"  # comments
-    r"|\$(\d+)|(\?)",
+    TEXT + r'|"(?:[^"]|"")*"'  # texts and names
+    r"|--[^\n]*|(?P<comment>/\*.*?\*/)"
+    r"|\$(?P<number>\d+)|(?P<mark>\?)",
     re.DOTALL,
 )
+
+
+_MOST_DIGITS = 76
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +84,11 @@ class Prepared:
         parts, places = [], []
         size = read = used = 0
         for match in _TOKENS.finditer(self.sql):
-            if match[1] is None and match[2] is None:
+            number, mark = match["number"], match["mark"]
+            if number is None and mark is None:
                 continue
-            used += match[2] is not None
-            spelled = _spell(values[(used if match[1] is None else int(match[1])) - 1])
+            used += mark is not None
+            spelled = _spell(values[(used if number is None else int(number)) - 1])
             parts += [self.sql[read : match.start()], spelled]
             begin = size + match.start() - read
             size, read = begin + len(spelled), match.end()
@@ -98,8 +102,11 @@ class Prepared:
 
 def prepare(sql: str) -> Prepared:
     """Find the parameters of a statement: ``?`` each, or ``$1``, ``$2``, …; not both."""
-    found = [match for match in _TOKENS.finditer(sql) if match[1] or match[2]]
-    numbered = [int(match[1]) for match in found if match[1]]
+    tokens = list(_TOKENS.finditer(sql))
+    if any("/*" in match["comment"][2:] for match in tokens if match["comment"]):
+        raise BadSql("there is a comment in a comment", hint="write two")
+    found = [match for match in tokens if match["number"] or match["mark"]]
+    numbered = [int(match["number"]) for match in found if match["number"]]
     if numbered and len(numbered) < len(found):
         raise BadSql("the statement mixes ? and $1", hint="use one kind")
     if any(number < 1 or number > 1000 for number in numbered):
@@ -115,11 +122,15 @@ def _spell(value: Any) -> str:
         case bool():
             return "TRUE" if value else "FALSE"
         case int():
+            if not -(1 << 63) <= value < 1 << 64:
+                return _spell_decimal(Decimal(value))
             return str(value) if value >= 0 else f"({value})"
         case float():
             return f"arrow_cast({_quote(repr(value))}, 'Float64')"
         case Decimal():
-            return f"({value})"
+            if not value.is_finite():
+                return _spell(float(value))
+            return _spell_decimal(value)
         case str():
             return _quote(value)
         case bytes():
@@ -129,8 +140,21 @@ def _spell(value: Any) -> str:
         case date():
             return f"CAST({_quote(value.isoformat())} AS DATE)"
         case timedelta():
-            return f"INTERVAL '{value.total_seconds()} seconds'"
+            sign, length = ("-", -value) if value < timedelta(0) else ("", value)
+            whole = length.days * 86_400 + length.seconds
+            return f"INTERVAL '{sign}{whole}.{length.microseconds:06} seconds'"
     raise BadSql(f"a parameter cannot be {type(value).__name__}")
+
+
+def _spell_decimal(value: Decimal) -> str:
+    """Exactly, while it has a type that holds it."""
+    _, digits, exponent = value.as_tuple()
+    scale = max(0, -int(exponent))
+    precision = max(len(digits) + max(0, int(exponent)), scale)
+    if precision > _MOST_DIGITS:
+        raise BadSql(f"a parameter has {precision} digits", hint=f"at most {_MOST_DIGITS}")
+    kind = f"Decimal{'128' if precision <= 38 else '256'}({precision}, {scale})"
+    return f"arrow_cast({_quote(format(value, 'f'))}, '{kind}')"
 
 
 def _quote(text: str) -> str:

@@ -106,6 +106,10 @@ class Queries:
         lake; a statement that calls one has run and is committed when its result is there. The
         Spark engine uses a session that is given, or opens one and keeps it. Tables of
         ``database`` can be named without it."""
+        if not isinstance(sql, str):
+            raise BadInput(f"a statement is a text, not {type(sql).__name__}")
+        if timeout is not None and not _is_duration(timeout):
+            raise BadInput(f"a timeout of {timeout!r} seconds makes no sense")
         bound = Bound(sql, sql)
         if parameters is not None:
             if engine == SPARK:
@@ -401,4 +405,9 @@ def _find_warnings(tables: Mapping[str, TableView], tails: Mapping[str, TailRows
 
 
 def _is_count(limit: Any) -> bool:
-    return isinstance(limit, int) and 0 <= limit <= MOST_ROWS
+    is_number = isinstance(limit, int) and not isinstance(limit, bool)
+    return is_number and 0 <= limit <= MOST_ROWS
+
+
+def _is_duration(seconds: Any) -> bool:
+    return isinstance(seconds, int | float) and seconds >= 0

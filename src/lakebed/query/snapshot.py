@@ -200,7 +200,9 @@ class Beginning:
             failures.list_failures_of(connection, list(found)) if self._stands.has_failures else []
         )
         gaps = look_for_gaps(found, chosen, known.runs, failed, tick)
-        if as_of is None:
+        if as_of is not None:
+            _require_same_definition(found, chosen, as_of)
+        else:
             every = failures.list_failures(connection) if self._stands.has_failures else []
             find_unbuilt(connection, found, active, known.runs, every, tick)
         if with_tail and any(gaps.values()):
@@ -333,6 +335,19 @@ class _Named:
             found = tables.list_tables(self._connection, self._as_of)
             self._users = by_name(found, self._database)
         return self._users
+
+
+def _require_same_definition(
+    views: Mapping[str, TableView], chosen: Mapping[str, ActiveViewSet], as_of: int
+) -> None:
+    """The past of a view set is read by today's definition; raise if it had another then."""
+    for name, table in views.items():
+        if table.hidden and chosen[name].activated_at > as_of:
+            since = format_instant(chosen[name].activated_at)
+            raise SnapshotExpired(
+                f"{name} was defined anew at {since}, and what it was before cannot be read",
+                hint="ask for a time since then",
+            )
 
 
 def _list_active(connection: Connection) -> dict[str, ActiveViewSet]:

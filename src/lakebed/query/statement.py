@@ -19,19 +19,25 @@ _MOST_NESTED = 16
 _LONGEST_WORD = 1000
 _MOST_EXPANDED = 1000
 _MOST_GROWTH = 100_000
+TEXT = (
+    r"(?:\b[eE]'(?:[^'\\]|\\.|'')*'"  # with escapes
+    r"|'(?:[^']|'')*'"
+    r"|\$(?P<tag>(?:[^\W\d]\w*)?)\$.*?\$(?P=tag)\$)"
+)
+"""How a text is written in SQL."""
 _TOKEN = re.compile(
     r"""
       (?P<skip>\s+|--[^\n]*|/\*.*?\*/)
-    | (?P<text>'(?:[^']|'')*'|\$\$.*?\$\$)
+    | (?P<text>TEXT)
     | (?P<quoted>"(?:[^"]|"")*")
     | (?P<word>[^\W\d]\w*)
     | (?P<number>\d[\w.]*)
     | (?P<operator>[+\-*/%|&^<>=!~@#:]+)
     | (?P<other>.)
-    """,
+    """.replace("TEXT", TEXT),
     re.VERBOSE | re.DOTALL,
 )
-_TEXT = re.compile(r"'(?:[^']|'')*'|\$\$.*?\$\$", re.DOTALL)
+_TEXT = re.compile(TEXT, re.DOTALL)
 _CHANGING = {
     *("create", "drop", "alter", "insert", "update", "delete", "merge", "truncate", "copy", "load"),
     *("set", "reset", "use", "grant", "revoke", "call", "execute", "prepare", "deallocate"),
@@ -86,7 +92,9 @@ def check_statement(sql: str) -> None:
                 f"the statement has {count} {what}; at most {most} are taken",
                 hint="write long lists as IN (…), and ask in several statements",
             )
-    growth = _measure_growth(tokens, max(map(len, _TEXT.findall(sql)), default=0))
+    growth = _measure_growth(
+        tokens, max(map(len, [found[0] for found in _TEXT.finditer(sql)]), default=0)
+    )
     if growth > 1 and "recursive" in words_of(sql):
         raise BadSql(
             "a recursion that joins texts may never end", hint="join them outside of the recursion"

@@ -71,6 +71,13 @@ class _Plan:
                 yield f"{view.name}: {what} {problem}"
             for name in sorted(parsed.own & taken):
                 yield f"{view.name}: {what} calls a part of itself {name}, which is a view set"
+        for cut in made.cuts:
+            yield f"{view.name}: sql ends in {cut}, and what it leaves of parts does not add up"
+        if merged.filters:
+            yield (
+                f"{view.name}: merge_sql leaves rows out, which may become more with later parts; "
+                "leave them out in sql, or in statements that read the view set"
+            )
         if "\\" in view.merge_sql:
             yield f"{view.name}: merge_sql has a \\ in it, which the engines read differently"
         if not made.problems:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from sqlglot.tokenizer_core import Token
 
 _MOST_CHARACTERS = 100_000
+_CUTS = ("having", "qualify", "limit", "offset")
 _TABLE_PARTS = frozenset(
     {"this", "alias", "db", "catalog", "joins", "laterals", "pivots", "sample"}
 )
@@ -46,6 +47,10 @@ class Parsed:
     """Columns of which an aggregate picks one value of the group, in lower case."""
     columns: frozenset[str] = frozenset()
     """Every column that is named, in lower case."""
+    cuts: tuple[str, ...] = ()
+    """What leaves rows out of all that it gives, by what they have become: HAVING, LIMIT …"""
+    filters: bool = False
+    """Whether it leaves rows out anywhere."""
     problems: tuple[str, ...] = ()
 
 
@@ -97,6 +102,8 @@ def _judge(tree: exp.Expr, tokens: Sequence[Token]) -> Parsed:
         own,
         frozenset(_picked(tree)),
         frozenset(column.name.lower() for column in tree.find_all(exp.Column)),
+        tuple(each.upper() for each in _CUTS if tree.args.get(each)),
+        tree.find(exp.Where, exp.Having, exp.Qualify, exp.Limit, exp.Offset) is not None,
         tuple(dict.fromkeys(problems)),
     )
 

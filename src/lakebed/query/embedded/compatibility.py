@@ -35,6 +35,7 @@ from lakebed.model.view_set import GLOBAL, check_instance
 from lakebed.query import listings
 from lakebed.query.embedded.calls import TIME, Arguments, LakeChange, LakeTable, Planning
 from lakebed.query.embedded.functions import get_view_set_name
+from lakebed.query.statement import TEXT
 
 
 def _list_partitions(planning: Planning, _arguments: Arguments) -> Any:
@@ -54,7 +55,9 @@ def _view_instance(planning: Planning, arguments: Arguments) -> Any:
             f"view set {name} has no instances: it has no column process_id or stream_id",
             hint=f"read all of it: SELECT * FROM {name}",
         )
-    frame = planning.frames[name]
+    frame = planning.frames.get(name)
+    if frame is None:
+        raise BadSql("the view set of view_instance is computed", hint=f"write its name: '{name}'")
     if wanted != GLOBAL:
         frame = frame.filter(reduce(or_, (col(f'"{each}"') == lit(wanted) for each in columns)))
     return frame.into_view()
@@ -83,8 +86,10 @@ def _materialize_partitions(planning: Planning, arguments: Arguments) -> Any:
 
 
 _OF_PROCESSES = re.compile(
-    r"\b(property_get|properties_length)(\s*\(\s*(?:\w+\s*\.\s*)?\"?process_properties\"?\s*[,)])",
-    re.IGNORECASE,
+    TEXT + r'|"(?:[^"]|"")*"'  # in which nothing is changed
+    r"|\b(?P<name>property_get|properties_length)"
+    r"(?P<rest>\s*\(\s*(?:\w+\s*\.\s*)?\"?process_properties\"?\s*[,)])",
+    re.IGNORECASE | re.DOTALL,
 )
 _OF_TEXT = {"property_get": "json_get", "properties_length": "json_length"}
 
@@ -95,8 +100,10 @@ def spell(sql: str) -> str:
     one."""
 
     def replace(found: re.Match[str]) -> str:
-        name = found[1].lower()
-        return _OF_TEXT[name].ljust(len(name)) + found[2]
+        if found["name"] is None:
+            return found[0]
+        name = found["name"].lower()
+        return _OF_TEXT[name].ljust(len(name)) + found["rest"]
 
     return _OF_PROCESSES.sub(replace, sql)
 

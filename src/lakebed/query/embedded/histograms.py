@@ -301,16 +301,22 @@ def _sums(histograms: pa.StructArray) -> pa.Array:
     return pc.struct_field(histograms, "sum")
 
 
+_NOISE = 2.0**-46
+"""What rounding may leave of a square, as a share of it."""
+
+
 def _variances(histograms: pa.StructArray) -> pa.Array:
-    """Of a sample, as SQL's own. NULL if there are fewer than two values, or their squares are
-    beyond a double."""
+    """Of a sample, as SQL's own. NULL if there are fewer than two values, their squares are beyond
+    a double, or they are so much larger than their differences that nothing is left of those."""
     columns = _columns(histograms)
     count = columns["count"].cast(pa.float64(), safe=False)
     mean = pc.divide(columns["sum"], count)
     variance = pc.subtract(pc.divide(columns["sum_sq"], count), pc.multiply(mean, mean))
     variance = pc.multiply(variance, pc.divide(count, pc.subtract(count, 1.0)))
-    rounded_up = pc.max_element_wise(variance, 0.0, skip_nulls=False)
-    return pc.if_else(pc.is_finite(variance), rounded_up, None)
+    exact = pc.greater(variance, pc.multiply(pc.multiply(mean, mean), _NOISE))
+    all_same = pc.and_(pc.equal(columns["min"], columns["max"]), pc.greater(count, 1.0))
+    known = pc.if_else(pc.and_(exact, pc.is_finite(variance)), variance, None)
+    return pc.if_else(all_same, 0.0, known)
 
 
 def _quantiles(histograms: pa.StructArray, q: pa.Array) -> pa.Array:
@@ -344,7 +350,13 @@ def _quantiles(histograms: pa.StructArray, q: pa.Array) -> pa.Array:
     start, end, least, greatest = (columns[n].take(owner) for n in ("start", "end", "min", "max"))
     lengths = pc.list_value_length(columns["bins"]).take(owner).cast(pa.float64())
     width = pc.divide(pc.subtract(end, start), lengths)
-    value = pc.add(start, pc.multiply(width, pc.add(number.cast(pa.float64()), share)))
+    # Of the outer bins, which take what is beyond them, and of all others what min and max leave.
+    at = number.cast(pa.float64())
+    low = pc.max_element_wise(pc.add(start, pc.multiply(width, at)), least)
+    low = pc.if_else(pc.equal(at, 0.0), least, low)
+    high = pc.min_element_wise(pc.add(start, pc.multiply(width, pc.add(at, 1.0))), greatest)
+    high = pc.if_else(pc.equal(pc.add(at, 1.0), lengths), greatest, high)
+    value = pc.add(low, pc.multiply(pc.subtract(high, low), share))
     value = pc.min_element_wise(pc.max_element_wise(value, least), greatest)
     back = pc.inverse_permutation(row.take(owner).cast(pa.int64()), max_index=asked - 1)
     return value.take(back)

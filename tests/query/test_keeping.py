@@ -1,0 +1,38 @@
+"""Which merges keep rows of different times apart, so that a range may cut them."""
+
+from __future__ import annotations
+
+import pytest
+import sqlglot
+
+from lakebed.query.keeping import keeps_apart
+
+
+@pytest.mark.parametrize(
+    ("sql", "kept"),
+    [
+        ("SELECT * FROM v", True),
+        ("SELECT h, n FROM v", True),
+        ("SELECT h, sum(n) AS n FROM v GROUP BY h", True),
+        ("SELECT h, exe, sum(n) AS n FROM v GROUP BY 1, 2", True),
+        ("SELECT exe, h, sum(n) AS n FROM v GROUP BY 1", False),
+        ("SELECT h, exe, sum(n) AS n FROM v GROUP BY ALL", True),
+        ("SELECT h, exe, sum(n) AS n FROM v GROUP BY H, exe", True),
+        (
+            "SELECT date_trunc('hour', t) AS h, sum(n) AS n FROM v GROUP BY date_trunc('hour', t)",
+            True,
+        ),
+        ("SELECT exe, max(h) AS h, sum(n) AS n FROM v GROUP BY exe", False),
+        (
+            "SELECT exe, h, n FROM (SELECT exe, max(h) AS h, sum(n) AS n FROM v GROUP BY exe) z",
+            False,
+        ),
+        ("WITH z AS (SELECT exe, max(h) AS h FROM v GROUP BY exe) SELECT exe, h FROM z", False),
+        ("WITH z AS (SELECT h, sum(n) AS n FROM v GROUP BY h) SELECT h, n FROM z", True),
+        ("SELECT h, n FROM v JOIN v AS w USING (h)", False),
+        ("SELECT h FROM v UNION ALL SELECT h FROM v", False),
+        ("SELECT exe FROM v", False),
+    ],
+)
+def test_rows_of_different_times_stay_apart(sql: str, kept: bool) -> None:
+    assert keeps_apart(sqlglot.parse_one(sql, dialect="spark"), "h") is kept
