@@ -265,12 +265,14 @@ class Grammar:
             more=lambda: f"{on} AND {self.comparison(right, 'u')}",
         )
         source = f"FROM {left.name} AS t {kind} {right.name} AS u ON {on}"
+        is_right = kind == "RIGHT JOIN"  # above which the engine refuses conditions on the left
         return self.pick(
             "joined",
             rows=lambda: (
                 f"SELECT {self.scalar(left)} AS c0, {self.scalar(right, 'u')} AS c1, "
                 f"{self.text(right, 'u')} AS c2, {self.scalar(left)} AS c3 "
-                f"{source} WHERE {self.condition(left)}"
+                f"{source} WHERE "
+                f"{self.comparison(right, 'u') if is_right else self.condition(left)}"
             ),
             groups=lambda: (
                 f"SELECT {self.group_key(right, 'u')} AS k0, count(*) AS a0, "
