@@ -44,6 +44,8 @@ def upkeep(
 
     if once and forever:
         raise BadInput("--once and --forever exclude each other", hint="choose one")
+    if duty and not once:
+        raise BadInput(f"{duty[0]} is named, and nothing is to be done", hint="add --once")
     with opened(lake, write=once or forever) as open_lake:
         keeping = Upkeep(open_lake)
         if forever:

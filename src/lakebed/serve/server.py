@@ -192,16 +192,20 @@ class Server:
         for name in ("uvicorn", "uvicorn.error"):  # what it would say, our own log says better
             logging.getLogger(name).addHandler(logging.NullHandler())
             logging.getLogger(name).propagate = False
-        self._uvicorn = _Uvicorn(config, self._begin_drain, ready)
-        upkeep = None
-        if PIPELINE in self._listening.roles:
-            upkeep = threading.Thread(
-                target=Upkeep(self._lake).loop, args=(self._stop,), name="lakebed-upkeep"
-            )
-            upkeep.start()
-        if self._own_telemetry is not None:
-            self._own_telemetry.start()
-        _log.info("server started", extra={"roles": ",".join(self._listening.roles)})
+        upkeep = threading.Thread(
+            target=Upkeep(self._lake).loop, args=(self._stop,), name="lakebed-upkeep"
+        )
+
+        def begin(port: int) -> None:
+            """Once it is certain that this server serves, nothing before."""
+            if PIPELINE in self._listening.roles:
+                upkeep.start()
+            if self._own_telemetry is not None:
+                self._own_telemetry.start()
+            _log.info("server started", extra={"roles": ",".join(self._listening.roles)})
+            ready(port)
+
+        self._uvicorn = _Uvicorn(config, self._begin_drain, begin)
         try:
             for each in self._grpc.values():
                 each.start()
@@ -217,7 +221,7 @@ class Server:
             self.http.close()
             self._gate.close()
             self.health.close()
-            while upkeep is not None and upkeep.is_alive():
+            while upkeep.is_alive():
                 self._lake.pipeline.cancel()  # again: its build may not have begun
                 upkeep.join(_ONCE_MORE_SECONDS)
             _log.info("server stopped")
