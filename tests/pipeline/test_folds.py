@@ -24,7 +24,8 @@ from lakebed.errors import UnknownDatabase, UnknownTable
 from lakebed.lake import Lake, open_lake
 from lakebed.lifecycle.check import Level
 from lakebed.model.partition import FileState, Identity, Partition
-from lakebed.model.table import Bucket, parse_schema
+from lakebed.model.table import Bucket
+from lakebed.model.table_declaration import parse_schema
 from lakebed.model.time import TimeRange
 from lakebed.model.user_table import UserTable
 from lakebed.partitions import folding

@@ -11,7 +11,8 @@ import msgspec
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from lakebed.model.table import FIRST_INSTANT, LAST_INSTANT, TYPES, Column, parse_schema
+from lakebed.model.table import FIRST_INSTANT, LAST_INSTANT, TYPES, Column
+from lakebed.model.table_declaration import parse_schema
 from lakebed.model.time import to_instant
 from lakebed.tables.validation import Validated, show, validate
 from tests.tables.validating import AT, TIMES

@@ -18,7 +18,8 @@ from lakebed.catalog import tables as catalog_tables
 from lakebed.errors import LakebedError
 from lakebed.lake import Lake
 from lakebed.model.partition import NO_SOURCE, EventRange, Identity, Partition
-from lakebed.model.table import Bucket, parse_schema
+from lakebed.model.table import Bucket
+from lakebed.model.table_declaration import parse_schema
 from lakebed.model.time import TimeRange
 from lakebed.model.user_table import DELETED, VERSION, UserTable
 from lakebed.partitions import folding

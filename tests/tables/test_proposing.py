@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakebed.errors import BadInput, BadPayload, BadSchema
-from lakebed.model.table import parse_schema
+from lakebed.model.table_declaration import parse_schema
 from lakebed.tables.proposing import propose_schema
 from lakebed.tables.records import read_records
 from lakebed.tables.validation import validate

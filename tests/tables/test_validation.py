@@ -12,7 +12,8 @@ import pyarrow as pa
 import pytest
 
 from lakebed.errors import BadInput, BadRecords
-from lakebed.model.table import FIRST_INSTANT, LAST_INSTANT, parse_schema
+from lakebed.model.table import FIRST_INSTANT, LAST_INSTANT
+from lakebed.model.table_declaration import parse_schema
 from lakebed.tables.validation import BadRecord, Problem, Validated, show, validate
 from tests.tables.validating import AT, PULSE, micros, take
 

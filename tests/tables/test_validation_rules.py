@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from lakebed.model.table import parse_schema
+from lakebed.model.table_declaration import parse_schema
 from tests.tables.plain_rules import (
     No,
     assert_plain,

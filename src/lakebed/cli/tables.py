@@ -95,7 +95,7 @@ def _create_table(
     database: str, table: str, text: bytes, bucket: BucketName, keep: str | None, place: str
 ) -> None:
     """Everything is checked before the database is made, so that a mistake leaves nothing."""
-    from lakebed.model.table import parse_schema
+    from lakebed.model.table_declaration import parse_schema
     from lakebed.model.time import parse_duration
     from lakebed.model.user_table import check_name
 

@@ -11,7 +11,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from lakebed.errors import BadInput, BadSchema
-from lakebed.model.table import TableSchema, parse_schema
+from lakebed.model.table import TableSchema
+from lakebed.model.table_declaration import parse_schema
 from lakebed.tables.adopting_paths import TIME_FOLDERS, Folders
 from lakebed.tables.proposing import propose_schema
 

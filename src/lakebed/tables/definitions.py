@@ -13,7 +13,8 @@ from lakebed.catalog.catalog import Catalog, Connection, Transaction
 from lakebed.catalog.tables import Database
 from lakebed.errors import BadInput, Conflict, Refused, UnknownDatabase, UnknownTable
 from lakebed.model.partition import Partition
-from lakebed.model.table import Bucket, TableSchema, parse_schema, plan_alteration
+from lakebed.model.table import Bucket, TableSchema
+from lakebed.model.table_declaration import parse_schema, plan_alteration
 from lakebed.model.time import Instant, format_instant, parse_duration, to_instant
 from lakebed.model.user_table import REJECTS, UserTable, check_name
 from lakebed.partitions.publish import retire_rows

@@ -12,7 +12,8 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from lakebed.errors import BadInput
-from lakebed.model.table import UNITS, parse_schema
+from lakebed.model.table import UNITS
+from lakebed.model.table_declaration import parse_schema
 from lakebed.model.time import to_instant
 from lakebed.tables.converting import as_values
 from lakebed.tables.reading import Misfit, read_datetime
