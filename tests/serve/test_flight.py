@@ -94,6 +94,10 @@ def test_errors_have_codes_and_no_traceback(lake: Lake) -> None:
         assert "Traceback" not in str(refused.value)
         with pytest.raises(NotImplementedError):
             list(client.do_action(flight.Action("Nonsense", b"")))
+        other = protocol.wrap(protocol.new("CommandGetCatalogs"))
+        for name in ("CreatePreparedStatement", "ClosePreparedStatement", "CancelQuery"):
+            with pytest.raises(pa.ArrowInvalid, match="got CommandGetCatalogs"):
+                list(client.do_action(flight.Action(name, other)))
         with pytest.raises(pa.ArrowInvalid):
             client.do_get(flight.Ticket(b"\xff\xff\xff")).read_all()
         assert get(client, "SELECT 1 AS one").to_pydict() == {"one": [1]}

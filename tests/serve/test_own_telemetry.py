@@ -105,3 +105,23 @@ def test_histograms_count_between_their_bounds() -> None:
     assert list(point.explicit_bounds) == [1, 2, 4]
     assert list(point.bucket_counts) == [1, 2, 1, 1]
     assert (point.count, point.sum) == (5, 15.6)
+
+
+@DIALECTS
+def test_it_goes_on_after_any_failure(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = OwnTelemetry(lake, Meters(lake), every_seconds=0.01)
+    tried = threading.Semaphore(0)
+    land = lake.telemetry.land
+
+    def fail(*_arguments: object, **_more: object) -> None:
+        tried.release()
+        raise OSError(24, "too many open files")
+
+    monkeypatch.setattr(lake.telemetry, "land", fail)
+    made.start()
+    SAID.warning("kept for later")
+    for _ in range(3):
+        assert tried.acquire(timeout=30)
+    monkeypatch.setattr(lake.telemetry, "land", land)
+    made.close()
+    assert [body for _, body in _logs(lake)] == ["kept for later"]
