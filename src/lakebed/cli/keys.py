@@ -61,7 +61,7 @@ def list_keys(lake: LakeOption = HERE, as_json: JsonOption = False) -> None:
     """
     with opened(lake, write=False) as open_lake:
         rows = [_describe(each) for each in open_lake.keys.list_keys()]
-    output.show(rows, as_json=as_json, empty="There are no keys: whoever reaches a server may all.")
+    output.show(rows, as_json=as_json, empty="There are no keys: who reaches a server may do all.")
 
 
 @app.command()

@@ -18,6 +18,7 @@ from typing import BinaryIO, NamedTuple, cast
 
 import msgspec
 
+from lakebed.decode.otlp_json import begin_small
 from lakebed.decode.recognise import guess_signal, json_signals
 from lakebed.decode.requests import MAX_BODY_BYTES, Content
 from lakebed.errors import BadInput, BadPayload, PayloadTooLarge
@@ -183,7 +184,7 @@ def _json_requests(text: bytes, signal: Signal | None, place: str) -> Iterator[F
         raise BadPayload(f"{place} is nested too deeply") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         reason = str(error)
-        raise BadPayload(f"{place} is no OTLP request: {reason[:1].lower()}{reason[1:]}") from None
+        raise BadPayload(f"{place} is no OTLP request: {begin_small(reason)}") from None
     if not found:
         raise BadPayload(f"{place} has none of resourceLogs, resourceMetrics and resourceSpans")
     if signal is not None and found != [signal]:

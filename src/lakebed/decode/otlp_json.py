@@ -44,7 +44,7 @@ def to_protobuf(signal: Signal, payload: bytes) -> bytes:
         value = msgspec.json.decode(payload)
         encoded = _request_writers()[signal](value)
     except msgspec.DecodeError as error:
-        raise BadPayload(f"cannot read the payload as JSON: {_lower(str(error))}") from None
+        raise BadPayload(f"cannot read the payload as JSON: {begin_small(str(error))}") from None
     except UnicodeDecodeError:
         raise BadPayload("cannot read the payload as JSON: it is not UTF-8") from None
     except RecursionError:
@@ -159,5 +159,6 @@ def _describe(error: Unfit) -> str:
     return f"expected {error.expected}{' at ' + path if path else ''}, not {error.found}"
 
 
-def _lower(text: str) -> str:
-    return text[:1].lower() + text[1:]
+def begin_small(text: str) -> str:
+    """A sentence as part of another; JSON stays JSON."""
+    return text[:1].lower() + text[1:] if text[1:2].islower() else text

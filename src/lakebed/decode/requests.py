@@ -18,7 +18,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from lakebed.decode.descriptors import request_class
 from lakebed.decode.extents import measure
-from lakebed.decode.otlp_json import TOO_DEEP, to_protobuf
+from lakebed.decode.otlp_json import TOO_DEEP, begin_small, to_protobuf
 from lakebed.decode.resources import Resource, describe_resource
 from lakebed.errors import BadPayload, PayloadTooLarge
 from lakebed.model.signal import Signal
@@ -146,8 +146,7 @@ def _json_resources(signal: Signal, body: bytes) -> list[bytes]:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         text = str(error)
         raise BadPayload(
-            f"the body of {len(body):,} bytes is no JSON request of {signal}: "
-            f"{text[:1].lower()}{text[1:]}"
+            f"the body of {len(body):,} bytes is no JSON request of {signal}: {begin_small(text)}"
         ) from None
     return [bytes(resource) for resource in resources or ()]
 

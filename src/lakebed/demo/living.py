@@ -90,7 +90,7 @@ def run(wishes: Wishes) -> bool:
         try:
             return _Demo(wishes, console, end).run(folder)
         except Ended:
-            return True
+            return not wishes.once  # nothing was compared
         finally:
             gone = wishes.keep is None
             console.print("\nThe lake is gone again." if gone else f"\nThe lake is in {folder}")

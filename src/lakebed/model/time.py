@@ -91,7 +91,9 @@ def is_duration(text: str) -> bool:
 
 
 def parse_moment(value: Instant, now: int) -> int:
-    """An instant in any accepted spelling, or as a duration before now: ``1h``, ``7d``."""
+    """An instant in any accepted spelling, as a duration before now (``1h``, ``7d``), or now."""
+    if value == "now":
+        return now
     if isinstance(value, str) and is_duration(value):
         return now - parse_duration(value)
     try:

@@ -79,7 +79,9 @@ def _describe(error: Exception, data: bytes) -> str:
         return _BYTE.sub("", reason).strip() + _place(data, int(found[1]))
     if "truncated" in reason:
         return "the text ends too early" + _place(data, _find_truncated(data))
-    return reason[:1].lower() + reason[1:] + _place(data, _find_truncated(data))
+    if reason[1:2].islower():  # JSON stays JSON
+        reason = reason[:1].lower() + reason[1:]
+    return reason + _place(data, _find_truncated(data))
 
 
 def _find_truncated(data: bytes) -> int:

@@ -18,7 +18,7 @@ from lakebed.query.plain import name_columns, to_values
 from lakebed.query.result import Result
 from lakebed.web.times import read_number
 
-EXAMPLE = """SELECT date_trunc('minute', time) AS minute, level, count(*) AS n
+EXAMPLE = """SELECT date_trunc('minute', time) AS minute, severity_text, count(*) AS n
 FROM log_entries
 GROUP BY 1, 2
 ORDER BY 1"""
