@@ -5,6 +5,7 @@ can start no other. And statements that have ended: Spark keeps the jobs of some
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -52,6 +53,16 @@ def forget_jobs(session: SparkSession) -> None:
                 scheduler.cleanupQueryJobs(entry.getKey())
     except Py4JError:  # another Spark, without such a list; or no JVM any more
         return
+
+
+def silence(session: SparkSession) -> None:
+    """Let a classic session's JVM print nothing from now on, because it is about to end."""
+    from py4j.protocol import Py4JError
+
+    if getattr(session, "is_stopped", None) is not None:  # over Connect the JVM is not ours
+        return
+    with suppress(Py4JError, OSError):  # it may be gone already
+        session.sparkContext.setLogLevel("OFF")
 
 
 def _items(collection: Any) -> list[Any]:

@@ -141,6 +141,7 @@ class Pipeline:
         self._registry = registry
         self.limits = limits or Limits()
         self._kept: tuple[SparkSession, ExitStack] | None = None
+        self._is_ours = False
         self._at_work: SparkSession | None = None
         self._cancelled = threading.Event()
 
@@ -203,6 +204,7 @@ class Pipeline:
                     kept = ExitStack()
                     using = _use_session(spark, master, remote, quick=bool(quick))
                     self._kept = (kept.enter_context(using), kept)
+                    self._is_ours = spark is None
                 return self._kept[0]
 
             session: SparkSession | None = None
@@ -249,7 +251,13 @@ class Pipeline:
         self._cancelled.set()
         session = self._at_work
         if session is not None:
+            self._silence()
             _cancel_jobs(session)
+
+    def _silence(self) -> None:
+        """Let the kept session, if nobody else has it, say nothing of tasks that are cut off."""
+        if self._kept is not None and self._is_ours:
+            jvm.silence(self._kept[0])
 
     def _require_wanted(self) -> None:
         if self._cancelled.is_set():
@@ -257,6 +265,7 @@ class Pipeline:
 
     def close(self) -> None:
         """Stop the session that was kept, if there is one."""
+        self._silence()
         kept, self._kept = self._kept, None
         if kept is not None:
             kept[1].close()
