@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import lakebed
+from lakebed.pipeline import jvm
 from lakebed.samples.generator import Generator
 
 pytestmark = pytest.mark.campaign
@@ -47,3 +48,23 @@ def test_a_build_outlives_its_jvm(tmp_path: Path, keep: bool) -> None:
         cwd=Path(__file__).parents[2],
     )
     assert done.returncode == 0, done.stderr
+
+
+class _Gone:
+    """A session whose JVM is not there any more."""
+
+    @property
+    def sparkContext(self) -> _Gone:  # noqa: N802  (as Spark calls it)
+        return self
+
+    def cancelAllJobs(self) -> None:  # noqa: N802
+        raise ConnectionRefusedError
+
+    def setLogLevel(self, _level: str) -> None:  # noqa: N802
+        raise ConnectionRefusedError
+
+
+def test_a_jvm_that_is_gone_has_nothing_to_cancel() -> None:
+    """Else a server that is stopped together with its JVM would never come to its end."""
+    jvm.cancel_jobs(_Gone())  # type: ignore[arg-type]
+    jvm.silence(_Gone())  # type: ignore[arg-type]

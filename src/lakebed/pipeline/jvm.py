@@ -5,11 +5,14 @@ can start no other. And statements that have ended: Spark keeps the jobs of some
 
 from __future__ import annotations
 
+import subprocess
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_LAST_WAIT_SECONDS = 10
 
 
 def is_dead() -> bool:
@@ -32,6 +35,35 @@ def forget_if_dead() -> None:
     SparkContext._gateway = SparkContext._jvm = None
     SparkContext._active_spark_context = None
     SparkSession._instantiatedSession = SparkSession._activeSession = None
+
+
+def stop(session: SparkSession) -> None:
+    """Stop a classic session. Its JVM may be gone, or about to go by somebody else's hand, as when
+    a terminal or a supervisor ends all processes of a group."""
+    from py4j.protocol import Py4JError
+    from pyspark import SparkContext
+
+    if is_dead():
+        return
+    try:
+        session.stop()
+    except (Py4JError, OSError, EOFError):
+        process = getattr(SparkContext._gateway, "proc", None)
+        if process is None:
+            raise
+        try:
+            process.wait(_LAST_WAIT_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def cancel_jobs(session: SparkSession) -> None:
+    """End what a classic session does. A JVM that is gone does nothing."""
+    from py4j.protocol import Py4JError
+
+    with suppress(Py4JError, OSError):
+        session.sparkContext.cancelAllJobs()
 
 
 def forget_jobs(session: SparkSession) -> None:

@@ -374,7 +374,7 @@ def _cancel_jobs(session: SparkSession) -> None:
     if is_remote(session):
         session.interruptAll()
     else:
-        session.sparkContext.cancelAllJobs()
+        jvm.cancel_jobs(session)
 
 
 @contextmanager

@@ -111,8 +111,10 @@ def use_session(
     try:
         yield session
     finally:
-        if not jvm.is_dead():
+        if is_remote(session):
             session.stop()
+        else:
+            jvm.stop(session)
 
 
 def own_java() -> Java:
