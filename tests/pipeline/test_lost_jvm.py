@@ -16,8 +16,6 @@ import lakebed
 from lakebed.pipeline import jvm
 from lakebed.samples.generator import Generator
 
-pytestmark = pytest.mark.campaign
-
 
 def build_twice(folder: Path, *, keep: bool) -> None:
     """Build, kill the JVM, and build again."""
@@ -35,6 +33,7 @@ def build_twice(folder: Path, *, keep: bool) -> None:
         assert sum(each.num_rows for each in built) == 100
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("keep", [True, False])
 def test_a_build_outlives_its_jvm(tmp_path: Path, keep: bool) -> None:
     program = (
