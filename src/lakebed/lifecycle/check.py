@@ -248,13 +248,17 @@ class Checker:
                     self._check_pages(partition, own)
         except UnknownObject:
             message = f"of {partition.identity} is not in the store"
-            if partition.is_live:
+            if self._is_live(path):  # maybe by another of its rows: a partition that was restored
                 report.damage("missing file", path, message)
             elif not self._is_being_swept(path):
                 told = f"{message}; it is retired, and cannot be restored"
                 report.findings.append(Finding(Severity.WARNING, "missing file", path, told))
         except Damage as error:
             report.damage("file content", path, str(error))
+
+    def _is_live(self, path: str) -> bool:
+        with self._catalog.read() as connection:
+            return bool(partitions.list_live_among(connection, [path]))
 
     def _is_being_swept(self, path: str) -> bool:
         """Whether a sweep took a retired file while the check went on."""
