@@ -91,8 +91,6 @@ def silence(session: SparkSession) -> None:
     """Let a classic session's JVM print nothing from now on, because it is about to end."""
     from py4j.protocol import Py4JError
 
-    if getattr(session, "is_stopped", None) is not None:  # over Connect the JVM is not ours
-        return
     with suppress(Py4JError, OSError):  # it may be gone already
         session.sparkContext.setLogLevel("OFF")
 

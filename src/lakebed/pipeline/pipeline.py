@@ -256,7 +256,9 @@ class Pipeline:
 
     def _silence(self) -> None:
         """Let the kept session, if nobody else has it, say nothing of tasks that are cut off."""
-        if self._kept is not None and self._is_ours:
+        from lakebed.pipeline.session import is_remote
+
+        if self._kept is not None and self._is_ours and not is_remote(self._kept[0]):
             jvm.silence(self._kept[0])
 
     def _require_wanted(self) -> None:
