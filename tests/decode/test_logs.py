@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import json
+
+import pytest
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 
 from lakebed.decode import logs
+from lakebed.decode.requests import split
+from lakebed.model.block import Block
+from lakebed.model.signal import Signal
+from lakebed.views.blocks import make_rows
 from tests.decode.parts import LANDED, block
 
 
@@ -58,6 +65,35 @@ def test_who_sent_it_comes_from_the_resource() -> None:
     assert (row["exe"], row["service_name"], row["username"]) == ("eu/shop", "shop", None)
     (row,) = rows(LogRecord(), service_namespace="eu")
     assert (row["exe"], row["service_name"]) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("service", "namespace", "exe"),
+    [
+        ("shop", "eu", "eu/shop"),
+        ("shop", "", "shop"),
+        ("shop", None, "shop"),
+        ("", "eu", None),
+        ("", "", None),
+        ("", None, None),
+        (None, "eu", None),
+        (None, "", None),
+        (None, None, None),
+    ],
+)
+def test_a_service_is_called_the_same_everywhere(
+    service: str | None, namespace: str | None, exe: str | None
+) -> None:
+    given = {"service.name": service, "service.namespace": namespace}
+    known = {key: value for key, value in given.items() if value is not None}
+    sent = request(LogRecord(), **{key.replace(".", "_"): value for key, value in known.items()})
+    (row,) = logs.decode([block(sent, "logs")]).table.to_pylist()
+    assert row["exe"] == exe
+    (part,) = split(Signal.LOGS, sent.SerializeToString(), content="protobuf")
+    assert part.resource.exe == (exe or "")
+    landed = Block("b", "s", "p", 7, None, None, 1, "otlp/logs+protobuf", b"", "segment", 0, 1)
+    made = make_rows([landed], {"p": (7, json.dumps(known))}, {"s": (7, "{}")})
+    assert made["processes.exe"].to_pylist() == [exe or ""]
 
 
 def test_ids_of_a_wrong_length_are_kept_and_marked() -> None:

@@ -278,6 +278,22 @@ def test_unknown_fields_and_other_spellings_are_ignored() -> None:
     assert record.ListFields() == read_record(timeUnixNano=7).ListFields()
 
 
+@pytest.mark.parametrize("number", ["1e999", "-1e999", "9" * 400 + ".5", "1e-999", "9" * 400])
+def test_unknown_fields_may_hold_numbers_that_nothing_holds(number: str) -> None:
+    def payload(name: str) -> bytes:
+        record = f'{{"zz":[{number}],"timeUnixNano":7,{name}}}'
+        return f'{{"scopeLogs":[{{"logRecords":[{record}]}}]}}'.encode()
+
+    without = payload('"flags":1').replace(f'"zz":[{number}],'.encode(), b"")
+    assert to_protobuf(Signal.LOGS, payload('"flags":1')) == to_protobuf(Signal.LOGS, without)
+    if number != "1e-999":  # which is zero
+        for name in ("flags", "severityText", "severityNumber", "traceId"):
+            with pytest.raises(BadPayload, match=f"expected .* at .*{name}, not a huge number"):
+                to_protobuf(Signal.LOGS, payload(f'"{name}":{number}'))
+        with pytest.raises(BadPayload, match="expected a number that a double can hold at"):
+            to_protobuf(Signal.LOGS, payload(f'"body":{{"doubleValue":{number}}}'))
+
+
 def test_null_is_absent() -> None:
     record = read_record(timeUnixNano=None, body=None, attributes=None, severityText=None)
     assert not record.ListFields()

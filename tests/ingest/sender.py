@@ -9,7 +9,7 @@ import os
 import sys
 import threading
 
-from lakebed.lake import open_lake
+from lakebed.opening import open_lake
 from tests.ingest.parts import request_of
 
 

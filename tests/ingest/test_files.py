@@ -108,6 +108,20 @@ def test_a_files_own_id_numbers_its_requests(lake: Lake, file: Path) -> None:
     assert len(landed(lake)) == 4
 
 
+@pytest.mark.parametrize("request_id", ["", "x" * 201, "line\nfeed"])
+def test_ids_that_cannot_be_a_files(lake: Lake, file: Path, request_id: str) -> None:
+    file.write_bytes(to_json(Generator(seed=8).logs(5, services=1)))
+    with pytest.raises(BadInput, match=r"^a request's id has 1 to 200 printable characters$"):
+        lake.telemetry.land_file(file, request_id=request_id)
+    assert landed(lake) == []
+
+
+def test_a_files_id_may_be_as_long_as_a_requests(lake: Lake, file: Path) -> None:
+    file.write_bytes(to_json(Generator(seed=8).logs(5, services=1)))
+    for length in (1, 199, 200):
+        assert lake.telemetry.land_file(file, request_id="x" * length).blocks == 1
+
+
 def test_files_that_are_no_files(lake: Lake, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"cannot read .*nowhere: no such file"):
         lake.telemetry.land_file(tmp_path / "nowhere")

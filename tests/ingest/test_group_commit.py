@@ -21,8 +21,9 @@ from lakebed.errors import Conflict, LakebedError, Unavailable
 from lakebed.ingest.landing import Lander
 from lakebed.ingest.requests import NewBlock, read_request
 from lakebed.ingest.segments import Receipt
-from lakebed.lake import Lake, open_lake
+from lakebed.lake import Lake
 from lakebed.lifecycle.check import Level
+from lakebed.opening import open_lake
 from lakebed.samples.generator import Generator
 from tests.ingest.parts import (
     DisturbedStore,

@@ -16,9 +16,10 @@ from lakebed.catalog import journal
 from lakebed.decode.requests import MAX_BODY_BYTES
 from lakebed.errors import BadInput, BadPayload, Conflict, PayloadTooLarge, ReadOnly, Unavailable
 from lakebed.ingest.segments import Receipt
-from lakebed.lake import Lake, open_lake
+from lakebed.lake import Lake
 from lakebed.lifecycle.check import Level
 from lakebed.model.signal import Signal
+from lakebed.opening import open_lake
 from lakebed.samples.generator import Generator
 from lakebed.samples.otlp_json import to_json
 from tests.conftest import NewLake

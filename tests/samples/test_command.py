@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from lakebed.lake import init_lake
+from lakebed.opening import init_lake
 
 
 def test_samples_land_and_are_of_the_last_minutes(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ No function here loops over rows in Python, except over distinct values that are
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -128,20 +128,20 @@ def text(raw: pa.Array, marks: Marks) -> pa.Array:
         return each_distinct(raw, _replace_bad_utf8, marks)
 
 
-def _replace_bad_utf8(value: bytes) -> tuple[str, bool]:
+def _replace_bad_utf8(value: bytes) -> tuple[str, Collection[str]]:
     shown = value.decode("utf-8", "replace")
-    return shown, shown.encode() != value
+    return shown, () if shown.encode() == value else ("bad_utf8",)
 
 
 def each_distinct(
-    raw: pa.Array, convert: Callable[[bytes], tuple[str, bool]], marks: Marks
+    raw: pa.Array, convert: Callable[[bytes], tuple[str, Collection[str]]], marks: Marks
 ) -> pa.Array:
-    """Convert each distinct value in Python; the second result says whether its UTF-8 was bad."""
+    """Convert each distinct value in Python; the second result has its markers."""
     encoded = raw.dictionary_encode()
     converted = [convert(value) for value in encoded.dictionary.to_pylist()]
-    if any(bad for _, bad in converted):
-        bad = pa.array([bad for _, bad in converted], pa.bool_())
-        marks.add("bad_utf8", bad.take(encoded.indices))
+    for marker in {marker for _, found in converted for marker in found}:
+        marked = pa.array([marker in found for _, found in converted], pa.bool_())
+        marks.add(marker, marked.take(encoded.indices))
     return pa.array([shown for shown, _ in converted], pa.string()).take(encoded.indices)
 
 

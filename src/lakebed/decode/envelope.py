@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from lakebed.decode.arrays import TIME, Marks, optional_text
 from lakebed.decode.blocks import LandedBlock
 from lakebed.decode.columnar import Way
+from lakebed.decode.resources import spell_exe
 from lakebed.decode.spread import Budget, Family, StringMaps
 from lakebed.decode.values import string_maps
 
@@ -24,7 +25,7 @@ LEADING = {
     "stream_id": "the stream of its signal within that process",
     "block_id": "the block that the record landed in",
     "insert_time": "when the block landed, on the lake's clock",
-    "exe": "service.namespace, if any, and service.name: namespace/name",
+    "exe": "service.namespace, if any, and service.name: namespace/name; NULL without a name",
     "username": "process.owner of the resource",
     "computer": "host.name of the resource",
 }
@@ -168,10 +169,10 @@ def _who(properties: pa.Array) -> dict[str, pa.Array]:
     def find(key: str) -> pa.Array:
         return pc.map_lookup(properties, pa.scalar(key), "first")
 
-    name, namespace = find("service.name"), find("service.namespace")
-    both = pc.binary_join_element_wise(namespace, name, "/")
+    name = find("service.name")
+    pairs = zip(name.to_pylist(), find("service.namespace").to_pylist(), strict=True)
     return {
-        "exe": pc.if_else(pc.is_valid(both), both, name),
+        "exe": pa.array([spell_exe(*pair) for pair in pairs], pa.string()),
         "username": find("process.owner"),
         "computer": find("host.name"),
         "service_name": name,

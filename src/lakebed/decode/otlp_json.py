@@ -12,6 +12,7 @@ How each message is written comes from OpenTelemetry's descriptors, so no field 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -41,7 +42,7 @@ def to_protobuf(signal: Signal, payload: bytes) -> bytes:
     request's array. Raises `BadPayload` if it is none.
     """
     try:
-        value = msgspec.json.decode(payload)
+        value = read_json(payload)
         encoded = _request_writers()[signal](value)
     except msgspec.DecodeError as error:
         raise BadPayload(f"cannot read the payload as JSON: {begin_small(str(error))}") from None
@@ -53,6 +54,24 @@ def to_protobuf(signal: Signal, payload: bytes) -> bytes:
         raise BadPayload(_describe(error)) from None
     check_depth(signal, encoded)
     return encoded
+
+
+def read_json(text: bytes) -> Any:
+    """The values of a JSON text. A number that no double can hold is a whole number that no field
+    can hold: an unknown field may have it, a known one refuses it. Raises what `msgspec` raises."""
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.ValidationError:  # well-formed, but with such a number
+        return _lenient.decode(text)
+
+
+def _read_float(digits: str) -> float:
+    number = float(digits)
+    return number if math.isfinite(number) else _HUGE
+
+
+_HUGE = 10**400
+_lenient = msgspec.json.Decoder(float_hook=_read_float)
 
 
 def check_depth(signal: Signal, encoded: bytes) -> None:

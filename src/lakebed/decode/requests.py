@@ -18,6 +18,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from lakebed.decode.descriptors import request_class
 from lakebed.decode.extents import measure
+from lakebed.decode.nesting import check_nesting
 from lakebed.decode.otlp_json import TOO_DEEP, begin_small, to_protobuf
 from lakebed.decode.resources import Resource, describe_resource
 from lakebed.errors import BadPayload, PayloadTooLarge
@@ -139,6 +140,7 @@ def _json_part(signal: Signal, text: bytes) -> RequestPart:
 
 
 def _json_resources(signal: Signal, body: bytes) -> list[bytes]:
+    check_nesting(body)
     try:
         (resources,) = msgspec.structs.astuple(_json_decoder(signal).decode(body))
     except RecursionError:

@@ -51,14 +51,21 @@ def _describe(resource: Any) -> Resource:
     properties = {_text(pair.key): _show(pair.value) for pair in resource.attributes}
     service = properties.get("service.name")
     namespace = properties.get("service.namespace")
-    exe = f"{namespace}/{service}" if namespace and service else service or ""
     return Resource(
         service_name=service,
-        exe=exe,
+        exe=spell_exe(service, namespace) or "",
         username=properties.get("process.owner") or "",
         computer=properties.get("host.name") or "",
         properties=properties,
     )
+
+
+def spell_exe(service: str | None, namespace: str | None) -> str | None:
+    """What ``exe`` is everywhere: the service's name, after its namespace and a slash if it has
+    one; None without a name."""
+    if not service:
+        return None
+    return f"{namespace}/{service}" if namespace else service
 
 
 def _text(raw: bytes) -> str:

@@ -4,13 +4,15 @@ protobuf there is no such thing, because what is wrong anywhere breaks the whole
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from lakebed.decode.descriptors import request_class
-from lakebed.decode.otlp_json import to_protobuf
+from lakebed.decode.nesting import MAX_LEVELS, check_nesting
+from lakebed.decode.otlp_json import read_json, to_protobuf
 from lakebed.errors import BadPayload
 from lakebed.model.signal import Signal
 
@@ -19,6 +21,10 @@ _NAMES = {
     Signal.METRICS: ("scopeMetrics", "metrics"),
     Signal.TRACES: ("scopeSpans", "spans"),
 }
+_LEVELS_AROUND = 2
+"""A resource stands in an object and in an array."""
+
+_BYTE = re.compile(r" \(byte [0-9]+\)")
 _Fields = dict[str, msgspec.Raw]
 
 
@@ -44,31 +50,39 @@ def trim(signal: Signal, body: bytes) -> Trimmed | None:
         request = msgspec.json.decode(body, type=_Fields)
         name = resources.json_name
         texts = msgspec.json.decode(request[name], type=list[msgspec.Raw])
-        request[name] = _array([_trim_resource(signal, each, trimmed) for each in texts])
+        request[name] = _array(
+            [
+                _trim_resource(signal, each, f"{name}[{number}]", trimmed)
+                for number, each in enumerate(texts)
+            ]
+        )
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, KeyError):
         return None
     trimmed.body = msgspec.json.encode(request)
     return trimmed if trimmed.kept and trimmed.rejected else None
 
 
-def _trim_resource(signal: Signal, text: msgspec.Raw, trimmed: Trimmed) -> msgspec.Raw:
+def _trim_resource(signal: Signal, text: msgspec.Raw, place: str, trimmed: Trimmed) -> msgspec.Raw:
     if _find_problem(signal, bytes(text)) is None:
         trimmed.kept += 1
         return text
     scopes_name, records_name = _NAMES[signal]
     resource = msgspec.json.decode(text, type=_Fields)
     scopes = msgspec.json.decode(resource[scopes_name], type=list[_Fields])
-    for scope in scopes:
-        records = msgspec.json.decode(scope.get(records_name, b"[]"), type=list[msgspec.Raw])
+    for at, scope in enumerate(scopes):
+        given = scope.get(records_name, b"null")
+        records = msgspec.json.decode(given, type=list[msgspec.Raw] | None)
         kept = []
-        for record in records:
+        for number, record in enumerate(records or ()):
             alone = {scopes_name: [{records_name: [record]}]}
             problem = _find_problem(signal, msgspec.json.encode(alone))
             if problem is None:
                 kept.append(record)
-            else:
-                trimmed.rejected += _count(signal, record)
-                trimmed.reason = trimmed.reason or problem
+                continue
+            trimmed.rejected += _count(signal, record)
+            if trimmed.reason is None:
+                found = f"{place}.{scopes_name}[{at}].{records_name}[{number}]"
+                trimmed.reason = _place(problem, f"{scopes_name}[0].{records_name}[0]", found)
         trimmed.kept += len(kept)
         scope[records_name] = _array(kept)
     resource[scopes_name] = msgspec.Raw(msgspec.json.encode(scopes))
@@ -77,17 +91,25 @@ def _trim_resource(signal: Signal, text: msgspec.Raw, trimmed: Trimmed) -> msgsp
 
 def _find_problem(signal: Signal, text: bytes) -> str | None:
     try:
+        check_nesting(text, MAX_LEVELS - _LEVELS_AROUND)
         to_protobuf(signal, text)
     except BadPayload as error:
         return str(error)
     return None
 
 
+def _place(problem: str, alone: str, found: str) -> str:
+    """What was said of a record that was read alone, said of where it stands in its request."""
+    if f" at {alone}" in problem:
+        return problem.replace(alone, found, 1)
+    return f"{_BYTE.sub('', problem)}, at {found}"
+
+
 def _count(signal: Signal, record: msgspec.Raw) -> int:
     """How many records that is; of a metric, its data points, as far as they can be told."""
     if signal is not Signal.METRICS:
         return 1
-    metric: Any = msgspec.json.decode(record)
+    metric: Any = read_json(bytes(record))
     kinds = metric.values() if isinstance(metric, dict) else ()
     points = [each.get("dataPoints") for each in kinds if isinstance(each, dict)]
     return max(1, sum(len(each) for each in points if isinstance(each, list)))

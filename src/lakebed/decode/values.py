@@ -3,7 +3,8 @@
 Strings stay as they are, ints are decimal, doubles are what Arrow's cast to string makes of them,
 bools ``true`` or ``false``, bytes base64; arrays and key-value lists are compact JSON with 64-bit
 ints as numbers, bytes as base64 strings and NaN or infinities as strings. A value that holds
-nothing is NULL. Of several attributes with the same key the last counts, and the row is marked.
+nothing is NULL. Of several attributes with the same key the last counts, and the row is marked; so
+it is in key-value lists.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import base64
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import cache, partial
 from typing import Any
 
@@ -155,37 +156,39 @@ def _has_twins(shape: bytes) -> bool:
     return len(set(codes)) < len(codes)
 
 
-def _base64(value: bytes) -> tuple[str, bool]:
-    return base64.b64encode(value).decode(), False
+def _base64(value: bytes) -> tuple[str, Collection[str]]:
+    return base64.b64encode(value).decode(), ()
 
 
-def _json(value: bytes, message: str) -> tuple[str, bool]:
+def _json(value: bytes, message: str) -> tuple[str, Collection[str]]:
     parsed = parse(_message_class(message), value)
-    bad: list[bool] = []
-    plain = _plain_list(parsed, bad) if message == "ArrayValue" else _plain_object(parsed, bad)
-    shown = json.dumps(plain, ensure_ascii=False, separators=(",", ":"))
-    return shown, bool(bad)
+    found: set[str] = set()
+    plain = _plain_list(parsed, found) if message == "ArrayValue" else _plain_object(parsed, found)
+    return json.dumps(plain, ensure_ascii=False, separators=(",", ":")), found
 
 
-def _plain_list(array: Any, bad: list[bool]) -> list[Any]:
-    return [_plain(value, bad) for value in array.values]
+def _plain_list(array: Any, found: set[str]) -> list[Any]:
+    return [_plain(value, found) for value in array.values]
 
 
-def _plain_object(pairs: Any, bad: list[bool]) -> dict[str, Any]:
-    return {_plain_text(pair.key, bad): _plain(pair.value, bad) for pair in pairs.values}
+def _plain_object(pairs: Any, found: set[str]) -> dict[str, Any]:
+    plain = {_plain_text(pair.key, found): _plain(pair.value, found) for pair in pairs.values}
+    if len(plain) < len(pairs.values):
+        found.add("duplicate_key")
+    return plain
 
 
-def _plain_text(raw: bytes, bad: list[bool]) -> str:
+def _plain_text(raw: bytes, found: set[str]) -> str:
     shown = raw.decode("utf-8", "replace")
     if shown.encode() != raw:
-        bad.append(True)
+        found.add("bad_utf8")
     return shown
 
 
-def _plain(value: Any, bad: list[bool]) -> Any:
+def _plain(value: Any, found: set[str]) -> Any:
     match value.WhichOneof("value"):
         case "string_value":
-            return _plain_text(value.string_value, bad)
+            return _plain_text(value.string_value, found)
         case "bool_value":
             return value.bool_value
         case "int_value":
@@ -194,9 +197,9 @@ def _plain(value: Any, bad: list[bool]) -> Any:
             number = value.double_value
             return number if math.isfinite(number) else str(number)
         case "array_value":
-            return _plain_list(value.array_value, bad)
+            return _plain_list(value.array_value, found)
         case "kvlist_value":
-            return _plain_object(value.kvlist_value, bad)
+            return _plain_object(value.kvlist_value, found)
         case "bytes_value":
             return base64.b64encode(value.bytes_value).decode()
     return None
@@ -215,7 +218,9 @@ def _cast(values: pa.Array, marks: Marks) -> pa.Array:  # noqa: ARG001
     return values.cast(pa.string())
 
 
-def _each(convert: Callable[[bytes], tuple[str, bool]]) -> Callable[[pa.Array, Marks], pa.Array]:
+def _each(
+    convert: Callable[[bytes], tuple[str, Collection[str]]],
+) -> Callable[[pa.Array, Marks], pa.Array]:
     return lambda raw, marks: each_distinct(raw, convert, marks)
 
 

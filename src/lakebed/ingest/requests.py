@@ -35,9 +35,15 @@ class NewBlock:
 
 
 def read_request(
-    signal: Signal | str, body: bytes, *, content: str = "protobuf", request_id: str | None = None
+    signal: Signal | str,
+    body: bytes,
+    *,
+    content: str = "protobuf",
+    request_id: str | None = None,
+    number: int | None = None,
 ) -> list[NewBlock]:
-    """The blocks of one OTLP request, one for each resource that sent any record.
+    """The blocks of one OTLP request, one for each resource that sent any record. Requests that
+    share an id, as those of a file do, have each a ``number``.
 
     Raises `BadPayload` if any of it is malformed: then none of it lands.
     """
@@ -46,7 +52,9 @@ def read_request(
     if content not in ("protobuf", "json"):
         raise BadInput(f"requests are protobuf or json, not {content!r}")
     known = check_signal(signal)
-    _check_id(request_id)
+    check_id(request_id)
+    if request_id is not None and number is not None:
+        request_id = f"{request_id}/{number}"
     encoding = encoding_of(known, content)
     blocks = []
     for place, part in enumerate(split(known, body, content=content)):  # type: ignore[arg-type]
@@ -76,7 +84,8 @@ def read_request(
     return blocks
 
 
-def _check_id(request_id: str | None) -> None:
+def check_id(request_id: str | None) -> None:
+    """Refuses what cannot be the id of a request, or of a file of them; None is no id."""
     if request_id is None:
         return
     if not (0 < len(request_id) <= _LONGEST_ID and request_id.isprintable()):
@@ -89,7 +98,7 @@ def check_signal(signal: Signal | str) -> Signal:
         return Signal(signal)
     except ValueError:
         names = ", ".join(Signal)
-        raise BadInput(f"{signal!r} is not a signal", hint=f"one of {names}") from None
+        raise BadInput(f"{signal!r:.60} is not a signal", hint=f"one of {names}") from None
 
 
 def _process(properties: dict[str, str | None]) -> Process:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 from lakebed.errors import BadInput, BadPayload, LakebedError
 from lakebed.ingest.gate import ByteGate
 from lakebed.ingest.landing import Lander
-from lakebed.ingest.requests import NewBlock, check_signal, read_request
+from lakebed.ingest.requests import NewBlock, check_id, check_signal, read_request
 from lakebed.ingest.segments import Receipt
 from lakebed.model.signal import Signal
 
@@ -87,10 +87,15 @@ class Telemetry:
             return trim(signal, body)
 
     def _read(
-        self, signal: Signal | str, body: bytes, content: str, request_id: str | None
+        self,
+        signal: Signal | str,
+        body: bytes,
+        content: str,
+        request_id: str | None,
+        number: int | None = None,
     ) -> list[NewBlock]:
         with self._gate.room_for(len(body)):
-            return read_request(signal, body, content=content, request_id=request_id)
+            return read_request(signal, body, content=content, request_id=request_id, number=number)
 
     def land_file(
         self,
@@ -132,15 +137,17 @@ class Telemetry:
         from lakebed.decode.files import read_requests
 
         wanted = None if signal is None else check_signal(signal)
+        check_id(request_id)
         with _readable_twice(file) as source:
 
             def read_all(most: int | None = None) -> Iterator[tuple[str, list[NewBlock]]]:
                 source.seek(0)
                 requests = islice(read_requests(source, name, wanted), most)
                 for number, request in enumerate(requests, start=1):
-                    own_id = None if request_id is None else f"{request_id}/{number}"
                     with _naming(request.place):
-                        blocks = self._read(request.signal, request.body, request.content, own_id)
+                        blocks = self._read(
+                            request.signal, request.body, request.content, request_id, number
+                        )
                     yield request.place, blocks
 
             sound = sum(1 for _ in read_all())
