@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from lakebed.lake import Lake, init_lake
+from lakebed.lake import Lake
+from lakebed.opening import init_lake
 from tests.query.functions import fill
 
 

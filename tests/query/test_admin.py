@@ -9,7 +9,7 @@ import pytest
 
 from lakebed import admin
 from lakebed.client.client import Client, connect
-from lakebed.errors import Ambiguous, Overlap, Refused, UnknownPartition, UnknownViewSet
+from lakebed.errors import Ambiguous, BadInput, Overlap, Refused, UnknownPartition, UnknownViewSet
 from lakebed.lake import Lake
 from tests.parts.data import HOUR, T0, publish_hour, readings
 from tests.serve.parts import serving
@@ -158,6 +158,36 @@ def test_most_of_a_view_set_must_be_confirmed(evolved: Lake, source: Lake | Clie
         admin.retire_partitions(source, *everything)
     done = admin.retire_partitions(source, *everything, confirmed=["readings"])
     assert len(done) == 13
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "options"),
+    [
+        ("list_partitions", (), {"view_set_name": ["readings"]}),
+        ("list_partitions", (), {"view_set_name": {"a": 1}}),
+        ("list_partitions", (), {"as_of": [1]}),
+        ("list_incompatible_partitions", ({"a": 1},), {}),
+        ("list_incompatible_partitions", (5,), {}),
+        ("explain_empty", (None, T0, T0 + HOUR), {}),
+        ("explain_empty", ("readings", None, T0 + HOUR), {}),
+        ("explain_empty", ("readings", T0, T0 + HOUR), {"stale": "yes"}),
+        ("retire_partition_by_file", (None,), {}),
+        ("retire_partition_by_file", (5,), {}),
+        ("retire_partition_by_metadata", ("readings", 5, T0, T0 + HOUR), {}),
+        ("retire_partition_by_metadata", ("readings", "global", T0, T0 + HOUR, "hash"), {}),
+        ("retire_partitions", (["readings"], None, T0, T0 + HOUR), {}),
+        ("retire_partitions", ("readings", None, T0, T0 + HOUR), {"confirmed": "readings"}),
+        ("retire_partitions", ("readings", None, T0, T0 + HOUR), {"confirmed": [5]}),
+        ("retire_incompatible_partitions", (), {"allow_loss": "yes"}),
+        ("restore_partition", (None,), {}),
+        ("restore_partition", ({"a": 1},), {}),
+    ],
+)
+def test_arguments_of_other_types_are_bad_input(
+    source: Lake | Client, name: str, args: tuple[Any, ...], options: dict[str, Any]
+) -> None:
+    with pytest.raises(BadInput, match=rf" of {name} is (str|int|bool|bytes|a list of)"):
+        getattr(admin, name)(source, *args, **options)
 
 
 def test_everything_public_is_named() -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from lakebed.errors import BadInput, BadSql, LakebedError, UnknownViewSet
-from lakebed.lake import Lake, init_lake
+from lakebed.lake import Lake
+from lakebed.opening import init_lake
 from lakebed.query.statement import check_statement
 from tests.parts.data import publish_hour, readings
 

@@ -17,9 +17,10 @@ from lakebed.errors import (
     Refused,
     TimedOut,
 )
-from lakebed.lake import Lake, init_lake, open_lake
+from lakebed.lake import Lake
 from lakebed.model.partition import Partition
 from lakebed.model.time import format_instant
+from lakebed.opening import init_lake, open_lake
 from tests.parts.data import HOUR, T0, numbers_in, publish_hour
 from tests.query.functions import H0, H1, H3, ask, fill, history, live, one, with_twin
 
@@ -235,6 +236,26 @@ def test_only_administrators_may_change_the_lake(still: Lake, sql: str) -> None:
     with pytest.raises(Denied, match=r"^function \w+ needs the admin role$"):
         still.query(sql, admin=False)
     assert len(live(still)) == 3
+
+
+@pytest.mark.parametrize(
+    ("sql", "problem", "hint"),
+    [
+        ("SELECT * FROM restore_partition('x')", "gives a value, not rows", "SELECT restore_par"),
+        (
+            f"SELECT retire_partitions('readings', 'global', {H0}, {H3})",
+            "gives rows, not a value",
+            "SELECT * FROM retire_partitions(",
+        ),
+        ("SELECT list_partitions()", "gives rows, not a value", "SELECT * FROM list_partitions()"),
+    ],
+)
+def test_administrators_are_told_how_a_function_is_called(
+    still: Lake, sql: str, problem: str, hint: str
+) -> None:
+    with pytest.raises(BadSql, match=problem) as caught:
+        still.query(sql)
+    assert hint in str(caught.value.hint)
 
 
 def test_others_do_not_even_see_the_functions(still: Lake) -> None:

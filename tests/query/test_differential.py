@@ -25,8 +25,9 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceRequest,
 )
 
-from lakebed.lake import Lake, init_lake
+from lakebed.lake import Lake
 from lakebed.model.time import to_instant
+from lakebed.opening import init_lake
 from lakebed.query.conditions import Scan
 from lakebed.query.content import choose_bounds
 from lakebed.samples.generator import BEGIN_NS, Generator

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from lakebed.errors import BadInput, BadSql, Cancelled, DamagedFile, OutOfMemory, TimedOut
-from lakebed.lake import Lake, init_lake
-from lakebed.model.view_set import ViewSet
+from lakebed.lake import Lake
+from lakebed.opening import init_lake
 from lakebed.query.queries import Queries, QuerySettings
 from tests.conftest import NewLake
 from tests.parts.building import build, land
@@ -236,27 +239,6 @@ def test_a_statement_is_cancelled_while_it_begins(
     assert not small_lake.leases._pins
 
 
-def test_conditions_above_a_right_join_are_refused_not_answered_wrongly(lake: Lake) -> None:
-    """See lakebed.query.embedded.joins; if this is ever right in the engine, that can go."""
-    schema = pa.schema([("time", pa.timestamp("us", "UTC")), ("i", pa.int64())])
-    for name, ids in (("a", [1, 2]), ("b", [2, 7, 8])):
-        lake.views.register(ViewSet(name, 1, schema, "time", ("time",)))
-        rows = pa.table({"time": [T0 + each for each in ids], "i": ids}, schema=schema)
-        lake.partitions.publish(name, T0, T0 + HOUR, rows)
-
-    def ask(sql: str) -> list[int]:
-        return sorted(lake.query(sql).to_arrow()["i"].to_pylist())
-
-    right, left = "SELECT b.i FROM a RIGHT JOIN b ON a.i = b.i", "FROM b LEFT JOIN a ON a.i = b.i"
-    assert ask(right) == [2, 7, 8]
-    assert ask(f"{right} WHERE a.i = 2") == [2]
-    assert ask(f"{right} WHERE b.i > 2") == [7, 8]
-    assert ask(f"SELECT b.i, b.time {left} WHERE a.time IS NULL") == [7, 8]
-    with pytest.raises(BadSql, match="RIGHT JOIN") as refused:
-        ask("SELECT b.i, b.time FROM a RIGHT JOIN b ON a.i = b.i WHERE a.time IS NULL")
-    assert "LEFT JOIN" in str(refused.value.hint)
-
-
 def test_results_without_an_order_and_with_one_have_plain_types(lake: Lake) -> None:
     land(lake)
     build(lake)
@@ -325,3 +307,14 @@ def test_parameters_are_exact(lake: Lake, value: Any) -> None:
     else:
         (found,) = lake.query("SELECT ? AS x", parameters=[value]).to_arrow()["x"].to_pylist()
         assert found == value
+
+
+def test_a_closed_lake_leaves_no_engine_behind(tmp_path: Path) -> None:
+    """The engine holds its tables and functions, and those hold it, in a ring that Python's garbage
+    collector cannot see."""
+    with init_lake(tmp_path / "lake") as lake:
+        assert lake.query("SELECT count(*) AS n FROM log_entries").to_arrow()["n"][0].as_py() == 0
+        held = weakref.ref(lake.queries._embedded()._catalog)
+        assert held() is not None
+    gc.collect()
+    assert held() is None

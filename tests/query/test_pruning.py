@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakebed.errors import UnknownObject
-from lakebed.lake import Lake, init_lake
+from lakebed.lake import Lake
 from lakebed.model.view_set import ViewSet
+from lakebed.opening import init_lake
 from lakebed.query.embedded import small
 from lakebed.query.explanation import TableExplanation
 from tests.conftest import CAMPAIGN
@@ -179,7 +180,7 @@ def test_a_partition_that_is_ruled_out_is_not_opened(events: Lake, tmp_path: Pat
     folder = Path(events.store.url.removeprefix("file://"))
     copy = tmp_path / "copy"
     shutil.copytree(folder.parent, copy)
-    from lakebed.lake import open_lake
+    from lakebed.opening import open_lake
 
     with open_lake(copy) as lake:
         doomed = lake.partitions.list_partitions("events")[0]

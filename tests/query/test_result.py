@@ -8,17 +8,22 @@ import gc
 import resource
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import duckdb
 import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+from datafusion import DataFrame
 
 from lakebed.errors import BadInput, BadSql, Cancelled, LakebedError, TimedOut, Unavailable
-from lakebed.lake import Lake, init_lake
+from lakebed.lake import Lake
+from lakebed.opening import init_lake
+from lakebed.query.embedded.streams import _Pump
 from lakebed.query.explanation import Explanation
 from lakebed.query.plain import name_columns, to_values
 from lakebed.query.result import Result
@@ -227,6 +232,53 @@ def test_cancelling_from_another_thread_while_reading(lake: Lake) -> None:
     with pytest.raises(Cancelled):
         result.to_arrow()
     timer.join()
+    assert held(lake) == 0
+
+
+@pytest.mark.parametrize("way", ["cancelled", "too slow"])
+def test_the_engine_is_let_go_of_although_the_error_is_kept(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """At once, and not when the collector comes: until then it would go on computing."""
+    streams = []
+    start = DataFrame.execute_stream
+
+    def watched(frame: DataFrame) -> Any:
+        stream = start(frame)
+        streams.append(weakref.ref(stream))
+        return stream
+
+    monkeypatch.setattr(DataFrame, "execute_stream", watched)
+    gc.collect()
+    gc.disable()
+    try:
+        slow = way == "too slow"
+        result = lake.query(f"SELECT count(*) FROM ({ENDLESS})", timeout=0.2 if slow else None)
+        timer = threading.Timer(60 if slow else 0.2, result.cancel)
+        timer.start()
+        with pytest.raises(TimedOut if slow else Cancelled) as kept:
+            result.to_arrow()
+        timer.cancel()
+        wait_until(lambda: streams[0]() is None)
+        assert kept.value.__traceback__ is not None
+    finally:
+        gc.enable()
+
+
+def test_closing_between_the_start_and_the_first_rows_stops_it(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the moment at which there is nothing to wait for and nothing to stop yet."""
+    result = lake.query(ENDLESS)
+
+    class ClosedMeanwhile(_Pump):
+        def __init__(self, stream: Any) -> None:
+            super().__init__(stream)
+            result.close()
+
+    monkeypatch.setattr("lakebed.query.embedded.streams._Pump", ClosedMeanwhile)
+    with pytest.raises(Cancelled, match="was closed while it was read"):
+        next(iter(result))
     assert held(lake) == 0
 
 

@@ -16,8 +16,9 @@ import sqlalchemy as sa
 from lakebed.catalog import leases
 from lakebed.catalog.leases import LeaseKind
 from lakebed.errors import DamagedFile, LakebedError, SnapshotExpired
-from lakebed.lake import Lake, open_lake
+from lakebed.lake import Lake
 from lakebed.model.partition import Partition
+from lakebed.opening import open_lake
 from lakebed.partitions.publish import NewPartition
 from tests.conftest import NewLake
 from tests.parts.building import build, land, tick

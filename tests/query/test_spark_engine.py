@@ -20,8 +20,9 @@ from lakebed.errors import (
     DamagedFile,
     TimedOut,
 )
-from lakebed.lake import Lake, init_lake
+from lakebed.lake import Lake
 from lakebed.model.time import SECOND, TimeRange
+from lakebed.opening import init_lake
 from lakebed.query.conditions import Scan
 from lakebed.query.spark import functions, rules
 from lakebed.query.spark.failing import AFTER, BEFORE
@@ -486,6 +487,7 @@ def test_rows_that_only_spark_asks_for_are_not_pruned(lake: Lake, spark: SparkSe
 
 
 NAN = "CAST('NaN' AS DOUBLE)"
+ZERO = "(VALUES (-0.0e0), (1.0e0)) AS t(a)"
 
 
 @pytest.mark.parametrize(
@@ -513,6 +515,11 @@ NAN = "CAST('NaN' AS DOUBLE)"
             True,
         ),
         (f"{NAN} = {NAN}", True, True),
+        (f"(SELECT count(*) FROM {ZERO} WHERE a = 0.0e0)", 1, 1),
+        (f"(SELECT count(*) FROM {ZERO} WHERE a IN (0.0e0, 5, 6))", 1, 1),
+        (f"(SELECT count(*) FROM {ZERO} WHERE a IN (0.0e0, 5, 6, 7))", 0, 1),
+        (f"(SELECT count(*) FROM {ZERO} WHERE a + 0.0e0 IN (0.0e0, 5, 6, 7))", 1, 1),
+        (f"(SELECT count(*) FROM {ZERO} WHERE a + 0.0e0 IN (SELECT 0.0e0))", 1, 1),
     ],
 )
 def test_the_engines_differ_as_the_page_says(

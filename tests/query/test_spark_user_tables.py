@@ -18,8 +18,9 @@ import pyarrow as pa
 import pytest
 
 from lakebed.errors import BadSql, DamagedFile
-from lakebed.lake import Lake, init_lake
+from lakebed.lake import Lake
 from lakebed.model.table import Bucket
+from lakebed.opening import init_lake
 from lakebed.query.content import UserContent
 from lakebed.query.spark import rules
 from lakebed.query.spark.text import Edit, Spelling

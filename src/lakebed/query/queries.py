@@ -14,6 +14,8 @@ from lakebed.model.time import Instant, TimeRange, format_instant, parse_moment,
 from lakebed.model.view_set import ViewSet
 from lakebed.partitions.leases import LeaseKeeper
 from lakebed.partitions.rows import RowReader
+from lakebed.query.arguments import MOST_ROWS as MOST_ROWS
+from lakebed.query.arguments import check_arguments
 from lakebed.query.changing import Acting, Administration, act
 from lakebed.query.conditions import EVER
 from lakebed.query.content import Content, TableContent
@@ -39,7 +41,6 @@ if TYPE_CHECKING:
     from lakebed.query.spark.tools import SparkTools
 
 EMBEDDED, SPARK = "embedded", "spark"
-MOST_ROWS = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +107,7 @@ class Queries:
         lake; a statement that calls one has run and is committed when its result is there. The
         Spark engine uses a session that is given, or opens one and keeps it. Tables of
         ``database`` can be named without it."""
-        if not isinstance(sql, str):
-            raise BadInput(f"a statement is a text, not {type(sql).__name__}")
-        if timeout is not None and not _is_duration(timeout):
-            raise BadInput(f"a timeout of {timeout!r} seconds makes no sense")
+        check_arguments(sql, parameters, limit, timeout)
         bound = Bound(sql, sql)
         if parameters is not None:
             if engine == SPARK:
@@ -117,16 +115,12 @@ class Queries:
                     "parameters are for the embedded engine",
                     hint="Spark's own are: spark.sql(args=…)",
                 )
-            if not isinstance(parameters, list | tuple):
-                raise BadInput("parameters are a list, one for each ? in their order")
             bound = prepare(sql).bind(parameters)
         with Watch(sql, engine) as watch, bound.placed():
             sql = bound.sql
             check_statement(sql)
             within = self._read_range(begin, end)
             past = None if as_of is None else to_instant(as_of)
-            if limit is not None and not _is_count(limit):
-                raise BadInput(f"a limit of {limit!r} rows makes no sense")
             if engine == SPARK:
                 return self._query_on_spark(
                     self._on_spark(spark, master, remote),
@@ -243,9 +237,12 @@ class Queries:
         return Result(held, explanation, snapshot.close)
 
     def close(self) -> None:
-        """Stop the Spark sessions that statements opened."""
+        """Stop the Spark sessions that statements opened, and let go of the embedded engine."""
         if self._spark is not None:
             self._spark.close()
+        engine, self._engine = self._engine, None
+        if engine is not None:
+            engine.close()
 
     def describe(self, sql: str, *, admin: bool = True) -> pa.Schema:
         """The columns that a statement would give; nothing is run."""
@@ -402,12 +399,3 @@ def _find_warnings(tables: Mapping[str, TableView], tails: Mapping[str, TailRows
                 f"and is not seen; {remedy}{command}"
             )
     return said
-
-
-def _is_count(limit: Any) -> bool:
-    is_number = isinstance(limit, int) and not isinstance(limit, bool)
-    return is_number and 0 <= limit <= MOST_ROWS
-
-
-def _is_duration(seconds: Any) -> bool:
-    return isinstance(seconds, int | float) and seconds >= 0

@@ -199,12 +199,17 @@ class LakeFunctions:
         self._context = context
         self._changes = {each.name: each for each in changes}
         self._tables = {each.name: udtf(self._table(each), each.name) for each in tables}
+        self._usages = {each.name: each.usage for each in tables}
         self._acts = {each.name for each in tables if each.changes}
         self._planning: Planning | None = None
         self._offered: Planning | None = None
         self._is_offering = False
         for name in self._tables.keys() - self._acts:
             context.register_udtf(self._tables[name])
+
+    def close(self) -> None:
+        """Let go of the context, which has these functions."""
+        del self._context
 
     def may_change(self, sql: str) -> bool:
         """Whether a statement names a function that changes the lake. One that hides the name
@@ -227,7 +232,7 @@ class LakeFunctions:
             self._offer(planning, sql, short=True)
             return self._context.sql_with_options(sql, ONLY_READ)
         except Exception as error:
-            known = planning.error or self._clarify(error)
+            known = planning.error or self._clarify(error, planning)
             if known is None:
                 raise
             raise known from error
@@ -274,11 +279,19 @@ class LakeFunctions:
             self._context.register_udf(_bind(each, count, self._offered))
         self._is_offering = True
 
-    def _clarify(self, error: Exception) -> LakebedError | None:
+    def _clarify(self, error: Exception, planning: Planning) -> LakebedError | None:
         text = str(error)
         unknown = _UNKNOWN.search(text)
-        if unknown is not None and unknown[1] in {*self._changes, *self._acts}:
-            return Denied(f"function {unknown[1]} needs the admin role")
+        if unknown is not None:
+            name = unknown[1]
+            if not planning.admin and name in {*self._changes, *self._acts}:
+                return Denied(f"function {name} needs the admin role")
+            if name in self._usages:
+                call = f"SELECT * FROM {self._usages[name]}"
+                return BadSql(f"{name} gives rows, not a value", hint=f"write: {call}")
+            if name in self._changes:
+                call = f"SELECT {self._changes[name].usage}"
+                return BadSql(f"{name} gives a value, not rows", hint=f"write: {call}")
         wrong = _WRONG_ARGUMENTS.search(text)
         if wrong is not None and wrong[1] in self._changes:
             usage = self._changes[wrong[1]].usage

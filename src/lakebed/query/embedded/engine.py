@@ -36,7 +36,7 @@ from lakebed.query.embedded import compatibility, histograms, properties
 from lakebed.query.embedded import functions as own_functions
 from lakebed.query.embedded.calls import ONLY_READ, LakeFunctions, Planning
 from lakebed.query.embedded.failing import translate
-from lakebed.query.embedded.joins import require_sound_joins
+from lakebed.query.embedded.mistakes import require_sound_joins
 from lakebed.query.embedded.scans import find_scans
 from lakebed.query.embedded.stores import Locator
 from lakebed.query.embedded.streams import BatchStream
@@ -108,6 +108,15 @@ class Engine:
         self._files: OrderedDict[tuple[str, ...], Any] = OrderedDict()
         self._user_tables = UserTables(self._context, self._table_of_files, self._table_of_rows)
         self._empty: dict[tuple[str, bytes], Any] = {}
+
+    def close(self) -> None:
+        """Let go of all tables: they hold the context, which holds them, and Python cannot see the
+        ring. What goes on with rows that are being read is not disturbed."""
+        with self._lock:
+            self._catalog.show({})
+            self._files.clear()
+            self._empty.clear()
+            self._functions.close()
 
     def analyse(
         self,
@@ -291,6 +300,8 @@ def _make_context(memory_bytes: int, catalog: LakeCatalog) -> SessionContext:
         .set("datafusion.sql_parser.map_string_types_to_utf8view", "true")
         # Of a row group, other columns are decoded only for the rows that a condition leaves.
         .set("datafusion.execution.parquet.pushdown_filters", "true")
+        # What it knew of whole files it would use wrongly: see mistakes.py.
+        .set("datafusion.execution.collect_statistics", "false")
     )
     runtime = RuntimeEnvBuilder().with_fair_spill_pool(memory_bytes)
     runtime = runtime.with_disk_manager_os()

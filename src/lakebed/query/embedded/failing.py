@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
 from lakebed import errors
-from lakebed.errors import BadSql, Damage, DamagedFile, LakebedError, OutOfMemory, Unavailable
+from lakebed.errors import BadSql, Damage, LakebedError, OutOfMemory, Unavailable
 
 _POSITION = re.compile(r" at Line: (\d+), Column: (\d+)")
 _NAMED = re.compile(
@@ -65,10 +65,7 @@ def explain(error: BaseException, sql: str, tables: Collection[str] = ()) -> Lak
         )
     missing = _MISSING.search(text)
     if missing is not None:
-        return DamagedFile(
-            f"a file of the lake is missing: {missing[1].rstrip('.')}",
-            hint="see the damage with: lakebed check",
-        )
+        return Damage("a file of the lake is missing", hint="see which with: lakebed check")
     if "Object Store error" in text or "ObjectStore" in text:
         return Unavailable(f"cannot read the store: {_shorten(text)}")
     if _UNREADABLE.search(text) or type(error).__name__ == "PanicException":

@@ -20,9 +20,11 @@ from lakebed.errors import Cancelled, TimedOut
 from lakebed.query.embedded.failing import translate
 from lakebed.query.embedded.types import without_views
 
-_LAST_WAIT, _WAY_BACK = 1.0, 0.05
+_LAST_WAIT, _WAY_BACK, _WAY_BACK_FROM_WORK = 1.0, 0.05, 0.5
 _TOGETHER_BYTES, _TOGETHER_SECONDS = 1 << 20, 0.02
 _making_loop = threading.Lock()
+_stopped: list[float] = []
+"""When the last statement was stopped at work."""
 
 
 def _loop() -> asyncio.AbstractEventLoop:
@@ -40,6 +42,7 @@ def _make_loop() -> asyncio.AbstractEventLoop:
         loop = asyncio.new_event_loop()
         made.set_result(loop)
         loop.run_forever()
+        loop.run_until_complete(_cancel_all())
 
     thread = threading.Thread(target=run, name="lakebed-queries", daemon=True)
     thread.start()
@@ -48,12 +51,21 @@ def _make_loop() -> asyncio.AbstractEventLoop:
     return loop
 
 
+async def _cancel_all() -> None:
+    """Nothing is awaited any more when the loop ends; of a task that is, Python would complain."""
+    while others := asyncio.all_tasks() - {asyncio.current_task()}:
+        for task in others:
+            task.cancel()
+        await asyncio.wait(others)
+
+
 def _end(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
     """Before the interpreter goes. The engine's own threads tell the loop of each batch; one that
     is still on its way back from Python when that is gone takes the process down with it."""
     loop.call_soon_threadsafe(loop.stop)
     thread.join(_LAST_WAIT)
-    time.sleep(_WAY_BACK)
+    at_work = bool(_stopped) and time.monotonic() - _stopped[-1] < _LAST_WAIT
+    time.sleep(_WAY_BACK_FROM_WORK if at_work else _WAY_BACK)
     if not thread.is_alive():
         loop.close()
 
@@ -126,11 +138,14 @@ class BatchStream:
         if self._cancelled:  # meanwhile, by somebody who saw nothing to cancel yet
             waiting.cancel()
         try:
-            return waiting.result(left)
+            found = waiting.result(left)
         except CancelledError:
             raise Cancelled("the statement was cancelled") from None
         except TimeoutError:
             raise self._timed_out() from None
+        if self._cancelled:  # too late to keep it from coming
+            raise Cancelled("the statement was cancelled")
+        return found
 
     def _timed_out(self) -> TimedOut:
         self.close()
@@ -147,6 +162,7 @@ class BatchStream:
 
     def close(self) -> None:
         """Stop the statement if it still runs, and let go of what it holds."""
+        self._cancelled = True  # for a reader who is about to begin it
         if self._waiting is not None and not self._waiting.done():
             self._waiting.cancel()
         if self._running is not None:
@@ -197,7 +213,9 @@ class _Pump:
         until = time.monotonic() + _TOGETHER_SECONDS
         while not batches or size < _TOGETHER_BYTES:
             if self._pending is None:
-                self._pending = asyncio.ensure_future(self._stream.__anext__())
+                # Not by its own __anext__: an error that is kept somewhere would keep the frame of
+                # that, and with it the statement, running.
+                self._pending = asyncio.ensure_future(self._stream.rbs.__anext__())
             left = None if not batches else max(0, until - time.monotonic())
             try:
                 done, _ = await asyncio.wait({self._pending}, timeout=left)
@@ -219,6 +237,7 @@ class _Pump:
         """Let go of the statement; on the loop only."""
         if self._pending is not None:
             self._pending.cancel()
+            _stopped[:] = [time.monotonic()]
         self._pending = self._stream = None
 
 

@@ -1,8 +1,13 @@
-"""Joins that the engine gets wrong, and that are therefore refused.
+"""What the engine gets wrong, and how that is kept from answers: refused, or not asked of it.
 
 DataFusion 55 hands a condition that is left above a RIGHT JOIN, such as ``a.time IS NULL``, to the
 files of the wrong side if they have a column of that name, and loses rows. The same as a LEFT JOIN
 is right, whatever the condition.
+
+It makes other mistakes with what it knows of whole files, and so is not allowed to learn it; which
+files matter, the catalog says better. If their rows are in order, it merges them as far as a LIMIT,
+but lets them be read in any order, or in part, and gives rows that are not the first. If a column
+is the same in a whole file, a condition with IS NULL on it and with a list is not applied at all.
 """
 
 from __future__ import annotations
