@@ -19,12 +19,16 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from lakebed.catalog.catalog import Catalog
-from lakebed.lake import Lake, init_lake
+from lakebed.lake import Lake
+from lakebed.opening import init_lake
 from tests.parts import servers
 from tests.parts.schedule import pytest_xdist_make_scheduler  # noqa: F401
 from tests.parts.spark import spark  # noqa: F401
 
 CAMPAIGN = bool(os.environ.get("LAKEBED_CAMPAIGN"))
+
+SQLITE_FIRST = ["sqlite", pytest.param("postgresql", marks=pytest.mark.campaign)]
+"""For tests of what no catalog has a part in; the campaign leaves nothing out."""
 
 settings.register_profile(
     "default",

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from lakebed.errors import BadInput, Conflict, LakebedError, LakeNotFound, ReadOnly, Refused
-from lakebed.lake import init_lake, open_lake
 from lakebed.lifecycle.check import Level
+from lakebed.opening import init_lake, open_lake
 from lakebed.storage import marks
 from lakebed.storage.local import LocalStore
 from tests.conftest import NewLake

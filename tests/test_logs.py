@@ -15,7 +15,8 @@ import pytest
 
 from lakebed import logs
 from lakebed.errors import BadRecords, BadSql
-from lakebed.lake import Lake, init_lake
+from lakebed.lake import Lake
+from lakebed.opening import init_lake
 from lakebed.settings import Settings
 
 GOOD = {"time": "2026-11-16T05:00:00Z", "bpm": 60}

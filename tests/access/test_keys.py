@@ -8,7 +8,8 @@ from lakebed.access import keys as module
 from lakebed.access.keys import Role
 from lakebed.catalog import journal
 from lakebed.errors import BadInput, NotFound, Unauthenticated
-from lakebed.lake import Lake, open_lake
+from lakebed.lake import Lake
+from lakebed.opening import open_lake
 
 
 def test_a_key_lets_its_holder_in_with_its_roles_only(lake: Lake) -> None:

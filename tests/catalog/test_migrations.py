@@ -19,9 +19,9 @@ from lakebed.catalog.catalog import Catalog
 from lakebed.catalog.dialects import WRITE
 from lakebed.catalog.migrate import HEAD, current_revision, migrate
 from lakebed.errors import Conflict, LakeNotFound, Outdated
-from lakebed.lake import connect, init_lake, open_lake
 from lakebed.lifecycle.check import Level
 from lakebed.lifecycle.upgrade import upgrade_footers
+from lakebed.opening import connect, init_lake, open_lake
 from lakebed.storage import footer as footers
 from lakebed.storage.local import LocalStore
 from tests.parts.older import describe, fill_older_shape

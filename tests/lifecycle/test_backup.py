@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from lakebed.errors import Conflict, LakeNotFound, Refused
-from lakebed.lake import Lake, copy_lake, init_lake, open_lake
+from lakebed.lake import Lake
 from lakebed.lifecycle.check import Level
+from lakebed.opening import copy_lake, init_lake, open_lake
 from tests.conftest import NewLake
 from tests.parts.data import HOUR, T0, numbers_in, publish_hour, readings
 

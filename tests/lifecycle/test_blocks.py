@@ -15,13 +15,14 @@ from lakebed.catalog.failures import BuildFailure
 from lakebed.catalog.schema import lake_clock
 from lakebed.cli import main
 from lakebed.errors import BadInput, SnapshotExpired, StalePlan
-from lakebed.lake import Lake, copy_lake, open_lake
+from lakebed.lake import Lake
 from lakebed.lifecycle.check import Level
 from lakebed.model.block import Block
 from lakebed.model.partition import FileState, Partition, hash_sources
 from lakebed.model.source import BlockSource, SqlSource
 from lakebed.model.time import SECOND
 from lakebed.model.view_set import ViewSet
+from lakebed.opening import copy_lake, open_lake
 from lakebed.partitions.publish import NewPartition
 from lakebed.pipeline.steps import Build
 from tests.conftest import NewLake

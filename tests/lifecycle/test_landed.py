@@ -24,11 +24,12 @@ from lakebed.catalog.schema import (
     temporary_files,
 )
 from lakebed.errors import Conflict, Refused
-from lakebed.lake import Lake, copy_lake, open_lake
+from lakebed.lake import Lake
 from lakebed.lifecycle.check import Level, Severity
 from lakebed.lifecycle.sweep import LeaseObserver, Sweeper
 from lakebed.model.block import Block
 from lakebed.model.partition import Partition, hash_sources
+from lakebed.opening import copy_lake, open_lake
 from lakebed.partitions.publish import NewPartition
 from lakebed.samples.generator import Generator
 from lakebed.storage.local import LocalStore
@@ -322,7 +323,7 @@ def test_what_a_killed_lander_wrote_is_swept_and_nothing_else(lake: Lake) -> Non
     kept = stored_files(lake)
     program = (
         "import os, signal, sys\n"
-        "from lakebed.lake import open_lake\n"
+        "from lakebed.opening import open_lake\n"
         "from tests.ingest.parts import disturb, request_of\n"
         "lake = open_lake(sys.argv[1])\n"
         "disturb(lake, after=lambda: os.kill(os.getpid(), signal.SIGKILL))\n"

@@ -11,9 +11,10 @@ from lakebed.catalog import files, footers, journal, leases
 from lakebed.catalog.leases import Lease, LeaseKind
 from lakebed.catalog.schema import lake_clock, temporary_files
 from lakebed.errors import Conflict, LeaseLost, Refused, UnknownFooter, UnknownPartition
-from lakebed.lake import Lake, open_lake
+from lakebed.lake import Lake
 from lakebed.lifecycle.sweep import LeaseObserver, Sweeper
 from lakebed.model.partition import FileState
+from lakebed.opening import open_lake
 from lakebed.storage.objects import put
 from tests.conftest import NewLake
 from tests.parts.data import HOUR, T0, numbers_in, publish_hour, readings, stored_files

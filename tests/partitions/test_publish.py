@@ -15,10 +15,11 @@ from lakebed.errors import (
     UnknownFooter,
     UnknownViewSet,
 )
-from lakebed.lake import Lake, open_lake
+from lakebed.lake import Lake
 from lakebed.model.partition import NO_SOURCE, add_source_hashes, hash_sources
 from lakebed.model.time import TimeRange
 from lakebed.model.view_set import ViewSet
+from lakebed.opening import open_lake
 from lakebed.partitions.publish import NewPartition
 from lakebed.storage import footer as footers
 from lakebed.storage import parquet

@@ -10,8 +10,9 @@ import sqlalchemy as sa
 from lakebed.catalog import journal
 from lakebed.catalog.schema import lake_clock, partition_metadata
 from lakebed.errors import BadInput, DamagedFile, LeaseLost, ReadOnly, SnapshotExpired
-from lakebed.lake import Lake, init_lake, open_lake
+from lakebed.lake import Lake
 from lakebed.lifecycle.sweep import LeaseObserver, Sweeper
+from lakebed.opening import init_lake, open_lake
 from lakebed.partitions.leases import Pin
 from tests.conftest import NewLake
 from tests.parts.data import HOUR, T0, numbers_in, publish_hour, readings

@@ -8,7 +8,7 @@ import json
 import sys
 from dataclasses import replace
 
-from lakebed.lake import open_lake
+from lakebed.opening import open_lake
 from lakebed.pipeline.session import open_session
 
 

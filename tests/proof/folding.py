@@ -9,7 +9,7 @@ import signal
 import sys
 from dataclasses import replace
 
-from lakebed.lake import open_lake
+from lakebed.opening import open_lake
 from tests.proof.seams import hook_engine
 
 

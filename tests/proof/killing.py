@@ -22,16 +22,16 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from lakebed.catalog import blocks
-from lakebed.catalog import partitions as catalog_partitions
+from lakebed.catalog import blocks, finding
 from lakebed.catalog.catalog import Catalog
 from lakebed.catalog.migrate import migrate
 from lakebed.catalog.schema import lake_clock
 from lakebed.errors import Conflict
-from lakebed.lake import Lake, init_lake, open_lake
+from lakebed.lake import Lake
 from lakebed.lifecycle.check import Level, Severity
 from lakebed.lifecycle.sweep import LeaseObserver, Sweeper
 from lakebed.model.time import TimeRange
+from lakebed.opening import init_lake, open_lake
 from lakebed.samples.generator import Generator
 from tests.parts import servers
 from tests.parts.data import HOUR, T0, numbers_in, publish_hour, readings, rows, stored_files
@@ -407,9 +407,9 @@ def run_migration(places: Places, every: int) -> dict[str, Any]:
         problems = [] if describe(catalog.engine) == wanted else ["not like a fresh catalog"]
         with catalog.read() as connection:
             footers = connection.scalar(sa.text("SELECT count(*) FROM partition_metadata"))
-            found = catalog_partitions.search(
+            found = finding.search(
                 connection,
-                catalog_partitions.Search(inserted=TimeRange(T0, T0 + 20 * HOUR)),
+                finding.Search(inserted=TimeRange(T0, T0 + 20 * HOUR)),
             )
         catalog.close()
         if (footers, len(found), sum(each.is_empty for each in found)) != (11, 12, 1):

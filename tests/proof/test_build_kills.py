@@ -14,14 +14,16 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lakebed.lake import Lake, open_lake
+from lakebed.lake import Lake
 from lakebed.lifecycle.check import Level
+from lakebed.opening import open_lake
 from lakebed.samples.generator import Generator
 from lakebed.settings import Settings
 from tests.conftest import CAMPAIGN
@@ -49,12 +51,15 @@ def test_a_build_survives_what_is_killed(new_lake: Any, spark: SparkSession, vic
     sys.stdout.write(f"seed {seed}; replay with LAKEBED_SEED={seed}\n")
     rng = random.Random(seed)
     killed = 0
-    latest = 2.5
+    latest = 1.0 if victim == "worker" else 2.5
     while killed < KILLS_EACH:
         lake: Lake = new_lake()
         truth = _land(lake, rng)
         when = rng.uniform(0.1, latest)
-        hit, said = _build_and_kill(lake, victim, when, rng)
+        if victim == "worker":  # the session gets over it: the one that is there will do
+            hit, said = _build_here_and_kill(lake, spark, when, rng)
+        else:
+            hit, said = _build_and_kill(lake, victim, when, rng)
         what = f"{victim} killed after {when:.2f} s, seed {seed}"
         if victim in ("worker", "executor"):  # Spark gets over these by itself
             assert said is not None, what
@@ -77,6 +82,27 @@ def _land(lake: Lake, rng: random.Random) -> Counter[tuple[str, int]]:
             for scope in resource.scope_logs:
                 truth.update((scope.scope.name, each.time_unix_nano) for each in scope.log_records)
     return truth
+
+
+def _build_here_and_kill(
+    lake: Lake, spark: SparkSession, when: float, rng: random.Random
+) -> tuple[bool, dict[str, Any] | None]:
+    """Whether a Python worker was killed while the build was going on, and what the build said."""
+
+    def build() -> dict[str, Any]:
+        with open_lake(_url(lake), settings=Settings(lease_seconds=PATIENCE_SECONDS)) as own:
+            own.pipeline.limits = replace(own.pipeline.limits, build_records=STEP_RECORDS)
+            report = own.pipeline.build("log_stats", spark=spark)
+        return {"problems": [each.problem for each in report.problems]}
+
+    with ThreadPoolExecutor(1) as pool:
+        building = pool.submit(build)
+        time.sleep(when)
+        found = list(_find(os.getpid(), "worker"))
+        hit = not building.done() and bool(found)
+        if hit:
+            os.kill(rng.choice(found), signal.SIGKILL)
+        return hit, building.result()
 
 
 def _build_and_kill(

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from lakebed.errors import Conflict
-from lakebed.lake import Lake, open_lake
+from lakebed.lake import Lake
 from lakebed.lifecycle.check import Level
+from lakebed.opening import open_lake
 from tests.conftest import CAMPAIGN, NewLake
 from tests.parts.data import HOUR, T0, numbers_in, readings, rows
 from tests.parts.processes import PROCESSES

@@ -29,11 +29,11 @@ from hypothesis.stateful import (
 from lakebed.catalog import files
 from lakebed.catalog.schema import lake_clock
 from lakebed.errors import Ambiguous, Conflict, SnapshotExpired, StalePlan
-from lakebed.lake import init_lake, open_lake
 from lakebed.lifecycle.check import Level, Severity
 from lakebed.lifecycle.sweep import LeaseObserver, Sweeper
 from lakebed.model.partition import FileState, Partition
 from lakebed.model.time import SECOND
+from lakebed.opening import init_lake, open_lake
 from lakebed.partitions.publish import NewPartition
 from lakebed.partitions.snapshot import Snapshot
 from tests.conftest import CAMPAIGN

@@ -8,7 +8,8 @@ import pytest
 
 import lakebed
 from lakebed.errors import Unavailable
-from lakebed.lake import Lake, open_lake
+from lakebed.lake import Lake
+from lakebed.opening import open_lake
 from lakebed.settings import Settings
 from lakebed.upkeep import embedded
 from lakebed.upkeep.upkeep import Upkeep

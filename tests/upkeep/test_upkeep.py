@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
+from lakebed.catalog import leases
 from lakebed.catalog.schema import lake_clock
 from lakebed.errors import BadInput, LakebedError
-from lakebed.lake import Lake, open_lake
+from lakebed.lake import Lake
 from lakebed.lifecycle.check import Level, Severity
+from lakebed.opening import open_lake
 from lakebed.settings import Settings
 from lakebed.upkeep.duties import DUTIES, Duty, Unfinished, retain
 from lakebed.upkeep.healing import heal
-from lakebed.upkeep.upkeep import Upkeep
+from lakebed.upkeep.upkeep import Upkeep, lease_of
 from tests.conftest import NewLake
 from tests.parts.building import build, land
 from tests.parts.data import HOUR, T0, publish_hour, readings, stored_files
@@ -121,6 +124,31 @@ def test_what_another_did_meanwhile_is_not_done_again(lake: Lake) -> None:
     assert done == ["shared"]
     assert upkeep.list_duties()[1][1].runs == 1
     assert upkeep.run_due("shared")[0].said == "did shared", "who names it wants it now"
+
+
+def test_who_is_told_to_stop_does_not_wait_for_the_dead(lake: Lake) -> None:
+    """Somebody was killed at the duty; whoever is next would take it over after half a minute."""
+    done: list[str] = []
+    with open_lake(lake.catalog.url) as killed:
+        killed.leases._start = lambda: None  # type: ignore[method-assign]
+        with killed.leases.building(lease_of("slow")):
+            stop, looked = threading.Event(), threading.Event()
+            find = lake.leases._find_builders
+
+            def look(names: Any) -> Any:
+                looked.set()
+                return find(names)
+
+            lake.leases._find_builders = look  # type: ignore[method-assign]
+            upkeep = Upkeep(lake, [_duty("slow", done), _duty("other", done)], stop)
+            waiting = threading.Thread(target=upkeep.run_due)
+            waiting.start()
+            assert looked.wait(60)
+            stop.set()
+            waiting.join()
+            with lake.catalog.read() as connection:
+                assert leases.find_builder(connection, lease_of("slow")) is not None
+    assert done == [], "no duty begins any more"
 
 
 def test_what_did_only_a_share_is_due_again_at_once(lake: Lake) -> None:

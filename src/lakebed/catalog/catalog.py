@@ -18,7 +18,7 @@ from lakebed.catalog.acting import name_actor
 from lakebed.catalog.dialects import GLANCE, WRITE, Dialect, find_dialect
 from lakebed.catalog.migrate import migrate, require_head
 from lakebed.catalog.trips import settle
-from lakebed.errors import OutcomeUnknown, ReadOnly, Unavailable
+from lakebed.errors import BadInput, OutcomeUnknown, ReadOnly, Unavailable
 
 Connection = sa.Connection
 """An open transaction, which the functions of this package take; nobody else calls its methods."""
@@ -152,6 +152,10 @@ class Catalog:
             if known is None:
                 raise
             raise known from error
+        except UnicodeEncodeError as error:  # half of a surrogate pair in a name
+            raise BadInput(
+                f"the catalog cannot hold a value: {error.object!r} is not valid unicode"
+            ) from error
         except sa.exc.TimeoutError as error:
             raise Unavailable("too many catalog connections are in use") from error
 

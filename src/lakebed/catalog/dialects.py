@@ -41,6 +41,7 @@ _SAFE_WAL = (3, 51, 3)
 _BUSY_SECONDS = 60
 _LOOK_AGAIN = (0.000_3, 0.001)
 """How long who waits to write sleeps before looking again, in seconds."""
+_FILE = "lakebed_file"
 _SILENT = logging.NullHandler()
 _NETWORK_FILE_SYSTEMS = re.compile(r"nfs\d?|cifs|smb\w*|afs|ceph|glusterfs|lustre|9p|fuse\.\w+")
 
@@ -99,7 +100,20 @@ class SqliteDialect:
             pool_reset_on_return="rollback",
         )
         sa.event.listen(engine, "begin", _begin_sqlite)
+        sa.event.listen(engine, "connect", self._remember)
+        sa.event.listen(engine, "checkout", self._require_same)
         return engine
+
+    def _remember(self, _connection: object, record: sa.pool.ConnectionPoolEntry) -> None:
+        record.info[_FILE] = _identify(self.path)
+
+    def _require_same(
+        self, _connection: object, record: sa.pool.ConnectionPoolEntry, _proxy: object
+    ) -> None:
+        """A connection to a file that was deleted or replaced would go on as if nothing had
+        happened, and all that it writes be lost; so another is made, which finds what is there."""
+        if record.info[_FILE] != _identify(self.path):
+            raise sa.exc.DisconnectionError
 
     def _connect(self) -> Any:
         address = f"file:{quote(str(self.path))}?mode={'ro' if self.read_only else 'rw'}"
@@ -266,6 +280,15 @@ def _begin_when_free(driver: Any, deadline: float) -> bool:
 
 def _is_busy(error: BaseException | None) -> bool:
     return getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
+
+
+def _identify(path: Path) -> tuple[int, int] | None:
+    """Which file is at a path, whatever is in it."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _newest_sqlite() -> ModuleType:

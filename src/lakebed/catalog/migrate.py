@@ -70,6 +70,9 @@ def migrate(
 ) -> list[str]:
     """Run every revision up to the target; which ones ran. Safe to repeat and to run twice at
     once: the second waits for the first."""
+    with engine.connect() as connection:
+        if current_revision(connection) == target:
+            return []  # alembic takes longer to find that out than a catalog takes to open
     from alembic.script import ScriptDirectory
 
     script = ScriptDirectory.from_config(_config())

@@ -62,6 +62,7 @@ def insert_database(connection: sa.Connection, database: Database) -> None:
 
 def find_database(connection: sa.Connection, name: str) -> Database | None:
     """The database of this name, if there is one."""
+    require_text(name)
     found = [each for each in list_databases(connection) if each.name == name]
     return found[0] if found else None
 
@@ -145,7 +146,10 @@ def list_names(connection: sa.Connection) -> dict[str, str]:
 
 def find_stored(connection: sa.Connection, name: str | None) -> str | None:
     """The name under which the partitions of a view set, or of DATABASE.TABLE, are recorded."""
-    if name is None or "." not in name:
+    if name is None:
+        return None
+    require_text(name)
+    if "." not in name:
         return name
     return get(connection, *split_name(name)).stored_as
 
@@ -299,12 +303,21 @@ _INSERTED = sa.select(
 ).where(
     table_inserts.c.table_id == sa.bindparam("table_id"), table_inserts.c.key == sa.bindparam("key")
 )
+_INSERTED_LIVE = _INSERTED.join_from(
+    table_inserts, tables, tables.c.table_id == table_inserts.c.table_id
+).where(tables.c.deleted_at.is_(None))
 
 
 def find_insert(connection: sa.Connection, table_id: str, key: str) -> KnownInsert | None:
-    """What an insert with this key did, if there was one."""
-    row = connection.execute(_INSERTED, {"table_id": table_id, "key": key}).one_or_none()
+    """What an insert with this key did, if there was one; None too if the table is not there any
+    more, because its rows went with it."""
+    row = connection.execute(_INSERTED_LIVE, {"table_id": table_id, "key": key}).one_or_none()
     return None if row is None else KnownInsert(bytes(row[0]), *row[1:])
+
+
+def has_insert(connection: sa.Connection, table_id: str, key: str) -> bool:
+    """Whether there was an insert with this key, whatever became of the table."""
+    return connection.execute(_INSERTED, {"table_id": table_id, "key": key}).first() is not None
 
 
 def list_inserts(

@@ -41,7 +41,9 @@ def get(connection: sa.Connection, name: str) -> ActiveViewSet:
     found = find(connection, name)
     if found is None:
         raise UnknownViewSet(
-            f"no view set is called {name!r}", hint="see what there is with: lakebed views list"
+            f"no view set is called {name!r}",
+            hint="see what there is with: lakebed views list; those that come with Lakebed are "
+            "there after the first lakebed build",
         )
     return found
 

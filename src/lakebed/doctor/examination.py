@@ -20,7 +20,7 @@ from lakebed.doctor.attempts import Attempt, explain
 from lakebed.doctor.facts import CatalogSeen, DiskSeen, SettingsSeen, StoreSeen, Trouble
 from lakebed.doctor.findings import Finding
 from lakebed.errors import Unavailable
-from lakebed.lake import catalog_url, connect, open_lake
+from lakebed.opening import catalog_url, connect, open_lake
 from lakebed.settings import Reading, Settings, look_up, mask, unknown_variables
 from lakebed.storage import marks
 from lakebed.storage.local import LocalStore

@@ -6,16 +6,17 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from lakebed.catalog import blocks, files, footers, journal, lakes, partitions, rules
+from lakebed.catalog import blocks, files, finding, footers, journal, lakes, partitions, rules
 from lakebed.catalog.blocks import Segment
 from lakebed.catalog.catalog import Catalog, Connection
 from lakebed.catalog.files import TemporaryFile
-from lakebed.catalog.partitions import Search
-from lakebed.errors import BadInput, Conflict, Damage, DamagedFile, LakebedError, UnknownObject
+from lakebed.catalog.finding import Search
+from lakebed.errors import Damage, DamagedFile, LakebedError, UnknownObject
 from lakebed.lifecycle import segments, table_check
+from lakebed.lifecycle.aside import get_aside, get_candidate
 from lakebed.lifecycle.sources import SourceCheck
 from lakebed.lifecycle.strays import StrayKind, classify
 from lakebed.lifecycle.table_check import Remark
@@ -136,7 +137,7 @@ class Checker:
                 looked_at = report.note_aside(files.list_aside(connection))
                 sources = SourceCheck(connection)
                 known_tables = table_check.list_known(connection)
-                for page in partitions.list_pages(connection):
+                for page in finding.list_pages(connection):
                     for partition in page:
                         sources.add(partition)
                         report.remark(table_check.look_at(partition, known_tables))
@@ -161,7 +162,7 @@ class Checker:
             with self._catalog.read() as connection:
                 known = {table.table_id: table}
                 wanted = Search(view_sets=[(table.stored_as, None)], include_retired=True)
-                found = partitions.search(connection, wanted)
+                found = finding.search(connection, wanted)
                 own = {each.file_path for each in found}
                 aside = [e for e in files.list_aside(connection) if e.file_path in own]
                 looked_at = report.note_aside(aside)
@@ -360,31 +361,26 @@ class Checker:
                 )
             )
 
+    def plan_quarantine(self, path: str) -> str:
+        """What `quarantine` would do, in words. Raises what that would."""
+        with self._catalog.read() as connection:
+            _file, live = get_candidate(connection, self._store, path)
+        what = f"retire {live[0].identity} and set its file aside" if live else "set aside"
+        return f"{path}: would {what}"
+
     def quarantine(self, path: str, reason: str = "quarantined by an operator") -> str:
         """Set a file aside: a stray becomes known and is never swept; a live partition with it is
         retired. What was done, in words. Nothing is deleted or moved."""
-        if layout.check_path(path) == layout.MARK:
-            raise BadInput(f"{path} is the store's mark and not a file to set aside")
         with self._catalog.write() as transaction:
             connection = transaction.connection
-            size = self._store.size(path)
-            file = files.find_file(connection, path)
-            if file is not None and file.state in (FileState.STAGED, FileState.DELETING):
-                raise Conflict(f"{path} is {file.state} and cannot be quarantined")
-            if blocks.has_segment(connection, path):
-                raise Conflict(
-                    f"{path} holds landed blocks and cannot be quarantined",
-                    hint="if it is damaged, put the file back from a backup",
-                )
-            live = [each for each in partitions.list_by_path(connection, path) if each.is_live]
+            file, live = get_candidate(connection, self._store, path)
             if live:
                 retire_rows(
                     transaction, live, operation="quarantine", reason=reason, hint="try again"
                 )
             files.take(connection, [path], [FileState.RETIRED, FileState.QUARANTINED])
-            aside = TemporaryFile(path, size, FileState.QUARANTINED, reason=reason)
-            files.insert_many(connection, [aside])
-            entry = journal.Entry("quarantine", reason, file_path=path, bytes=size)
+            files.insert_many(connection, [replace(file, reason=reason)])
+            entry = journal.Entry("quarantine", reason, file_path=path, bytes=file.file_size)
             journal.append(transaction, [] if live else [entry])
         what = f"retired {live[0].identity} and set its file aside" if live else "set aside"
         return f"{path}: {what}"
@@ -392,14 +388,14 @@ class Checker:
     def get_aside(self, path: str) -> TemporaryFile:
         """A file that was set aside; `Conflict` if it was not, or is condemned already."""
         with self._catalog.read() as connection:
-            return _get_aside(connection, path)
+            return get_aside(connection, path)
 
     def condemn(self, path: str) -> str:
         """Let a sweep delete a file that was set aside, once the lake's grace period is over, also
         if its partition was held. What was done, in words."""
         with self._catalog.write() as transaction:
             connection = transaction.connection
-            file = _get_aside(connection, path)
+            file = get_aside(connection, path)
             expiration = transaction.tick + lakes.get(connection).grace_us
             lost = [each.partition_id for each in partitions.list_by_path(connection, path)]
             partitions.condemn(connection, lost, expiration)
@@ -407,10 +403,3 @@ class Checker:
             entry = journal.Entry("condemn", file.reason, file_path=path, bytes=file.file_size)
             journal.append(transaction, [entry])
         return f"{path}: a sweep deletes it from {format_instant(expiration)} on"
-
-
-def _get_aside(connection: Connection, path: str) -> TemporaryFile:
-    file = files.find_file(connection, layout.check_path(path))
-    if file is None or file.state is not FileState.QUARANTINED:
-        raise Conflict(f"{path} is not set aside", hint="what is: lakebed check --json")
-    return file

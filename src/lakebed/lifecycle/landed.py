@@ -10,11 +10,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from lakebed.catalog import blocks, clock, failures, files, journal, lakes, partitions, view_sets
+from lakebed.catalog import (
+    blocks,
+    clock,
+    failures,
+    files,
+    finding,
+    journal,
+    lakes,
+    partitions,
+    view_sets,
+)
 from lakebed.catalog.blocks import Segment
 from lakebed.catalog.catalog import Catalog, Connection, Transaction
 from lakebed.catalog.files import TemporaryFile
-from lakebed.catalog.partitions import Search
+from lakebed.catalog.finding import Search
 from lakebed.errors import BadInput, StalePlan
 from lakebed.model.partition import FileState, Partition
 from lakebed.model.time import Instant, TimeRange, find_gaps, format_instant, to_instant
@@ -187,7 +197,7 @@ def _list_built(connection: Connection, view_set: ViewSet, within: TimeRange) ->
     wanted = Search(
         view_sets=[(view_set.name, [view_set.schema_hash])], instance=GLOBAL, inserted=within
     )
-    return partitions.search(connection, wanted)
+    return finding.search(connection, wanted)
 
 
 def _built_since(connection: Connection, before: int) -> int:

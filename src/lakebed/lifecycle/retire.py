@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
-from lakebed.catalog import blocks, clock, partitions, tables, view_sets
+from lakebed.catalog import blocks, clock, finding, partitions, tables, view_sets
 from lakebed.catalog.catalog import Catalog, Connection, Transaction
-from lakebed.catalog.partitions import Search
+from lakebed.catalog.finding import Search
 from lakebed.errors import BadInput, LakebedError, Refused, StalePlan
 from lakebed.lifecycle import selection
 from lakebed.lifecycle.changes import Changes, describe_success, restore_row
@@ -168,7 +168,7 @@ class Retirement:
                     hint=f"say how long it keeps rows with: lakebed views keep {view_set} 90d",
                 )
             floor = clock.upcoming(connection) - retention
-            found = partitions.search(connection, Search(view_sets=[(view_set, None)]))
+            found = finding.search(connection, Search(view_sets=[(view_set, None)]))
             old = [each for each in found if each.insert_range.end <= floor]
             reason = f"retired by retention, older than {format_instant(floor)}"
             plan = self._plan(connection, old, reason)
@@ -186,7 +186,7 @@ class Retirement:
             wanted = None if view_set is None else [(view_set, None)]
             found = [
                 each
-                for each in partitions.search(connection, Search(view_sets=wanted))
+                for each in finding.search(connection, Search(view_sets=wanted))
                 if not is_table(each.view_set)  # tables read every version of their schema
                 and (
                     each.view_set not in active

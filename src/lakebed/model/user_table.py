@@ -19,10 +19,12 @@ the mark that a key was deleted; which values were out of range."""
 
 REJECTS = "_rejects"
 RESERVED_DATABASES = ("public", "information_schema", "lake")
-_WORDS = ("table", "lateral", "unnest")
+RESERVED_WORDS = ("table", "lateral", "unnest")
 """Where SQL expects a table, something else begins with these."""
 _PREFIX = "table_"
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,47}")
+_UNSPEAKABLE = re.compile(r"[\x00\ud800-\udfff]")
+"""What no catalog takes in a text: NUL, and bytes that were no UTF-8."""
 
 
 def is_table(view_set: str) -> bool:
@@ -43,10 +45,16 @@ def split_name(full_name: str) -> tuple[str, str]:
     return database, name
 
 
+def is_speakable(text: str) -> bool:
+    """Whether a catalog can be asked for a text."""
+    return not _UNSPEAKABLE.search(text)
+
+
 def require_text(*names: object) -> None:
-    """Raise for what cannot be the name of anything: it comes from a mistake in a program."""
+    """Raise for what cannot be the name of anything, nor be asked for: it comes from a mistake in
+    a program, or from a shell with another encoding."""
     for each in names:
-        if not isinstance(each, str):
+        if not isinstance(each, str) or not is_speakable(each):
             raise BadInput(
                 f"{each!r} is not a name", hint="name the database and the table, each by a text"
             )
@@ -59,7 +67,7 @@ def check_name(name: str, what: str) -> str:
             f"{name!r} is not the name of a {what}",
             hint="use lowercase letters, digits and _, at most 48, beginning with a letter",
         )
-    if name in _WORDS or (what == "database" and name in RESERVED_DATABASES):
+    if name in RESERVED_WORDS or (what == "database" and name in RESERVED_DATABASES):
         raise BadInput(f"a {what} cannot be called {name}", hint="choose another name")
     if what == "table" and name.endswith(REJECTS):
         raise BadInput(f"names that end in {REJECTS} are for what tables refuse")

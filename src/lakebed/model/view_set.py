@@ -13,7 +13,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from lakebed.errors import BadInput
-from lakebed.model.source import Source, decode_source, encode_source, fingerprint
+from lakebed.model.source import (
+    Source,
+    decode_source,
+    describe_source,
+    encode_source,
+    fingerprint,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -99,6 +105,16 @@ class ViewSet:
 
     def _hash(self) -> bytes:
         return hash_schema(self.schema, self.version, fingerprint(self.source))
+
+    def require_no_source(self) -> None:
+        """Raise `BadInput` if builds make the rows: those of somebody else would stand in for what
+        landed in their range, and nothing would say so."""
+        if self.source is not None:
+            made = describe_source(self.source)
+            raise BadInput(
+                f"view set {self.name} takes no rows: builds make them ({made})",
+                hint="register a view set of your own for these rows",
+            )
 
     def definition(self) -> str:
         """What the catalog stores: JSON that `from_definition` reads back."""

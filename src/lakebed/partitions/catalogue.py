@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from lakebed.catalog import clock, partitions, view_sets
+from lakebed.catalog import clock, finding, partitions, view_sets
 from lakebed.catalog.catalog import Catalog
-from lakebed.catalog.partitions import Search
+from lakebed.catalog.finding import Search
 from lakebed.model.partition import NO_SOURCE, Partition
 from lakebed.model.time import Instant, TimeRange, to_instant
 from lakebed.model.view_set import GLOBAL, ViewSet
@@ -111,7 +111,7 @@ class Partitions:
             past = None if as_of is None else to_instant(as_of)
             if past is not None:
                 clock.require_readable(connection, past)
-            return partitions.search(
+            return finding.search(
                 connection,
                 Search(
                     view_sets=None if view_set is None else [(view_set, None)],

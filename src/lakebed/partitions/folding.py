@@ -5,13 +5,15 @@ newer than itself. Which partitions are folded together is decided here too, and
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lakebed.model.partition import Partition
 from lakebed.model.time import TimeRange
 from lakebed.model.user_table import DELETED, VERSION, UserTable
+from lakebed.partitions.grouping import fill, find_worthwhile
 from lakebed.partitions.rows import RowReader
 
 if TYPE_CHECKING:
@@ -160,7 +162,7 @@ def plan_small_fold(bucket: Sequence[Partition], barriers: Sequence[Partition]) 
             break
         worthwhile.insert(0, partition)
         rows += partition.num_rows
-    chosen = next(_fill(worthwhile, most, MOST_ROWS), [])
+    chosen = next(fill(worthwhile, most, MOST_ROWS), [])
     return Run(newest.instance, tuple(chosen)) if len(chosen) > 1 else None
 
 
@@ -183,37 +185,14 @@ def plan_folds(
     for instance, bucket in sorted(buckets.items()):
         barriers = [each for each in restorable if each.instance == instance]
         for run in _runs(bucket, barriers):
-            for group in _fill(run, most_bytes, most_rows):
-                chosen = [group] if asked else _worthwhile(group)
+            for group in fill(run, most_bytes, most_rows):
+                chosen = [group] if asked else find_worthwhile(group, _weigh, CHEAP_BYTES)
                 found += [Run(instance, tuple(each)) for each in chosen if len(each) > 1]
     return found
 
 
-def _fill(run: Sequence[Partition], most_bytes: int, most_rows: int) -> Iterator[list[Partition]]:
-    """Neighbours that are one partition together, the oldest first."""
-    group: list[Partition] = []
-    size = rows = 0
-    for each in run:
-        size += each.file_size
-        rows += each.num_rows
-        if group and (size > most_bytes or rows > most_rows):
-            yield group
-            group, size, rows = [], each.file_size, each.num_rows
-        group.append(each)
-    if group:
-        yield group
-
-
-def _worthwhile(group: Sequence[Partition]) -> Iterator[Sequence[Partition]]:
-    if len(group) < 2:
-        return
-    sizes = [each.file_size for each in group]
-    if sum(sizes) <= CHEAP_BYTES or 2 * max(sizes) <= sum(sizes):
-        yield group
-        return
-    at = sizes.index(max(sizes))
-    yield from _worthwhile(group[:at])
-    yield from _worthwhile(group[at + 1 :])
+def _weigh(partition: Partition) -> int:
+    return partition.file_size
 
 
 def _runs(bucket: Sequence[Partition], barriers: Sequence[Partition]) -> list[list[Partition]]:
@@ -222,8 +201,8 @@ def _runs(bucket: Sequence[Partition], barriers: Sequence[Partition]) -> list[li
     starts = sorted(each.insert_range.begin for each in barriers)
     for partition in sorted(bucket, key=lambda each: each.insert_range.begin):
         if runs:
-            gap = (runs[-1][-1].insert_range.begin, partition.insert_range.begin)
-            if any(gap[0] < start < gap[1] for start in starts):
+            after = bisect_right(starts, runs[-1][-1].insert_range.begin)
+            if after < len(starts) and starts[after] < partition.insert_range.begin:
                 runs.append([])
         else:
             runs.append([])

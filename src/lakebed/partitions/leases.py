@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -63,6 +63,9 @@ class LeaseKeeper:
         self._reader: _Reader | None = None
         self._writer: str | None = None
         self._builders: set[str] = set()
+        self._begun: set[str] = set()
+        """Leases that may stand in the catalog although nobody holds them: who took one may have
+        been interrupted, or lost the connection, when it was committed."""
         self._pins: set[Pin] = set()
         self._closed = False
         self._stop = threading.Event()
@@ -74,9 +77,8 @@ class LeaseKeeper:
             self._require_open()
             if self._writer is None:
                 with self._catalog.write() as transaction:
-                    taken = self._insert(transaction.connection, LeaseKind.WRITER, transaction.tick)
+                    taken = self._take(transaction.connection, LeaseKind.WRITER, transaction.tick)
                 self._writer = taken
-                self._start()
             return self._writer
 
     def forget_writer(self, lease_id: str) -> None:
@@ -85,7 +87,7 @@ class LeaseKeeper:
             if self._writer == lease_id:
                 self._writer = None
 
-    def _insert(
+    def _take(
         self,
         connection: Connection,
         kind: LeaseKind,
@@ -106,6 +108,8 @@ class LeaseKeeper:
             oldest_tick,
             pinned_at,
         )
+        self._begun.add(lease.lease_id)
+        self._start()
         leases.insert(connection, lease)
         return lease.lease_id
 
@@ -124,7 +128,6 @@ class LeaseKeeper:
                 with self._catalog.write() as transaction:
                     reader = self._hold(transaction, transaction.tick)
                 self._reader = reader
-                self._start()
             reader = self._reader
             return self._add(Pin(reader.oldest_tick, reader.pinned_at, reader.lease_id))
 
@@ -149,7 +152,6 @@ class LeaseKeeper:
                     clock.require_readable(transaction.connection, as_of)
                 reader = self._hold(transaction, tick)
             self._reader = reader
-            self._start()
             return self._add(Pin(tick, transaction.tick, reader.lease_id))
 
     def _add(self, pin: Pin) -> Pin:
@@ -165,7 +167,7 @@ class LeaseKeeper:
             if leases.renew(connection, now.lease_id, (reach, now.pinned_at)):
                 return _Reader(now.lease_id, reach, now.pinned_at)
             self._lose_reader()
-        lease_id = self._insert(connection, LeaseKind.READER, transaction.tick, oldest_tick=oldest)
+        lease_id = self._take(connection, LeaseKind.READER, transaction.tick, oldest_tick=oldest)
         return _Reader(lease_id, oldest, transaction.tick)
 
     def _pin_without_lease(self, as_of: int | None) -> Pin:
@@ -217,51 +219,74 @@ class LeaseKeeper:
     @contextmanager
     def building(self, view_set: str) -> Iterator[str]:
         """The right to build one view set, while the block runs; `Conflict` if another has it."""
-        with self._lock:
-            self._require_open()
-            with self._catalog.write() as transaction:
-                other = leases.find_builder(transaction.connection, view_set)
-                if other is not None:
-                    raise Conflict(
-                        f"{other.holder} builds {view_set} since "
-                        f"{format_instant(other.acquired_at)}",
-                        hint="wait for it; if it is dead, a sweep ends its lease",
-                    )
-                lease_id = self._insert(
-                    transaction.connection, LeaseKind.BUILDER, transaction.tick, view_set=view_set
-                )
-            self._builders.add(lease_id)
-            self._start()
+        lease_id = ""
         try:
+            with self._lock:
+                self._require_open()
+                with self._catalog.write() as transaction:
+                    other = leases.find_builder(transaction.connection, view_set)
+                    if other is not None:
+                        raise Conflict(
+                            f"{other.holder} builds {view_set} since "
+                            f"{format_instant(other.acquired_at)}",
+                            hint="wait for it; if it is dead, a sweep ends its lease",
+                        )
+                    lease_id = self._take(
+                        transaction.connection,
+                        LeaseKind.BUILDER,
+                        transaction.tick,
+                        view_set=view_set,
+                    )
+                self._builders.add(lease_id)
             yield lease_id
         finally:
             with self._lock:
-                if lease_id in self._builders:
+                if lease_id in self._builders or lease_id in self._begun:
                     self._builders.discard(lease_id)
                     with self._catalog.beat() as connection:
                         leases.remove(connection, lease_id)
+                    self._begun.discard(lease_id)
 
-    def end_dead_builder(
-        self, view_set: str, *, notice: Callable[[Lease], None] = lambda _lease: None
-    ) -> bool:
-        """If somebody builds a view set, watch until they show life (False) or have shown none for
-        their time-to-live: then their right is taken away. True if nobody builds it now."""
+    def end_dead_builders(
+        self,
+        view_sets: Collection[str],
+        *,
+        notice: Callable[[Lease], None] = lambda _lease: None,
+        require_wanted: Callable[[], None] = lambda: None,
+    ) -> set[str]:
+        """Whoever builds some of these view sets is watched, all at once, until they show life or
+        have shown none for their time-to-live: then their right is taken away. Which view sets
+        somebody alive builds. ``require_wanted`` raises if nobody waits for this any more."""
+        watched = self._find_builders(view_sets)
+        for lease in watched.values():
+            notice(lease)
+        begun = time.monotonic()
+        living: set[str] = set()
+        while watched:
+            require_wanted()
+            shortest = min(lease.ttl_us for lease in watched.values())
+            time.sleep(min(_LOOK_SECONDS, shortest / 4_000_000))
+            waited = time.monotonic() - begun
+            found = self._find_builders(watched)
+            for name, first in list(watched.items()):
+                now = found.get(name)
+                if now is not None and (now.lease_id, now.beats) != (first.lease_id, first.beats):
+                    living.add(name)
+                elif now is not None and waited < first.ttl_us / 1_000_000:
+                    continue
+                elif now is not None and not self._end(first):
+                    living.add(name)
+                del watched[name]
+        return living
+
+    def _find_builders(self, view_sets: Collection[str]) -> dict[str, Lease]:
         with self._catalog.read() as connection:
-            first = leases.find_builder(connection, view_set)
-        if first is None:
-            return True
-        notice(first)
-        deadline = time.monotonic() + first.ttl_us / 1_000_000
-        while time.monotonic() < deadline:
-            time.sleep(min(_LOOK_SECONDS, first.ttl_us / 4_000_000))
-            with self._catalog.read() as connection:
-                now = leases.find_builder(connection, view_set)
-            if now is None:
-                return True
-            if (now.lease_id, now.beats) != (first.lease_id, first.beats):
-                return False
+            found = {name: leases.find_builder(connection, name) for name in view_sets}
+        return {name: lease for name, lease in found.items() if lease is not None}
+
+    def _end(self, dead: Lease) -> bool:
         with self._catalog.write() as transaction:
-            return leases.remove(transaction.connection, first.lease_id, first.beats)
+            return leases.remove(transaction.connection, dead.lease_id, dead.beats)
 
     def require_builder(self, lease_id: str) -> None:
         """Raise `LeaseLost` if the right to build was taken away."""
@@ -272,24 +297,28 @@ class LeaseKeeper:
     def beat(self) -> None:
         """One heartbeat of every lease; lets go of ticks that nobody reads any more."""
         with self._lock:
-            if self._reader is None and self._writer is None and not self._builders:
+            held = self._held_leases()
+            known = held | self._begun
+            if not known:
                 return
             with self._catalog.beat() as connection:
-                for lease_id in self._held_leases():
-                    if self._reader is not None and lease_id == self._reader.lease_id:
+                for lease_id in sorted(known):  # as sweeps lock them too: no circle of waiting
+                    if lease_id not in held:
+                        leases.remove(connection, lease_id)
+                    elif self._reader is not None and lease_id == self._reader.lease_id:
                         self._beat_reader(connection, lease_id)
                     elif not leases.renew(connection, lease_id):
                         self._builders.discard(lease_id)
                         self.forget_writer(lease_id)
+            self._begun.clear()
 
-    def _held_leases(self) -> list[str]:
-        """Sorted, as sweeps lock them too: so the two never wait for each other in a circle."""
+    def _held_leases(self) -> set[str]:
         held = set(self._builders)
         if self._writer is not None:
             held.add(self._writer)
         if self._reader is not None:
             held.add(self._reader.lease_id)
-        return sorted(held)
+        return held
 
     def _beat_reader(self, connection: Connection, lease_id: str) -> None:
         with self._pins_lock:
@@ -325,10 +354,11 @@ class LeaseKeeper:
             self._thread.join()
         with self._lock:
             self._closed = True
-            held = self._held_leases()
+            held = sorted(self._held_leases() | self._begun)
             self._lose_reader()
             self._writer = None
             self._builders.clear()
+            self._begun.clear()
             if held:
                 with self._catalog.beat() as connection:
                     for lease_id in held:

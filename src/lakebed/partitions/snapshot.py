@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from lakebed.catalog import clock, journal, partitions, view_sets
+from lakebed.catalog import clock, finding, journal, view_sets
 from lakebed.catalog.catalog import Catalog
+from lakebed.catalog.finding import Search
 from lakebed.catalog.footers import StoredFooter
-from lakebed.catalog.partitions import Search
 from lakebed.errors import (
     BadInput,
     DamagedFile,
@@ -181,7 +181,7 @@ class SnapshotReader:
                     events=event_range,
                     as_of=past,
                 )
-                found = partitions.search_with_footers(connection, search)
+                found = finding.search_with_footers(connection, search)
         except BaseException:
             self.keeper.unpin(pin)
             raise

@@ -432,8 +432,8 @@ def _is_known(connection: Connection, insertion: Insertion, ids: Sequence[str]) 
     remembered = insertion.remembered
     if remembered is None:
         return _are_there(connection, ids)
-    known = tables.find_insert(connection, insertion.table.table_id, remembered.key)
-    return known is not None and _are_there(connection, ids)
+    known = tables.has_insert(connection, insertion.table.table_id, remembered.key)
+    return known and _are_there(connection, ids)
 
 
 def _are_there(connection: Connection, ids: Sequence[str]) -> bool:

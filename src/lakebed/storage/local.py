@@ -33,18 +33,20 @@ _BUFFER_BYTES = 1 << 20
 class LocalStore:
     """Objects are files below one folder; every create and delete is synced."""
 
-    def __init__(self, root: Path, disk: Disk | None = None) -> None:
+    def __init__(self, root: Path, disk: Disk | None = None, *, of_lake: bool = False) -> None:
+        """The store ``of_lake`` has a mark; where it has none, another disk is mounted, or none."""
         self.root = root
         self.disk = disk or Disk()
+        self.of_lake = of_lake
         self._synced_folders: set[Path] = set()
 
     @classmethod
-    def from_url(cls, url: str, disk: Disk | None = None) -> LocalStore:
+    def from_url(cls, url: str, *, of_lake: bool = False) -> LocalStore:
         """The store at a ``file://`` URL with an absolute path."""
         parts = urlsplit(url)
         if parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
             raise BadInput(f"{url!r} is not a folder", hint="use file:///absolute/folder")
-        return cls(Path(unquote(parts.path)), disk)
+        return cls(Path(unquote(parts.path)), of_lake=of_lake)
 
     @property
     def url(self) -> str:
@@ -63,6 +65,9 @@ class LocalStore:
                 descriptor = self.disk.create(target)
             except FileExistsError:
                 raise AlreadyThere(f"{path} exists already in {self.url}") from None
+            except FileNotFoundError as error:
+                self._synced_folders.clear()
+                raise self._away(f"cannot write {path}: its folder is gone") from error
             try:
                 sink = _Sink(self.disk, descriptor)
                 yield cast(BinaryIO, sink)
@@ -90,31 +95,47 @@ class LocalStore:
         if folder != self.root:
             self._ensure_folder(folder.parent)
         elif not folder.is_dir():
-            raise UnknownObject(
-                f"the store's folder {folder} does not exist", hint="was it moved or not mounted?"
-            )
+            raise self._away(f"the store's folder {folder} does not exist")
         if not folder.is_dir():
+            self._require_marked()
             self.disk.make_directory(folder)
         if folder != self.root:
             self.disk.sync_directory(folder.parent)
         self._synced_folders.add(folder)
 
+    def _require_marked(self) -> None:
+        if self.of_lake and not (self.root / layout.MARK).is_file():
+            raise self._away(f"the store's folder {self.root} is not marked as any lake's")
+
+    def _away(self, said: str) -> Unavailable:
+        return Unavailable(said, hint="was the store moved, emptied or not mounted?")
+
+    @contextmanager
+    def _reading(self, action: str) -> Iterator[None]:
+        """Something of a lake's store. Nothing is known of its files while its mark is away."""
+        try:
+            with _translated(action):
+                yield
+        except UnknownObject:
+            self._require_marked()
+            raise
+
     def size(self, path: str) -> int:
-        with _translated(f"look at {path}"):
+        with self._reading(f"look at {path}"):
             found = self.locate(path).stat()
             if not stat.S_ISREG(found.st_mode):
                 raise FileNotFoundError(path)
             return found.st_size
 
     def read(self, path: str, start: int, length: int) -> bytes:
-        with _translated(f"read {path}"), self.locate(path).open("rb") as file:
+        with self._reading(f"read {path}"), self.locate(path).open("rb") as file:
             file.seek(start)
             return file.read(length)
 
     def open(self, path: str) -> Any:
         import pyarrow as pa
 
-        with _translated(f"read {path}"):
+        with self._reading(f"read {path}"):
             return pa.OSFile(str(self.locate(path)), "rb")
 
     def delete(self, paths: Iterable[str]) -> None:
@@ -148,7 +169,7 @@ class _Together(LocalStore):
     """The same store for files that are created at once, whose folders are synced at the end."""
 
     def __init__(self, store: LocalStore) -> None:
-        super().__init__(store.root, store.disk)
+        super().__init__(store.root, store.disk, of_lake=store.of_lake)
         self._synced_folders = store._synced_folders
         self.folders: set[Path] = set()
 

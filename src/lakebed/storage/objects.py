@@ -65,12 +65,13 @@ class Store(Protocol):
         ...
 
 
-def open_store(url: str) -> Store:
-    """The store at a ``file://`` or ``s3://`` URL; nothing is touched yet."""
+def open_store(url: str, *, of_lake: bool = False) -> Store:
+    """The store at a ``file://`` or ``s3://`` URL; nothing is touched yet. The folder ``of_lake``
+    must have that lake's mark to be used: it may be on a disk that is not mounted."""
     if url.startswith("file://"):
         from lakebed.storage.local import LocalStore
 
-        return LocalStore.from_url(url)
+        return LocalStore.from_url(url, of_lake=of_lake)
     if url.startswith("s3://"):
         from lakebed.storage.s3 import S3Store
 

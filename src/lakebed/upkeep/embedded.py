@@ -8,7 +8,8 @@ from collections.abc import Callable
 from functools import wraps
 from typing import ParamSpec
 
-from lakebed.lake import Lake, init_lake, open_lake
+from lakebed.lake import Lake
+from lakebed.opening import init_lake, open_lake
 from lakebed.upkeep.duties import SHARE
 from lakebed.upkeep.upkeep import Upkeep
 

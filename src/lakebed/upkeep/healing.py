@@ -6,16 +6,19 @@ stays as it is and is reported, until an operator accepts the loss.
 from __future__ import annotations
 
 from lakebed.catalog import blocks, partitions
-from lakebed.errors import LakebedError
+from lakebed.errors import LakebedError, UnknownObject
 from lakebed.lake import Lake
 from lakebed.lifecycle.check import CheckReport, Finding, Severity
 from lakebed.model.partition import Partition
+from lakebed.storage.marks import require_mark
 
 _OF_FILES = ("missing file", "file size", "file content", "stored footer")
 
 
 def heal(lake: Lake, report: CheckReport) -> tuple[list[Partition], list[Finding]]:
-    """Heal what a check found damaged: which partitions will be built again, and what is left."""
+    """Heal what a check found damaged: which partitions will be built again, and what is left.
+    Raises if the store is not this lake's now: files are not missing because a disk is."""
+    require_mark(lake.store, lake.lake_id)
     healed: list[Partition] = []
     left: list[Finding] = []
     for finding in report.findings:
@@ -27,6 +30,8 @@ def heal(lake: Lake, report: CheckReport) -> tuple[list[Partition], list[Finding
             continue
         try:
             if finding.kind == "missing file":
+                if not _is_missing(lake, finding.subject):
+                    continue
                 plan = lake.retirement.plan_by_file(finding.subject)
                 lake.retirement.carry_out(plan, confirmed=plan.confirm)
             else:
@@ -35,6 +40,16 @@ def heal(lake: Lake, report: CheckReport) -> tuple[list[Partition], list[Finding
         except LakebedError as error:
             left.append(Finding(finding.severity, finding.kind, finding.subject, str(error)))
     return healed, left
+
+
+def _is_missing(lake: Lake, path: str) -> bool:
+    """Whether a file is missing now, in a store that is there before and after the look."""
+    try:
+        lake.store.size(path)
+    except UnknownObject:
+        require_mark(lake.store, lake.lake_id)
+        return True
+    return False
 
 
 def _find_rebuildable(lake: Lake, finding: Finding) -> Partition | None:

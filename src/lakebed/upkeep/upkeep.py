@@ -38,9 +38,16 @@ class DutyRun:
 class Upkeep:
     """The duties of one lake."""
 
-    def __init__(self, lake: Lake, every: Sequence[Duty] = DUTIES) -> None:
+    def __init__(
+        self,
+        lake: Lake,
+        every: Sequence[Duty] = DUTIES,
+        stop: threading.Event | None = None,
+    ) -> None:
         self._lake = lake
         self._duties = every
+        self._stop = stop or threading.Event()
+        """Once it is set, no duty begins, and nobody waits for a right to do one."""
 
     def list_duties(self) -> list[tuple[Duty, DutyState]]:
         """Every duty with what is known of it."""
@@ -69,7 +76,7 @@ class Upkeep:
         due = {each.name for each in chosen} if anyway else self._list_due()
         done: list[DutyRun] = []
         for duty in chosen:
-            if duty.name in due:
+            if duty.name in due and not self._stop.is_set():
                 done.append(self._run(duty, patient=patient, anyway=anyway))
                 while everything and done[-1].unfinished:
                     done.append(self._run(duty, patient=patient, anyway=anyway))
@@ -97,7 +104,10 @@ class Upkeep:
         one looks again whether there is anything left to do."""
         right = lease_of(duty.name)
         if patient:
-            self._lake.leases.end_dead_builder(right)
+            try:
+                self._lake.leases.end_dead_builders([right], require_wanted=self._require_wanted)
+            except Cancelled as error:
+                return DutyRun(duty.name, skipped=str(error))
         try:
             with self._lake.leases.building(right):
                 if not anyway and duty.name not in self._list_due():
@@ -136,19 +146,25 @@ class Upkeep:
         """Do what is due until told to stop. What has a thread of its own, this one, does not wait
         for the others."""
         here = [each for each in self._duties if each.own_thread]
-        others = Upkeep(self._lake, [each for each in self._duties if not each.own_thread])
+        others = [each for each in self._duties if not each.own_thread]
         beside = threading.Thread(
-            target=others._tend, args=(stop, pause), name="lakebed-upkeep-beside"
+            target=Upkeep(self._lake, others, stop)._tend,
+            args=(pause,),
+            name="lakebed-upkeep-beside",
         )
         beside.start()
         try:
-            Upkeep(self._lake, here)._tend(stop, pause)
+            Upkeep(self._lake, here, stop)._tend(pause)
         finally:
             stop.set()
             beside.join()
 
-    def _tend(self, stop: threading.Event, pause: float) -> None:
-        while not stop.wait(pause):
+    def _require_wanted(self) -> None:
+        if self._stop.is_set():
+            raise Cancelled("upkeep is ending", hint="whoever is next does it")
+
+    def _tend(self, pause: float) -> None:
+        while not self._stop.wait(pause):
             try:
                 self.run_due()
             except LakebedError as error:  # the catalog may come back

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
+from lakebed.decode.resources import spell_exe
 from lakebed.model.block import Block
 
 _TIME = pa.timestamp("us", "UTC")
@@ -38,7 +39,7 @@ COLUMNS = {
     "processes.start_time": "when the process was first seen",
     "processes.start_ticks": "the same in nanoseconds since 1970",
     "processes.tsc_frequency": "ticks per second: always nanoseconds",
-    "processes.exe": "the service, with its namespace before it",
+    "processes.exe": "namespace/name or name of the service; empty without a name",
     "processes.username": "attribute process.owner",
     "processes.realname": "empty",
     "processes.computer": "attribute host.name",
@@ -123,12 +124,12 @@ def _stream(insert_time: int, properties: str) -> dict[str, Any]:
 
 def _process(insert_time: int, properties: str) -> dict[str, Any]:
     known: dict[str, str | None] = msgspec.json.decode(properties)
-    service, namespace = known.get("service.name") or "", known.get("service.namespace") or ""
+    exe = spell_exe(known.get("service.name"), known.get("service.namespace"))
     return {
         "processes.start_time": insert_time,
         "processes.start_ticks": insert_time * 1000,
         "processes.tsc_frequency": 1_000_000_000,
-        "processes.exe": f"{namespace}/{service}" if namespace else service,
+        "processes.exe": exe or "",
         "processes.username": known.get("process.owner") or "",
         "processes.realname": "",
         "processes.computer": known.get("host.name") or "",

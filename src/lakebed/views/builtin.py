@@ -16,7 +16,7 @@ _MAP = pa.map_(pa.string(), pa.string())
 
 PROCESSES_COLUMNS = {
     "process_id": "one OpenTelemetry resource",
-    "exe": "the service, with its namespace before it",
+    "exe": "namespace/name or name of the service; empty without a name",
     "username": "attribute process.owner",
     "realname": "empty",
     "computer": "attribute host.name",

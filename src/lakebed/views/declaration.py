@@ -120,9 +120,11 @@ def read_toml(text: str, where: str) -> SqlView:
     """The declaration in a file; `BadDefinition` says everything that is wrong with its shape."""
     try:
         values = tomllib.loads(text)
+        problems = list(_find_problems(values, where))
     except tomllib.TOMLDecodeError as error:
         raise BadDefinition([f"{where} is not TOML: {str(error).lower()}"]) from error
-    problems = list(_find_problems(values, where))
+    except RecursionError:
+        raise BadDefinition([f"{where} declares no view set: it is nested too deeply"]) from None
     if problems:
         raise BadDefinition(problems)
     return SqlView(**{**values, "sort_order": tuple(values.get("sort_order", ()))})

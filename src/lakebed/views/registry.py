@@ -74,7 +74,8 @@ def _refuse_removal(name: str, active: Sequence[ActiveViewSet]) -> None:
     if name in COLUMNS:
         raise Refused(
             f"view set {name} is built in: the next build would register it again",
-            hint=f"to drop what was built of it: lakebed partitions retire {name}",
+            hint=f"to drop what was built of it: lakebed partitions retire {name} "
+            "--begin 1970-01-01T00Z --end 2100-01-01T00Z",
         )
     readers = list_readers(name, [each.view_set for each in active])
     if readers:
