@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from lakebed.lake import open_lake
+from lakebed.opening import open_lake
 
 DAYS = ("2026-03-01T12:00:00Z", "2026-03-02T12:00:00Z")
 

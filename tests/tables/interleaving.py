@@ -18,7 +18,8 @@ import sqlalchemy as sa
 
 from lakebed.catalog.dialects import WRITE
 from lakebed.errors import BadSchema, BadSql, Conflict, LakebedError, NotFound
-from lakebed.lake import Lake, init_lake
+from lakebed.lake import Lake
+from lakebed.opening import init_lake
 from lakebed.storage.local import LocalStore
 from lakebed.tables.table import Table
 from tests.proof.killing import Place, Places

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +16,20 @@ from lakebed.catalog import files, tables
 from lakebed.errors import StalePlan
 from lakebed.lake import Lake
 from lakebed.storage.objects import read_all
-from lakebed.tables.adoption import Fate, FileClass, ImportFile, ImportPlan, ImportReport
+from lakebed.tables.adoption import Fate, FileClass
 from lakebed.tables.table import Table
 from tests.tables.parts import damage, meanwhile, sweep_all
 from tests.tables.trees import (
     SCHEMA,
+    adopt,
+    all_rows,
     as_bytes,
     as_counter,
     aside,
     build_mess,
     fingerprint,
+    only,
+    plan,
     put,
     rows,
 )
@@ -48,25 +51,6 @@ def home(lake: Lake) -> Lake:
 @pytest.fixture
 def table(home: Lake) -> Table:
     return home.tables.create_table("home", "pulse", SCHEMA)
-
-
-def adopt(lake: Lake, root: Path, **options: Any) -> ImportReport:
-    return lake.tables.carry_out_import(plan(lake, root, **options))
-
-
-def plan(lake: Lake, root: Path, **options: Any) -> ImportPlan:
-    return lake.tables.plan_import(root, "home", "pulse", **options)
-
-
-def only(lake: Lake, root: Path, **options: Any) -> ImportFile:
-    """The single file of a plan."""
-    (file,) = plan(lake, root, **options).files
-    return file
-
-
-def all_rows(table: Table) -> Counter[tuple[Any, ...]]:
-    found = table.query("SELECT time, device, bpm FROM pulse").to_arrow()
-    return as_counter(found)
 
 
 # ---- the whole tree ----------------------------------------------------------------------------

@@ -6,8 +6,8 @@ import dataclasses
 import errno
 import os
 import random
+import shutil
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,17 +17,20 @@ import pyarrow as pa
 import pytest
 
 from lakebed.errors import BadInput
-from lakebed.lake import Lake, init_lake
-from lakebed.tables.adoption import FileClass, ImportFile, ImportPlan, ImportReport
+from lakebed.lake import Lake
+from lakebed.opening import init_lake
+from lakebed.tables.adoption import FileClass
 from lakebed.tables.table import Table
 from tests.storage.test_footer import BINARY, chunks, encode, sample, trailer, tree
 from tests.tables.parts import damage
 from tests.tables.trees import (
     SCHEMA,
+    adopt,
     as_bytes,
-    as_counter,
     aside,
     build_mess,
+    only,
+    plan,
     put,
     rows,
 )
@@ -41,7 +44,9 @@ def root(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Iterator[Lake]:
+def home(tmp_path: Path, migrated_sqlite: Path) -> Iterator[Lake]:
+    (tmp_path / "lake").mkdir()
+    shutil.copy(migrated_sqlite, tmp_path / "lake")
     with init_lake(tmp_path / "lake") as lake:
         lake.tables.create_database("home")
         yield lake
@@ -50,25 +55,6 @@ def home(tmp_path: Path) -> Iterator[Lake]:
 @pytest.fixture
 def table(home: Lake) -> Table:
     return home.tables.create_table("home", "pulse", SCHEMA)
-
-
-def adopt(lake: Lake, root: Path, **options: Any) -> ImportReport:
-    return lake.tables.carry_out_import(plan(lake, root, **options))
-
-
-def plan(lake: Lake, root: Path, **options: Any) -> ImportPlan:
-    return lake.tables.plan_import(root, "home", "pulse", **options)
-
-
-def only(lake: Lake, root: Path, **options: Any) -> ImportFile:
-    """The single file of a plan."""
-    (file,) = plan(lake, root, **options).files
-    return file
-
-
-def all_rows(table: Table) -> Counter[tuple[Any, ...]]:
-    found = table.query("SELECT time, device, bpm FROM pulse").to_arrow()
-    return as_counter(found)
 
 
 # ---- folders -----------------------------------------------------------------------------------

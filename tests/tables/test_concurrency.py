@@ -19,7 +19,8 @@ from typing import Any
 
 import pytest
 
-from lakebed.lake import Lake, open_lake
+from lakebed.lake import Lake
+from lakebed.opening import open_lake
 from tests.conftest import CAMPAIGN, NewLake
 from tests.parts import servers
 from tests.parts.processes import PROCESSES
@@ -145,7 +146,7 @@ def test_eight_processes_insert_while_others_read(
     """Every read is a committed state: nothing acknowledged is missing, no insert is half there."""
     if not CAMPAIGN and (dialect == "sqlite") != (schema is LOOSE):
         pytest.skip("each kind of table on one catalog; the campaign leaves nothing out")
-    count = 200 if CAMPAIGN else 40 if dialect == "sqlite" else 10
+    count = 200 if CAMPAIGN else 25 if dialect == "sqlite" else 10
     lake = new_lake()
     lake.tables.create_database("d")
     columns = (
@@ -206,7 +207,9 @@ def places(dialect: str, request: pytest.FixtureRequest) -> Iterator[Places]:
 def test_operations_that_meet_do_as_if_one_were_first(
     places: Places, dialect: str, kind: str
 ) -> None:
-    """At every moment of the first at which it holds no lock; the default run takes some."""
+    """At moments of the first at which it holds no lock, chosen anew each time."""
+    if not CAMPAIGN and dialect == "postgresql" and kind != "by id":
+        pytest.skip("one kind of table on PostgreSQL; the campaign leaves nothing out")
     seed = int(os.environ.get("LAKEBED_SEED", int.from_bytes(os.urandom(4), "big")))
     sys.stdout.write(f"seed {seed}; replay with LAKEBED_SEED={seed}\n")
     rng = random.Random(seed)
@@ -217,14 +220,12 @@ def test_operations_that_meet_do_as_if_one_were_first(
         for second in OPERATIONS
         if kind != "loose" or "ignore" not in (first, second)
     ]
-    chosen = pairs if CAMPAIGN else rng.sample(pairs, 3 if dialect == "sqlite" else 1)
+    chosen = pairs if CAMPAIGN else [rng.choice(pairs)]
     trials = 0
     for first, second in chosen:
         moments = stage.count_moments(first)
-        some = range(1, moments + 1)
-        if not (CAMPAIGN and dialect == "sqlite"):
-            some = rng.sample(some, min(len(some), 8 if CAMPAIGN else 1))  # type: ignore[assignment]
-        for at in some:
+        most = (8 if dialect == "sqlite" else 3) if CAMPAIGN else 1
+        for at in rng.sample(range(1, moments + 1), min(moments, most)):
             wrong = stage.judge(first, second, at)
             assert wrong is None, f"{second} at moment {at} of {first}: {wrong}"
             trials += 1

@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 from lakebed.errors import Damage, DamagedFile
-from lakebed.lake import Lake, open_lake
+from lakebed.lake import Lake
 from lakebed.lifecycle.check import Level
+from lakebed.opening import open_lake
 from lakebed.query import user_tables
 from lakebed.storage.local import LocalStore
 from lakebed.tables.table import Table

@@ -23,11 +23,13 @@ from lakebed.errors import (
     NotFound,
     UnknownDatabase,
     UnknownTable,
+    UnknownViewSet,
 )
-from lakebed.lake import Lake, copy_lake, open_lake
+from lakebed.lake import Lake
 from lakebed.model.table import FIRST_INSTANT
+from lakebed.opening import copy_lake, open_lake
 from lakebed.tables.table import Table
-from tests.conftest import NewLake
+from tests.conftest import SQLITE_FIRST, NewLake
 from tests.tables.parts import (
     BY_ID,
     BY_TIME,
@@ -103,9 +105,35 @@ def test_a_name_that_is_no_text_is_no_name(lake: Lake) -> None:
             lake.tables.get("d", name)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("odd", ["t\udce9", "t\x00"])
+def test_a_name_that_no_catalog_can_be_asked_for_is_no_name(lake: Lake, odd: str) -> None:
+    """Such as an argument of a shell in Latin-1."""
+    table, tables = make(lake, LOOSE), lake.tables
+    asks: list[Callable[[str, str], Any]] = [
+        tables.get,
+        tables.delete_table,
+        tables.restore_table,
+        lambda database, name: tables.create_table(database, name, LOOSE),
+        lambda database, name: tables.insert(database, name, []),
+        lambda database, name: tables.alter_table(database, name, add={"more": "int"}),
+        lambda database, name: tables.set_retention(database, name, None),
+        lambda database, name: tables.delete_rows(database, name, "true"),
+    ]
+    for ask in asks:
+        for database, name in (("d", odd), (odd, table.name)):
+            with pytest.raises(BadInput, match=r"is not (a|the) name"):
+                ask(database, name)
+    for find in (tables.list_tables, tables.delete_database, tables.restore_database):
+        with pytest.raises(BadInput, match="is not a name"):
+            find(odd)
+    with pytest.raises((BadInput, UnknownViewSet)):
+        lake.partitions.list_partitions(odd)
+
+
 # ---- altering ------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("dialect", SQLITE_FIRST, indirect=True)
 def test_rows_of_every_version_are_read_together(lake: Lake) -> None:
     """Whatever is added, widened or made optional, in any order, folded or not."""
     for schema in (LOOSE, BY_ID, BY_TIME):

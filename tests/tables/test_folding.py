@@ -27,7 +27,7 @@ from lakebed.partitions.folding import find_marks_from, fold, is_due, plan_folds
 from lakebed.query import conditions, user_tables
 from lakebed.query.embedded.user_tables import UserTables
 from lakebed.tables import deleting
-from tests.conftest import NewLake
+from tests.conftest import SQLITE_FIRST, NewLake
 from tests.tables import test_deleting, test_upserts
 from tests.tables.parts import (
     BY_ID,
@@ -246,7 +246,7 @@ def test_inserts_fold_little_at_once_and_each_row_a_few_times(size: int) -> None
     """However many there are: a bucket keeps few small partitions, and what an insert folds is
     either cheap or in proportion to what was inserted."""
     bucket: list[Partition] = []
-    inserts, written = 4000, 0
+    inserts, written = 2500, 0
     for place in range(inserts):
         bucket.append(a_partition(place, place + 1, size=size, rows=size // 20))
         due = is_due("2026-03-02", len(bucket), size // 20)
@@ -296,6 +296,7 @@ def test_folds_and_restores_take_turns(lake: Lake) -> None:
     assert damage(lake) == []
 
 
+@pytest.mark.parametrize("dialect", SQLITE_FIRST, indirect=True)
 def test_whole_numbers_beyond_the_reach_of_fractions_are_folded(lake: Lake) -> None:
     table = make(lake, LOOSE | {"numbers": "int[]"})
     large = (1 << 53) + 1

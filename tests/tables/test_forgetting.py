@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from lakebed.errors import BadInput, DamagedFile, LakebedError
-from lakebed.lake import Lake, open_lake
+from lakebed.lake import Lake
+from lakebed.opening import open_lake
 from lakebed.storage.local import LocalStore
 from tests.tables.parts import retire, sweep_all
 

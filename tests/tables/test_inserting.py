@@ -17,12 +17,22 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from lakebed.errors import BadInput, BadRecords, Conflict, LakebedError, Refused, Unavailable
-from lakebed.lake import Lake, open_lake
+from lakebed.errors import (
+    BadInput,
+    BadRecords,
+    Conflict,
+    LakebedError,
+    Refused,
+    Unavailable,
+    UnknownTable,
+)
+from lakebed.lake import Lake
 from lakebed.model.table import FIRST_INSTANT, LAST_INSTANT
 from lakebed.model.time import format_instant
+from lakebed.opening import open_lake
 from lakebed.storage.local import LocalStore
 from lakebed.tables.table import Table
+from tests.conftest import SQLITE_FIRST
 from tests.parts.faults import FailingDisk, break_commit
 from tests.tables.parts import (
     BY_ID,
@@ -96,6 +106,7 @@ def check_buckets(lake: Lake, bucket: str, counts: dict[str, int], schema: Any) 
     assert table.count() == 4
 
 
+@pytest.mark.parametrize("dialect", SQLITE_FIRST, indirect=True)
 def test_every_year_of_a_datetime_has_its_bucket(lake: Lake) -> None:
     for bucket in COUNTS:
         check_every_year_of_a_datetime_has_its_bucket(lake, bucket)
@@ -237,6 +248,7 @@ def test_rejects_go_to_the_table_that_is_there_now(lake: Lake) -> None:
     assert table.insert([row("z")], on_error="keep").rejected == 1
 
 
+@pytest.mark.parametrize("dialect", SQLITE_FIRST, indirect=True)
 def test_what_is_no_json_is_refused_with_a_reason_and_kept_as_text(lake: Lake) -> None:
     table = make(lake, LOOSE)
     deep: list[Any] = []
@@ -251,7 +263,7 @@ def test_what_is_no_json_is_refused_with_a_reason_and_kept_as_text(lake: Lake) -
         assert table.insert([record], on_error="keep", key=str(number)).rejected == 1
         assert table.insert([record], on_error="keep", key=str(number)).repeated
     assert len(rejects_of(lake, table)) == len(odd) + 3
-    for key in ("", "x" * 257, 5, "\ud800"):
+    for key in ("", "x" * 257, 5, "\ud800", "a\x00"):
         with pytest.raises(BadInput, match="1 to 256 characters"):
             table.insert([row(1)], key=key)
 
@@ -267,6 +279,27 @@ def test_rejects_lose_nothing_that_came(lake: Lake) -> None:
         "value": "a" * 70 + "\\ud800the end",
         "note": ["nan", "-inf", str(1 << 70)],
     }
+
+
+def test_json_that_no_column_holds_is_one_bad_record_among_good_ones(lake: Lake) -> None:
+    table = make(lake, LOOSE | {"reading": "float"})
+    huge = "9" * 5000
+    text = f"""[
+      {{"time": "{NOON}", "value": 1}},
+      {{"time": "{NOON}", "reading": 1e400, "value": {huge}, "note": "\\ud800"}},
+      {{"time": "{NOON}", "value": 2}}
+    ]"""
+    with pytest.raises(BadRecords) as caught:
+        table.insert(text)
+    (bad,) = caught.value.bad
+    assert bad.index == 1
+    assert {each.column for each in bad.problems} == {"reading", "value", "note"}
+    done = table.insert(text, on_error="keep", key="k")
+    assert (done.rows, done.rejected) == (2, 1)
+    assert table.insert(text, on_error="keep", key="k").repeated
+    (kept,) = rejects_of(lake, table)
+    came = {"time": NOON, "reading": "1e400", "value": huge, "note": "\\ud800"}
+    assert json.loads(kept["record"]) == came
 
 
 # ---- once ----------------------------------------------------------------------------------------
@@ -369,6 +402,52 @@ def test_an_insert_of_nothing_is_remembered_too(lake: Lake) -> None:
         table.insert([], key="empty")
     assert broken() == 1
     assert not table.insert([], key="empty").repeated
+
+
+def test_nothing_is_repeated_into_a_table_that_was_deleted(lake: Lake) -> None:
+    table = make(lake, LOOSE)
+    with open_lake(lake.catalog.url) as other:
+        twin = other.tables.get("d", table.name)
+        table.insert([row(1)], key="k")
+        assert twin.insert([row(1)], key="k").repeated
+        lake.tables.delete_table("d", table.name)
+        for each in (table, twin):
+            with pytest.raises(UnknownTable):
+                each.insert([row(1)], key="k")
+
+
+def test_an_insert_of_nothing_needs_a_table_too(lake: Lake) -> None:
+    table = make(lake, LOOSE)
+    table.insert([row(1)])
+    lake.tables.delete_table("d", table.name)
+    with pytest.raises(UnknownTable):
+        table.insert([])
+
+
+def test_a_key_of_a_deleted_table_is_new_to_the_next_of_its_name(lake: Lake) -> None:
+    """Whoever remembers the old table must not take its inserts for those of the new one: what was
+    acknowledged would be nowhere."""
+    table = make(lake, LOOSE)
+    with open_lake(lake.catalog.url) as other:
+        twin = other.tables.get("d", table.name)
+        for key in ("same", "other"):
+            table.insert([row(1)], key=key)
+            assert twin.insert([row(1)], key=key).repeated
+        for each, key, value in ((table, "same", 1), (twin, "same", 1), (table, "other", 2)):
+            lake.tables.delete_table("d", table.name)
+            lake.tables.create_table("d", table.name, LOOSE)
+            done = each.insert([row(value)], key=key)
+            assert (done.rows, done.repeated) == (1, False)
+            assert values_of(each) == [value]
+
+
+def test_a_key_comes_back_with_its_table(lake: Lake) -> None:
+    table = make(lake, LOOSE)
+    table.insert([row(1)], key="k")
+    lake.tables.delete_table("d", table.name)
+    lake.tables.restore_table("d", table.name)
+    assert table.insert([row(1)], key="k").repeated
+    assert values_of(table) == [1]
 
 
 # ---- starving ------------------------------------------------------------------------------------

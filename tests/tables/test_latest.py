@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from lakebed.errors import BadInput
 from lakebed.lake import Lake
 from lakebed.tables.table import Table
 
@@ -49,6 +50,12 @@ def test_buckets_whose_rows_moved_elsewhere_do_not_count(pulse: Table) -> None:
     pulse.insert([_row(1, "d5"), _row(1, "d4")])
     assert _days(pulse, 1) == ["2026-11-03"]
     assert _days(pulse, 2) == ["2026-11-02", "2026-11-03"]
+
+
+@pytest.mark.parametrize("buckets", ["1", None, 2.5])
+def test_buckets_are_counted_in_whole_numbers(pulse: Table, buckets: Any) -> None:
+    with pytest.raises(BadInput, match="a whole number"):
+        pulse.latest(buckets)
 
 
 def test_an_empty_table_has_no_latest_rows(pulse: Table, lake: Lake) -> None:

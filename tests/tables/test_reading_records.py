@@ -12,7 +12,7 @@ import pytest
 from lakebed.errors import BadInput, BadPayload
 from lakebed.tables.records import read_records
 from lakebed.tables.validation import validate
-from tests.tables.validating import PULSE
+from tests.tables.validating import AT, PULSE, only
 
 TWO = [{"a": 1}, {"b": "ü"}]
 
@@ -63,7 +63,13 @@ def test_what_is_no_object_is_a_bad_record(text: str) -> None:
         ('[{"a": 1},\n {"b": x}]', "invalid character at line 2, byte 8"),
         ('{"a": 1}\n{"b": 2', "the text ends too early at line 2, byte 1"),
         ('{"a": NaN}', "invalid character at line 1, byte 7"),
-        ('{"a": 1}\n{"a": 1e999}\n', "number out of range at line 2, byte 1"),
+        ('[\n{"a": 1},\n{"b": 2', "the text ends too early at line 3, byte 8"),
+        ('[\n{"a": 1},\n{"b": "ü', "the text ends too early at line 3, byte 10"),
+        ('[\n{"a": 1},\n{"b": tru', "expecting value at line 3, byte 7"),
+        ('[{"a": 1e999},\n{"b": "ü" 5}]', "expecting ',' delimiter at line 2, byte 12"),
+        ('[{"a": 1e999},\n{"b": NaN}]', "NaN is no number in JSON"),
+        ('[{"a": "\\ud800"},\n{"b": "\x01"}]', "invalid control character at line 2, byte 8"),
+        ('[{"a": 1e999}, ' + "[" * 100_000, "values are nested too deeply"),
         ('{"a": 1},\n{"a": 2}', "invalid character at line 1, byte 9"),
         (b'{"a": 1}\n{"a": "\xff"}', "the bytes are not UTF-8 at line 2, byte 8"),
         ("[" * 100_000, "values are nested too deeply"),
@@ -73,6 +79,49 @@ def test_broken_json_is_refused_with_its_place(text: str | bytes, problem: str) 
     with pytest.raises(BadPayload) as caught:
         read_records(text)
     assert str(caught.value) == f"the records are not JSON: {problem}"
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "expected", "got"),
+    [
+        ("1e400", "float", "float of at most 64 bits", "1e400"),
+        ("-1e400", "float", "float of at most 64 bits", "-1e400"),
+        ("1e400", "int", "int of at most 64 bits", "1e400"),
+        ("1e400", "string", "string", "1e400"),
+        ("1e400", "json", "a JSON value", "1e400"),
+        ('{"deep": [1e400]}', "json", "a JSON value", '{"deep": ["1e400"]}'),
+        ("1e400", "datetime", "datetime", "1e400"),
+        ("9" * 5000, "int", "int of at most 64 bits", "9" * 79 + "…"),
+        ("9" * 5000, "float", "float of at most 64 bits", "9" * 79 + "…"),
+        (r'"\ud800"', "string", "string of valid unicode", r"'\ud800'"),
+        (r'"\udc00 after"', "string", "string of valid unicode", r"'\udc00 after'"),
+        (r'"before \ud800\n"', "string", "string of valid unicode", r"'before \ud800\n'"),
+    ],
+)
+@pytest.mark.parametrize("form", ["[{}]", "[\n  {}\n]\n", "{}"])
+def test_a_value_that_no_column_holds_is_the_fault_of_its_record(
+    form: str, value: str, kind: str, expected: str, got: str
+) -> None:
+    records = [f'{{"at": "{AT}"}}', f'{{"at": "{AT}", "c": {value}}}', f'{{"at": "{AT}"}}']
+    text = form.replace("{}", ("\n" if form == "{}" else ",\n").join(records))
+    validated = validate(read_records(text), only(kind))
+    (bad,) = validated.bad
+    (problem,) = bad.problems
+    assert (bad.index, problem.column) == (1, "c")
+    assert (problem.expected, problem.got) == (expected, got)
+    assert validated.rows.num_rows == 2
+
+
+def test_other_values_are_the_same_beside_one_that_no_column_holds() -> None:
+    others = r"""
+    {"a": 1.5, "b": [true, null, -0.0, 1e-400, 18446744073709551616], "c": "\ud83d\ude00 ü",
+     "c": "\u0041"}
+    {"a": {}}[5] 6 "x"
+    """
+    quick = read_records(others)
+    exact = read_records(others + '{"a": 1e400}')
+    assert repr(exact[:-1]) == repr(quick)
+    assert str(exact[-1]["a"]) == "1e400"
 
 
 def test_text_that_cannot_be_bytes_is_refused() -> None:

@@ -19,7 +19,7 @@ from lakebed.lake import Lake
 from lakebed.query import user_tables
 from lakebed.query.queries import Queries, QuerySettings
 from lakebed.tables.table import Table
-from tests.conftest import CAMPAIGN
+from tests.conftest import CAMPAIGN, SQLITE_FIRST
 from tests.tables.model import Model, Question, count_rows, make_question, spell
 from tests.tables.parts import (
     BY_ID,
@@ -298,6 +298,7 @@ class Driver:
         return count_rows(rows_of(self.table, where, as_of=as_of), self.names)
 
 
+@pytest.mark.parametrize("dialect", SQLITE_FIRST, indirect=True)
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_condition_is_answered_as_if_rows_were_in_one_list(
     new_lake: Any, kind: str, monkeypatch: pytest.MonkeyPatch

@@ -17,7 +17,8 @@ from lakebed.catalog import files
 from lakebed.lake import Lake
 from lakebed.model.partition import FileState
 from lakebed.storage.objects import read_all
-from lakebed.tables.adoption import FileClass
+from lakebed.tables.adoption import FileClass, ImportFile, ImportPlan, ImportReport
+from lakebed.tables.table import Table
 
 SCHEMA: dict[str, Any] = {
     "time": {"type": "datetime"},
@@ -150,3 +151,25 @@ def as_counter(*given: pa.Table) -> Counter[tuple[Any, ...]]:
         for row in each.to_pylist()
     ]
     return Counter(whole)
+
+
+def adopt(lake: Lake, root: Path, **options: Any) -> ImportReport:
+    """Plan it and carry it out."""
+    return lake.tables.carry_out_import(plan(lake, root, **options))
+
+
+def plan(lake: Lake, root: Path, **options: Any) -> ImportPlan:
+    """What would be taken into the table home.pulse."""
+    return lake.tables.plan_import(root, "home", "pulse", **options)
+
+
+def only(lake: Lake, root: Path, **options: Any) -> ImportFile:
+    """The single file of a plan."""
+    (file,) = plan(lake, root, **options).files
+    return file
+
+
+def all_rows(table: Table) -> Counter[tuple[Any, ...]]:
+    """What every file has columns for, of all rows of a table."""
+    found = table.query("SELECT time, device, bpm FROM pulse").to_arrow()
+    return as_counter(found)

@@ -13,7 +13,7 @@ from itertools import accumulate, chain
 from typing import TYPE_CHECKING, Any
 
 from lakebed.model.table import FIRST_INSTANT, LAST_INSTANT, UNITS, Column
-from lakebed.tables.reading import TIME, YEARS, Misfit, read_json_text, reader_of
+from lakebed.tables.reading import TIME, YEARS, Misfit, Unreadable, read_json_text, reader_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -62,8 +62,8 @@ def _convert_lists(values: list[Any] | pa.Array, column: Column) -> Converted:
             if absent[place] and each is not None:
                 bad[place] = (column.type, each)
     else:
-        values = _plain(values)
-        if not _is_list(values.type):
+        values = unwrap(values)
+        if not is_list(values.type):
             return _convert_lists(as_values(values), column)
         items = pc.list_flatten(values)
         absent = values.is_null().to_pylist()
@@ -82,7 +82,8 @@ def _convert_lists(values: list[Any] | pa.Array, column: Column) -> Converted:
     return Converted(lists_array, dict(sorted(bad.items())))
 
 
-def _is_list(kind: pa.DataType) -> bool:
+def is_list(kind: pa.DataType) -> bool:
+    """Whether values of this type are lists, however Arrow lays them out."""
     import pyarrow as pa
 
     types = pa.types
@@ -104,13 +105,13 @@ def _convert_items(values: list[Any] | pa.Array, column: Column) -> Converted:
         return _take_each(values, reader_of(column), column) if quick is None else Converted(quick)
     import pyarrow as pa
 
-    values = _plain(values)
+    values = unwrap(values)
     if column.item_type == "datetime" and pa.types.is_timestamp(values.type):
         return _take_timestamps(values)
     quick = _cast_quickly(values, column)
     if quick is not None:
         return Converted(quick)
-    is_json_text = column.item_type == "json" and _is_text(values.type)
+    is_json_text = column.item_type == "json" and is_text(values.type)
     read = read_json_text if is_json_text else reader_of(column)
     return _take_each(as_values(values), read, column)
 
@@ -183,7 +184,7 @@ def _cast_quickly(values: pa.Array, column: Column) -> pa.Array | None:
             return values.cast(stored, safe=False)
         if kind == "bool" and pa.types.is_boolean(given):
             return values
-        if _is_text(given) and kind in ("string", "datetime"):
+        if is_text(given) and kind in ("string", "datetime"):
             values.validate(full=True)
             texts = values.cast(pa.string())
             return texts if kind == "string" else _parse_quickly(texts)
@@ -196,7 +197,7 @@ def _cast_quickly(values: pa.Array, column: Column) -> pa.Array | None:
     return None
 
 
-def _plain(values: pa.Array) -> pa.Array:
+def unwrap(values: pa.Array) -> pa.Array:
     """The array without an encoding around its values."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -212,21 +213,12 @@ def _plain(values: pa.Array) -> pa.Array:
             return values
 
 
-def _is_text(kind: pa.DataType) -> bool:
+def is_text(kind: pa.DataType) -> bool:
+    """Whether values of this type are texts, however Arrow lays them out."""
     import pyarrow as pa
 
     types = pa.types
     return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
-
-
-@dataclass(frozen=True, slots=True)
-class Unreadable:
-    """A value of Arrow that Python cannot hold, which no column holds either."""
-
-    text: str
-
-    def __str__(self) -> str:
-        return self.text
 
 
 def as_values(values: pa.Array) -> list[Any]:

@@ -4,7 +4,6 @@ transaction. A bad record refuses all of them, or is kept with the reason in the
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import time
 from collections.abc import Sequence
@@ -12,12 +11,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from lakebed.catalog import clock, tables
 from lakebed.catalog.catalog import Catalog
 from lakebed.errors import BadInput, BadRecords, LeaseLost, Refused, StalePlan, UnknownTable
-from lakebed.model.user_table import REJECTS, UserTable, require_text
+from lakebed.model.user_table import REJECTS, UserTable, is_speakable, require_text
 from lakebed.partitions import folding
 from lakebed.partitions.buckets import TableRows, as_stored
 from lakebed.partitions.rows import RowReader
@@ -30,11 +27,12 @@ from lakebed.partitions.tables import (
     TablePublisher,
     require_same,
 )
+from lakebed.tables.digesting import digest
 from lakebed.tables.existing import have_keys, leave_out_existing
 from lakebed.tables.folding import Folder
 from lakebed.tables.records import read_records
 from lakebed.tables.rejecting import describe_bad
-from lakebed.tables.validation import BadRecord, show, validate
+from lakebed.tables.validation import BadRecord, validate
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -70,7 +68,9 @@ class Wishes:
                 hint=f"{REPLACE} takes the new row of a key; {IGNORE} keeps the old one",
             )
         if self.key is not None and not _is_key(self.key):
-            raise BadInput(f"the key of an insert is a text of 1 to {_LONGEST_KEY} characters")
+            raise BadInput(
+                f"the key of an insert is a text of 1 to {_LONGEST_KEY} characters, without NUL"
+            )
 
 
 class Inserter:
@@ -93,11 +93,11 @@ class Inserter:
 
     def insert(self, database: str, name: str, records: Any, wishes: Wishes) -> Inserted:
         """Insert records, all or none of the good ones, at one tick."""
+        require_text(database, name)
         begun = time.perf_counter()
         said: dict[str, Any] = {"table": f"{database}.{name}"}
         _log.info("insert started", extra=said)
         try:
-            require_text(database, name)
             if name.endswith(REJECTS):
                 table = f"{database}.{name.removesuffix(REJECTS)}"
                 raise Refused(
@@ -118,7 +118,7 @@ class Inserter:
     ) -> Inserted:
         remembered = None
         if wishes.key is not None:
-            remembered = Remembered(wishes.key, wishes.digest or _digest(given))
+            remembered = Remembered(wishes.key, wishes.digest or digest(given))
         for attempt in range(_ATTEMPTS):
             try:
                 table = self.find(database, name)
@@ -164,6 +164,7 @@ class Inserter:
         insertion = Insertion(parts, premise=premise, remembered=remembered)
         if not any(each.rows.num_rows for each in parts) and remembered is None:
             with self._catalog.read() as connection:
+                tables.get(connection, table.database, table.name)
                 return Inserted(clock.now(connection), 0)
         done = self._publisher.insert(insertion)
         if not done.repeated:
@@ -205,32 +206,7 @@ class Inserter:
 def _is_key(key: Any) -> bool:
     if not isinstance(key, str) or not 0 < len(key) <= _LONGEST_KEY:
         return False
-    return key.isascii() or not any("\ud800" <= each <= "\udfff" for each in key)
-
-
-def _digest(given: list[Any] | pa.Table) -> bytes:
-    """The same for the same records, however they are cut into pieces."""
-    if isinstance(given, list):
-        try:  # not JSON, in which NULL, NaN and what is infinite are the same
-            data = msgspec.msgpack.encode(given, enc_hook=repr, order="deterministic")
-        except (TypeError, ValueError, OverflowError, RecursionError):
-            data = msgspec.json.encode([_spell(each) for each in given])
-        return hashlib.sha256(data).digest()
-    import pyarrow as pa
-
-    whole = given.unify_dictionaries().combine_chunks()
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, whole.schema) as writer:
-        writer.write_table(whole)
-    return hashlib.sha256(sink.getvalue()).digest()
-
-
-def _spell(record: Any) -> str:
-    """All of a record that no encoding takes; it is among the rejects at best."""
-    try:
-        return ascii(record)
-    except (RecursionError, ValueError):  # deeper, or of more digits, than Python spells
-        return show(record)
+    return is_speakable(key)
 
 
 def _lasted(begun: float) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
@@ -30,6 +31,22 @@ class Misfit(Exception):
     """The value is not what its column holds; the message says what was expected."""
 
 
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A value that Python cannot hold, which no column holds either."""
+
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class HugeNumber(Unreadable):
+    """A number, by its digits."""
+
+    __slots__ = ()
+
+
 def reader_of(column: Column) -> Callable[[Any], Any]:
     """What turns one value into the stored one, or raises `Misfit`."""
     if column.item_type == "datetime":
@@ -48,6 +65,8 @@ def reader_of(column: Column) -> Callable[[Any], Any]:
 def _read_int(value: Any) -> int:
     if isinstance(value, float) and value.is_integer():
         value = int(value)
+    if isinstance(value, HugeNumber):
+        raise Misfit("int of at most 64 bits")
     if not isinstance(value, int) or isinstance(value, bool):
         raise Misfit("int")
     if not -_INT64 <= value < _INT64:
@@ -56,6 +75,8 @@ def _read_int(value: Any) -> int:
 
 
 def _read_float(value: Any) -> float:
+    if isinstance(value, HugeNumber):
+        raise Misfit("float of at most 64 bits")
     if not isinstance(value, int | float) or isinstance(value, bool):
         raise Misfit("float")
     try:

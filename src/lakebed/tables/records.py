@@ -5,17 +5,24 @@ Nothing is judged here but whether it can be read at all; `validation` says whic
 
 from __future__ import annotations
 
+import json
+import math
 import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from lakebed.errors import BadInput, BadPayload
+from lakebed.tables.reading import HugeNumber
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 _BYTE = re.compile(r"\(byte (\d+)\)")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_SPACE = re.compile(r"[ \t\n\r]*")
+_MOST_DIGITS = 4000
+"""Python takes hardly more, lest somebody keep it busy with one number."""
+_TOO_DEEP = "values are nested too deeply"
 
 
 def read_records(records: Any) -> list[Any] | pa.Table:
@@ -61,42 +68,76 @@ def _read_json(text: str | bytes | bytearray | memoryview) -> list[Any]:
     try:
         values = msgspec.json.Decoder().decode_lines(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise BadPayload(f"the records are not JSON: {_describe(error, data)}") from None
+        try:
+            values = _read_exactly(data, error)
+        except _NotJson as wrong:
+            raise BadPayload(f"the records are not JSON: {wrong}") from None
     is_array = len(values) == 1 and isinstance(values[0], list)
     return values[0] if is_array else values
 
 
-def _describe(error: Exception, data: bytes) -> str:
-    """What is wrong and where, in words of the text and not of the library."""
+# ---- what the quick reader refuses --------------------------------------------------------------
+
+
+class _NotJson(Exception):
+    """What is wrong and where, in words of the text and not of a library."""
+
+
+def _read_exactly(data: bytes, error: Exception) -> list[Any]:
+    """The values of a text that the quick reader refused, if they are JSON. It refuses the whole
+    text for a number or an escape that no column holds, which is the fault of one record."""
     try:
-        data.decode()
+        text = data.decode()
     except UnicodeDecodeError as wrong:
-        return f"the bytes are not UTF-8{_place(data, wrong.start)}"
+        raise _NotJson(f"the bytes are not UTF-8{_place(data, wrong.start)}") from None
     if isinstance(error, RecursionError):
-        return "values are nested too deeply"
-    reason = str(error).removeprefix("JSON is malformed: ").split(" - at ")[0]
-    if found := _BYTE.search(reason):
-        return _BYTE.sub("", reason).strip() + _place(data, int(found[1]))
-    if "truncated" in reason:
-        return "the text ends too early" + _place(data, _find_truncated(data))
-    if reason[1:2].islower():  # JSON stays JSON
-        reason = reason[:1].lower() + reason[1:]
-    return reason + _place(data, _find_truncated(data))
+        raise _NotJson(_TOO_DEEP)
+    reason = str(error).removeprefix("JSON is malformed: ")
+    found = _BYTE.search(reason)
+    if found and "surrogate" not in reason:
+        raise _NotJson(_BYTE.sub("", reason).strip() + _place(data, int(found[1])))
+    decoder = json.JSONDecoder(
+        parse_float=_read_float, parse_int=_read_int, parse_constant=_refuse_constant
+    )
+    values = []
+    begin = _skip_space(text, 0)
+    try:
+        while begin < len(text):
+            value, end = decoder.raw_decode(text, begin)
+            values.append(value)
+            begin = _skip_space(text, end)
+    except RecursionError:
+        raise _NotJson(_TOO_DEEP) from None
+    except json.JSONDecodeError as wrong:
+        if wrong.pos >= len(text.rstrip()) or wrong.msg.startswith("Unterminated"):
+            at = len(text) if text[begin] == "[" else begin
+            raise _NotJson("the text ends too early" + _place(data, _count(text, at))) from None
+        said = (wrong.msg[:1].lower() + wrong.msg[1:]).removesuffix(" at")
+        raise _NotJson(said + _place(data, _count(text, wrong.pos))) from None
+    return values
 
 
-def _find_truncated(data: bytes) -> int:
-    """Where the first value begins that cannot be read, if every line is a value; else the end."""
-    import msgspec
+def _read_float(digits: str) -> float | HugeNumber:
+    number = float(digits)
+    return HugeNumber(digits) if math.isinf(number) else number
 
-    begin = 0
-    for line in data.splitlines(keepends=True):
-        if line.strip():
-            try:
-                msgspec.json.decode(line)
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-                return begin
-        begin += len(line)
-    return len(data)
+
+def _read_int(digits: str) -> int | HugeNumber:
+    return int(digits) if len(digits) <= _MOST_DIGITS else HugeNumber(digits)
+
+
+def _refuse_constant(name: str) -> None:
+    raise _NotJson(f"{name} is no number in JSON")
+
+
+def _skip_space(text: str, begin: int) -> int:
+    found = _SPACE.match(text, begin)
+    return found.end() if found else begin
+
+
+def _count(text: str, characters: int) -> int:
+    """How many bytes so many characters are."""
+    return len(text[:characters].encode())
 
 
 def _place(data: bytes, byte: int) -> str:

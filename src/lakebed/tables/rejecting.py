@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from lakebed.tables.reading import Unreadable
 from lakebed.tables.validation import BadRecord, show
 
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
@@ -47,6 +48,8 @@ def _plain(value: Any) -> Any:
             return repr(value)
         case int() if not _LEAST <= value <= _MOST:
             return str(value)
+        case Unreadable():
+            return value.text
         case Mapping():
             return {str(_plain(name)): _plain(each) for name, each in value.items()}
         case list() | tuple():

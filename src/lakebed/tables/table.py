@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from lakebed.errors import BadInput
 from lakebed.model.partition import Partition
 from lakebed.model.table import BUCKET_COLUMN, TableSchema
 from lakebed.model.time import Instant
@@ -31,9 +32,10 @@ class TableStats:
     latest: int | None
     """The first and the last time of its rows, in microseconds since 1970."""
     late: int
-    """Rows that came when their bucket was over."""
+    """Rows that came when their bucket was over, as they are stored: versions that were replaced or
+    deleted count until they are folded."""
     future: int
-    """Rows whose time was not yet when they came."""
+    """Rows whose time was not yet when they came, counted likewise."""
     rejected: int
     versions: int
 
@@ -91,6 +93,8 @@ class Table:
 
     def latest(self, buckets: int = 1) -> Any:
         """The rows of the newest buckets that have any."""
+        if not isinstance(buckets, int):
+            raise BadInput(f"expected how many buckets, a whole number, got {buckets!r}")
         definition = self.definition
         with self._tables.snapshots.take(definition.table_id) as snapshot:
             stored = sorted({each.instance for each in snapshot.partitions if not each.is_empty})
@@ -152,8 +156,6 @@ class Table:
         import pyarrow.compute as pc
 
         late = future = 0
-        earliest: list[int] = []
-        latest: list[int] = []
         with self._tables.snapshots.take(self.definition.table_id) as snapshot:
             table = snapshot.table
             for each in snapshot.partitions:
@@ -165,20 +167,20 @@ class Table:
                 over = table.bucket.range_of(each.instance).end
                 late += pc.sum(pc.greater_equal(rows[VERSION], over)).as_py() or 0
                 times = rows[table.time_column].cast("int64")
-                if rows.num_rows:
-                    earliest.append(pc.min(times).as_py())
-                    latest.append(pc.max(times).as_py())
                 future += pc.sum(pc.greater(times, rows[VERSION])).as_py() or 0
             live = snapshot.partitions
         rejects = Table(self._tables, self.database, f"{self.name}{REJECTS}")
+        time = f'"{table.time_column}"'
+        found = self.query(f"SELECT count(*), min({time}), max({time}) FROM {self.name}").to_arrow()
+        count, earliest, latest = (each[0].cast("int64").as_py() for each in found.columns)
         return TableStats(
-            rows=self.count(),
+            rows=count,
             partitions=len(live),
             empty_partitions=sum(each.is_empty for each in live),
             buckets=len({each.instance for each in live}),
             bytes=sum(each.file_size for each in live),
-            earliest=min(earliest, default=None),
-            latest=max(latest, default=None),
+            earliest=earliest,
+            latest=latest,
             late=late,
             future=future,
             rejected=rejects.count() if table.rejects_of is None else 0,

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from lakebed.errors import BadInput
 from lakebed.model.table import Column, TableSchema
 from lakebed.tables.converting import as_value, convert
+from lakebed.tables.reading import Unreadable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -231,6 +232,8 @@ def show(value: Any) -> str:
     try:
         if isinstance(value, _SPELLED):
             text = json.dumps(value, ensure_ascii=False, default=str)
+        elif isinstance(value, Unreadable):
+            text = str(value)
         else:  # a text would look as if it were one that came
             text = repr(value)
         text.encode()

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from lakebed.cli.main import run
-from lakebed.lake import init_lake
+from lakebed.opening import init_lake
 from lakebed.settings import Settings
 from tests.cli.parts import Cli, Ran
 from tests.cli.tables.parts import RING, SCHEMA, WATCH

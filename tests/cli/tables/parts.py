@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from lakebed.lake import open_lake
+from lakebed.opening import open_lake
 from lakebed.settings import Settings
 
 SCHEMA = {

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lakebed.lake import open_lake
+from lakebed.opening import open_lake
 from lakebed.settings import Settings
 from tests.cli.parts import Cli
 from tests.cli.tables.parts import RING, UNCHANGED, rows_of, write

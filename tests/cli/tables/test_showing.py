@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from lakebed.lake import init_lake
+from lakebed.opening import init_lake
 from lakebed.settings import Settings
 from tests.cli.parts import Cli
 from tests.cli.tables.parts import RING, write
@@ -28,6 +28,14 @@ def test_tables_are_listed(cli: Cli) -> None:
     assert (row["table"], row["key"], row["version"]) == ("home.pulse", ["device"], 1)
     assert row["bytes"] > 0
     assert cli("list", "nowhere").code == 3
+
+
+@pytest.mark.parametrize("name", ["home.pulse\udce9", "home\udce9.pulse", "home\udce9"])
+def test_a_name_that_is_no_utf8_is_wrong_usage(cli: Cli, name: str) -> None:
+    for command in ("show", "list", "restore", "expire"):
+        shown = cli(command, name)
+        assert shown.code == 2
+        assert "is not a name" in shown.err
 
 
 def test_a_lake_without_tables_says_how_to_make_one(cli: Cli, tmp_path: Path) -> None:
