@@ -382,7 +382,9 @@ def test_no_name_is_left_behind(lake: Lake, spark: SparkSession) -> None:
         assert files.list_files(connection, [FileState.STAGED, FileState.DELETING]) == []
 
 
-@pytest.mark.parametrize("dialect", ["sqlite", "postgresql"], indirect=True)
+@pytest.mark.parametrize(
+    "dialect", ["postgresql", pytest.param("sqlite", marks=pytest.mark.campaign)], indirect=True
+)
 def test_the_whole_pipeline_works_on_a_bucket(
     new_lake: Any, s3_bucket: str, spark: SparkSession
 ) -> None:

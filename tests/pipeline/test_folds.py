@@ -21,13 +21,14 @@ import pytest
 
 from lakebed.catalog import files
 from lakebed.errors import UnknownDatabase, UnknownTable
-from lakebed.lake import Lake, open_lake
+from lakebed.lake import Lake
 from lakebed.lifecycle.check import Level
 from lakebed.model.partition import FileState, Identity, Partition
 from lakebed.model.table import Bucket
 from lakebed.model.table_declaration import parse_schema
 from lakebed.model.time import TimeRange
 from lakebed.model.user_table import UserTable
+from lakebed.opening import open_lake
 from lakebed.partitions import folding
 from lakebed.pipeline.executors import StoreAddress
 from lakebed.pipeline.pipeline import Progress

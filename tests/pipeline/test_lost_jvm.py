@@ -8,12 +8,17 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from py4j.protocol import Py4JJavaError, Py4JNetworkError
 
 import lakebed
+from lakebed.errors import Unavailable
 from lakebed.pipeline import jvm
+from lakebed.pipeline.pipeline import Progress
 from lakebed.samples.generator import Generator
 
 
@@ -49,6 +54,86 @@ def test_a_build_outlives_its_jvm(tmp_path: Path, keep: bool) -> None:
     assert done.returncode == 0, done.stderr
 
 
+def kill_in_a_build(folder: Path) -> None:
+    """Build with the `lakebed` command; its JVM is killed once a step is done and others are not.
+    Then build again."""
+    from pyspark import SparkContext
+
+    from lakebed.cli import build
+    from lakebed.cli.main import run
+
+    killed: list[int] = []
+
+    def kill(at: Progress) -> None:
+        if at.done and not killed:
+            process = SparkContext._gateway.proc  # type: ignore[union-attr]
+            os.kill(process.pid, signal.SIGKILL)
+            process.wait()
+            killed.append(process.pid)
+
+    with lakebed.init(folder) as lake:
+        lake.telemetry.land("logs", Generator(1).serialized("logs", 50))
+    build.shown_progress = lambda: nullcontext(kill)  # type: ignore[assignment,return-value]
+    assert run(["build", "--lake", str(folder)]) == Unavailable.exit_code
+    assert killed
+    assert run(["build", "--lake", str(folder)]) == 0
+    with lakebed.open(folder) as lake:
+        assert lake.query("SELECT sum(count) AS n FROM log_stats").to_arrow().to_pylist() == [
+            {"n": 50}
+        ]
+
+
+@pytest.mark.campaign
+def test_a_build_whose_jvm_is_killed_says_so_in_a_line_and_the_next_goes_on(tmp_path: Path) -> None:
+    program = (
+        "from pathlib import Path; from tests.pipeline.test_lost_jvm import kill_in_a_build; "
+        f"kill_in_a_build(Path({str(tmp_path / 'lake')!r}))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).parents[2],
+    )
+    assert done.returncode == 0, done.stderr
+    (said,) = done.stderr.splitlines()
+    assert said.startswith("error: spark's JVM is gone")
+
+
+@pytest.mark.parametrize(
+    "error", [ConnectionRefusedError(), EOFError(), Py4JNetworkError("Answer from Java is empty")]
+)
+def test_what_fails_without_a_jvm_is_unavailable(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    from pyspark import SparkContext
+
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        gateway = SimpleNamespace(proc=process)
+        monkeypatch.setattr(SparkContext, "_gateway", gateway)
+        process.kill()
+        with pytest.raises(Unavailable, match="JVM is gone"), jvm.naming_its_end():
+            raise error
+    gateway.proc = None  # a Spark that somebody else started
+    with pytest.raises(type(error)), jvm.naming_its_end():
+        raise error
+
+
+def test_what_java_answers_is_passed_on_without_waiting_for_its_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from pyspark import SparkContext
+
+    def wait(_seconds: float) -> None:
+        pytest.fail("it lives, and would be waited for in vain")
+
+    monkeypatch.setattr(SparkContext, "_gateway", SimpleNamespace(proc=SimpleNamespace(wait=wait)))
+    error = Py4JJavaError("cancelled", SimpleNamespace(_target_id="o1", _gateway_client=None))
+    with pytest.raises(Py4JJavaError) as passed_on, jvm.naming_its_end():
+        raise error
+    assert passed_on.value is error
+
+
 class _Gone:
     """A session whose JVM is not there any more."""
 
@@ -59,6 +144,13 @@ class _Gone:
     def cancelAllJobs(self) -> None:  # noqa: N802
         raise ConnectionRefusedError
 
+    @property
+    def _jsparkSession(self) -> _Gone:  # noqa: N802
+        return self
+
+    def sessionJobTag(self) -> str:  # noqa: N802
+        raise ConnectionRefusedError
+
     def setLogLevel(self, _level: str) -> None:  # noqa: N802
         raise ConnectionRefusedError
 
@@ -67,3 +159,4 @@ def test_a_jvm_that_is_gone_has_nothing_to_cancel() -> None:
     """Else a server that is stopped together with its JVM would never come to its end."""
     jvm.cancel_jobs(_Gone())  # type: ignore[arg-type]
     jvm.silence(_Gone())  # type: ignore[arg-type]
+    jvm.forget_jobs(_Gone())  # type: ignore[arg-type]

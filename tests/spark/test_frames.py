@@ -13,8 +13,9 @@ import pytest
 
 import lakebed.spark
 from lakebed.errors import BadInput, SnapshotExpired, UnknownViewSet
-from lakebed.lake import Lake, init_lake
+from lakebed.lake import Lake
 from lakebed.model.view_set import ViewSet
+from lakebed.opening import init_lake
 from lakebed.query.spark.text import quote_for_any_session
 from lakebed.views.builtin import built_in
 from tests.parts.building import land

@@ -6,14 +6,15 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lakebed.errors import BadInput
+from lakebed.errors import BadInput, Unavailable
 from lakebed.pipeline.executors import StoreAddress, ship
-from lakebed.pipeline.session import is_remote, open_session, use_session
+from lakebed.pipeline.session import _start, is_remote, open_session, use_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,6 +34,16 @@ def test_another_session_is_refused_while_one_runs(spark: SparkSession) -> None:
         open_session(master="local[1]")
     with pytest.raises(BadInput, match="not both"):
         open_session(master="local", remote="sc://localhost")
+
+
+def test_a_machine_without_the_name_localhost(monkeypatch: pytest.MonkeyPatch) -> None:
+    def look_up(*_: Any) -> Any:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr("pyspark.sql.SparkSession.Builder.getOrCreate", look_up)
+    with pytest.raises(Unavailable, match="Name or service not known") as refused:
+        _start("lakebed", {})
+    assert "add 127.0.0.1 localhost to /etc/hosts" in (refused.value.hint or "")
 
 
 def test_the_session_is_set_for_small_jobs(spark: SparkSession) -> None:

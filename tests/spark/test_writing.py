@@ -56,6 +56,18 @@ def test_a_written_frame_is_one_sorted_partition(lake: Lake, spark: SparkSession
     assert staged(lake) == []
 
 
+@pytest.mark.parametrize("name", ["blocks", "log_entries", "log_stats"])
+def test_view_sets_that_builds_make_take_no_frames(
+    lake: Lake, spark: SparkSession, name: str
+) -> None:
+    lake.pipeline.plan()  # registers the built-in ones
+    frame = lakebed.spark.read(spark, name, lake=lake)
+    with pytest.raises(BadInput, match=f"view set {name} takes no rows") as refused:
+        lakebed.spark.write(frame, lake, name, T0, T0 + HOUR, completed_empty=True)
+    assert "a view set of your own" in (refused.value.hint or "")
+    assert lake.partitions.list_partitions(name) == []
+
+
 def test_columns_may_come_in_any_order(lake: Lake, spark: SparkSession) -> None:
     frame = frame_of(spark).select("number", "time")
     assert lakebed.spark.write(frame, lake, "readings", T0, T0 + HOUR).num_rows == 10

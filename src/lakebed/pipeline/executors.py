@@ -52,7 +52,7 @@ class StoreAddress:
     def open(self) -> Store:
         """The store, from wherever this runs; the process's environment is left as it was."""
         with _environment(dict(self.environment)):
-            return open_store(self.url)
+            return open_store(self.url, of_lake=True)
 
 
 @contextmanager

@@ -6,8 +6,12 @@ can start no other. And statements that have ended: Spark keeps the jobs of some
 from __future__ import annotations
 
 import subprocess
-from contextlib import suppress
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
+
+from lakebed.errors import Unavailable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,6 +25,51 @@ def is_dead() -> bool:
 
     process = getattr(SparkContext._gateway, "proc", None)
     return process is not None and process.poll() is not None
+
+
+@contextmanager
+def naming_its_end() -> Iterator[None]:
+    """What fails because a JVM of ours is gone, as `Unavailable`; anything else as it is."""
+    from py4j.protocol import Py4JError, Py4JJavaError
+
+    try:
+        yield
+    except Py4JJavaError:  # an answer of Java: it lives
+        raise
+    except (Py4JError, ConnectionError, EOFError) as error:
+        if not _has_ended():
+            raise
+        raise Unavailable(
+            "spark's JVM is gone: something killed it, perhaps the kernel for want of memory",
+            hint="what was built stays; the next build starts another and goes on",
+        ) from error
+
+
+def _has_ended() -> bool:
+    """Whether a JVM of this process is gone, or about to: its connections break before it ends."""
+    from pyspark import SparkContext
+
+    process = getattr(SparkContext._gateway, "proc", None)
+    if process is None:
+        return False
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(_LAST_WAIT_SECONDS)
+    return is_dead()
+
+
+def take_its_end_quietly(session: SparkSession) -> None:
+    """Let pyspark print no trace when a classic session's JVM, whose counters it receives, goes
+    away in the middle."""
+    server = getattr(session.sparkContext, "_accumulatorServer", None)
+    if server is None:
+        return
+    complain = server.handle_error
+
+    def handle_error(request: Any, address: Any) -> None:
+        if not isinstance(sys.exception(), EOFError | ConnectionError):
+            complain(request, address)
+
+    server.handle_error = handle_error
 
 
 def forget_if_dead() -> None:
@@ -83,7 +132,7 @@ def forget_jobs(session: SparkSession) -> None:
             tags = [job.properties().getProperty("spark.job.tags") for job in jobs]
             if any(tag in (each or "").split(",") for each in tags):
                 scheduler.cleanupQueryJobs(entry.getKey())
-    except Py4JError:  # another Spark, without such a list; or no JVM any more
+    except (Py4JError, OSError):  # another Spark, without such a list; or no JVM any more
         return
 
 

@@ -19,7 +19,7 @@ from lakebed.catalog.catalog import Catalog
 from lakebed.catalog.failures import BuildFailure
 from lakebed.catalog.leases import Lease
 from lakebed.errors import Cancelled
-from lakebed.model.time import Instant, to_instant
+from lakebed.model.time import Instant, TimeRange, to_instant
 from lakebed.partitions.leases import LeaseKeeper
 from lakebed.partitions.names import NamePool
 from lakebed.partitions.publish import Publisher
@@ -147,16 +147,14 @@ class Pipeline:
 
     def plan(self, *names: str, begin: Instant | None = None, end: Instant | None = None) -> Plan:
         """The steps that are due for these view sets and tables (``database.table``), or all: what
-        `build` would do first."""
+        `build` would do first. A range that is empty or runs backwards is `BadInput`."""
+        first = None if begin is None else to_instant(begin)
+        behind = None if end is None else to_instant(end)
+        if first is not None and behind is not None:
+            TimeRange(first, behind)  # else nothing would be due, and all look well
         self._register_built_in()
         self._close_last_tick()
-        return make_plan(
-            self._catalog,
-            names,
-            None if begin is None else to_instant(begin),
-            None if end is None else to_instant(end),
-            self.limits,
-        )
+        return make_plan(self._catalog, names, first, behind, self.limits)
 
     def build(
         self,
@@ -219,9 +217,10 @@ class Pipeline:
                 self._fold_here(plan, tell)
                 others = [step for step in plan.steps if not plan.is_done_here(step)]
                 if others:
-                    session = session or open_session()
                     try:
-                        self._run_on_spark(session, address, plan.tick, others, tell, notice)
+                        with jvm.naming_its_end():
+                            session = session or open_session()
+                            self._run_on_spark(session, address, plan.tick, others, tell, notice)
                     except Exception:
                         self._require_wanted()  # so it looks from here if a job is cancelled
                         raise
@@ -298,8 +297,11 @@ class Pipeline:
                 each.view_set.name: each.view_set for each in view_sets.list_active(connection)
             }
         with ExitStack() as stack:
-            for name in sorted({step.name for step in steps}):
-                self._keeper.end_dead_builder(name, notice=notice)
+            wanted = sorted({step.name for step in steps})
+            self._keeper.end_dead_builders(
+                wanted, notice=notice, require_wanted=self._require_wanted
+            )
+            for name in wanted:
                 stack.enter_context(self._keeper.building(name))
             names = TaskNames(self._names)
             self._at_work = own = stack.enter_context(own_session(session))

@@ -18,6 +18,7 @@ from lakebed.model.time import TimeRange, find_gaps
 from lakebed.model.user_table import UserTable
 from lakebed.model.view_set import ViewSet
 from lakebed.partitions import folding
+from lakebed.partitions.grouping import fill, find_worthwhile
 from lakebed.pipeline.steps import Build, Fold, Merge, Query, Skip
 
 
@@ -128,38 +129,16 @@ def plan_merges(state: State, within: TimeRange, limits: Limits) -> list[Merge]:
     ]
     steps = []
     for run in _split_where(small, lambda a, b: a.insert_range.end != b.insert_range.begin):
-        for group in _fill(run, target, limits.merge_rows):
-            for worthwhile in _worthwhile(group):
+        for group in fill(run, target, limits.merge_rows):
+            for worthwhile in find_worthwhile(group, _weigh):
                 whole = TimeRange(worthwhile[0].insert_range.begin, worthwhile[-1].insert_range.end)
                 reason = f"{len(worthwhile)} neighbours far below {target >> 20} MiB"
                 steps.append(Merge(state.view_set, whole, tuple(worthwhile), reason))
     return steps
 
 
-def _fill(run: Sequence[Partition], target: int, most_rows: int) -> Iterator[list[Partition]]:
-    group: list[Partition] = []
-    size = rows = 0
-    for each in run:
-        size += each.file_size
-        rows += each.num_rows
-        if group and (size > target or rows > most_rows):
-            yield group
-            group, size, rows = [], each.file_size, each.num_rows
-        group.append(each)
-    if group:
-        yield group
-
-
-def _worthwhile(group: Sequence[Partition]) -> Iterator[Sequence[Partition]]:
-    if len(group) < 2:
-        return
-    weights = [each.num_rows + 1 for each in group]  # rows add up; bytes have footers among them
-    if 2 * max(weights) <= sum(weights):
-        yield group
-        return
-    at = weights.index(max(weights))
-    yield from _worthwhile(group[:at])
-    yield from _worthwhile(group[at + 1 :])
+def _weigh(partition: Partition) -> int:
+    return partition.num_rows + 1  # rows add up; bytes have footers among them
 
 
 def plan_queries(

@@ -21,6 +21,7 @@ import atexit
 import os
 import re
 import shutil
+import socket
 import sys
 import tempfile
 import warnings
@@ -108,6 +109,8 @@ def use_session(
         yield given
         return
     session = open_session(master=master, remote=remote, quick=quick)
+    if not is_remote(session):
+        jvm.take_its_end_quietly(session)
     try:
         yield session
     finally:
@@ -262,6 +265,11 @@ def _start(app: str, options: Mapping[str, str]) -> SparkSession:
             # on its client as well.
             warnings.filterwarnings("ignore", r"Failed to set spark\.(?!sql\.(?!ui))", UserWarning)
             return builder.getOrCreate()
+    except socket.gaierror as error:
+        raise Unavailable(
+            f"spark does not start: {error.strerror or error}",
+            hint="this machine must know the name localhost: add 127.0.0.1 localhost to /etc/hosts",
+        ) from error
     except PySparkException as error:
         reason = str(error).splitlines()[0]
         raise Unavailable(

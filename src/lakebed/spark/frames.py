@@ -17,15 +17,16 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from lakebed.catalog import clock, partitions, tables, view_sets
-from lakebed.catalog.partitions import Search
+from lakebed.catalog import clock, finding, tables, view_sets
+from lakebed.catalog.finding import Search
 from lakebed.errors import BadInput, SnapshotExpired
-from lakebed.lake import Lake, open_lake, spark_tools
+from lakebed.lake import Lake
 from lakebed.model.source import SqlSource
 from lakebed.model.table import BUCKET_COLUMN
 from lakebed.model.time import Instant, TimeRange, format_instant, parse_moment, to_instant
 from lakebed.model.user_table import UserTable
 from lakebed.model.view_set import GLOBAL, ViewSet
+from lakebed.opening import open_lake
 from lakebed.partitions.rows import RowReader
 from lakebed.pipeline.reading import read_native
 from lakebed.pipeline.sql import as_declared
@@ -36,6 +37,7 @@ from lakebed.query.content import choose_bounds, has_events
 from lakebed.query.spark.text import quote_for_any_session
 from lakebed.query.spark.user_tables import UserTables
 from lakebed.settings import read_settings
+from lakebed.wiring import spark_tools
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -89,7 +91,7 @@ class SparkReader:
             as_of=self.tick,
         )
         with self._lake.catalog.read() as connection:
-            found = partitions.search(connection, search)
+            found = finding.search(connection, search)
         paths = [each.file_path for each in found if each.file_path is not None]
         if not paths:
             return self._spark.createDataFrame([], spark_schema(definition))

@@ -70,8 +70,8 @@ class LakebedSource(DataSource):
 
     def plan(self, definition: ViewSet) -> list[Files]:
         """The files to read, grouped into tasks."""
-        from lakebed.catalog import clock, partitions
-        from lakebed.catalog.partitions import Search
+        from lakebed.catalog import clock, finding
+        from lakebed.catalog.finding import Search
 
         begin, end = (self.options.get(name) for name in ("begin", "end"))
         instance = self.options.get("instance", GLOBAL)
@@ -90,7 +90,7 @@ class LakebedSource(DataSource):
             with lake.catalog.read() as connection:
                 if search.as_of is not None:
                     clock.require_readable(connection, search.as_of)
-                found = partitions.search(connection, search)
+                found = finding.search(connection, search)
             passing = self.options.get("pass_credentials", "false").lower() == "true"
             address = StoreAddress.of(lake.store, pass_credentials=passing)
         sized = [(each.file_path, each.file_size) for each in found if each.file_path is not None]
@@ -107,7 +107,7 @@ class LakebedSource(DataSource):
         return definition
 
     def _open(self) -> Lake:
-        from lakebed.lake import open_lake
+        from lakebed.opening import open_lake
 
         return open_lake(self._required("lake"), read_only=True)
 

@@ -53,10 +53,12 @@ def write(
     """Write a DataFrame as one partition over an insert-time range and publish it.
 
     All rows go to one task, are sorted there and must fit its memory. No rows are an error unless
-    ``completed_empty`` states that the range was processed to its end. On `Conflict` nothing
-    happened; see `Partitions.publish` for the other arguments.
+    ``completed_empty`` states that the range was processed to its end. View sets that builds make,
+    of blocks or by SQL, take no rows: `BadInput`. On `Conflict` nothing happened; see
+    `Partitions.publish` for the other arguments.
     """
     definition = lake.partitions.definition(view_set)
+    definition.require_no_source()
     new = NewPartition(definition, TimeRange.of(begin, end), None, instance, source_hash)
     check_publication([new], replaces)
     _check_columns(frame, definition)
