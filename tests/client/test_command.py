@@ -15,7 +15,8 @@ import pytest
 
 from lakebed.access.keys import Role
 from lakebed.cli.main import run
-from lakebed.lake import Lake, init_lake
+from lakebed.lake import Lake
+from lakebed.opening import init_lake
 from tests.parts.data import publish_hour, readings
 from tests.query.test_result import ENDLESS, wait_until
 from tests.serve.parts import Served, serving

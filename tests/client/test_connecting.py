@@ -37,7 +37,8 @@ from lakebed.errors import (
     Unavailable,
     Unsupported,
 )
-from lakebed.lake import Lake, init_lake
+from lakebed.lake import Lake
+from lakebed.opening import init_lake
 from lakebed.serve.http import ServerSettings
 from tests.parts.data import T0, publish_hour, readings
 from tests.query.test_result import ENDLESS

@@ -15,7 +15,8 @@ import pytest
 from lakebed.access.keys import Role
 from lakebed.client.client import connect
 from lakebed.errors import BadInput, BadSql, Cancelled, Denied, LakebedError, Refused, TimedOut
-from lakebed.lake import Lake, init_lake
+from lakebed.lake import Lake
+from lakebed.opening import init_lake
 from lakebed.query.queryable import Queryable
 from tests.parts.data import T0, publish_hour, readings
 from tests.query.test_result import ENDLESS, wait_until
@@ -172,6 +173,28 @@ def test_errors_are_the_same(
     if isinstance(expected.value, BadSql):
         assert raised.value.line == expected.value.line  # type: ignore[attr-defined]
         assert raised.value.column == expected.value.column  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("sql", "options", "words"),
+    [
+        (None, {}, "a statement is a text, not NoneType"),
+        (b"SELECT 1", {}, "a statement is a text, not bytes"),
+        (5, {"parameters": [1]}, "a statement is a text, not int"),
+        ("SELECT ?", {"parameters": "x"}, "parameters are a list"),
+        ("SELECT ?", {"parameters": {"x": 1}}, "parameters are a list"),
+        (COUNT, {"limit": "2"}, "a limit of '2' rows"),
+        (COUNT, {"limit": True}, "a limit of True rows"),
+        (COUNT, {"limit": -1}, "a limit of -1 rows"),
+        (COUNT, {"timeout": "5"}, "a timeout of '5' seconds"),
+        (COUNT, {"timeout": float("nan")}, "a timeout of nan seconds"),
+    ],
+)
+def test_arguments_that_make_no_sense_are_the_same(
+    source: Queryable, sql: Any, options: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(BadInput, match=words):
+        source.query(sql, **options)
 
 
 def test_an_error_in_the_middle_reaches_the_reader(source: Queryable) -> None:

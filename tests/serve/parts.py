@@ -97,4 +97,5 @@ def serving(lake: Lake, **options: Any) -> Iterator[Served]:
         yield Served(server, ports[0])
     finally:
         server.stop()
-        thread.join()
+        thread.join(300)
+        assert not thread.is_alive(), "the server does not end"

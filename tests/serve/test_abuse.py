@@ -23,7 +23,8 @@ from lakebed.access.keys import Role
 from lakebed.client import protocol
 from lakebed.client.remote import FUNCTIONS, PREFIX
 from lakebed.errors import Unavailable
-from lakebed.lake import Lake, init_lake
+from lakebed.lake import Lake
+from lakebed.opening import init_lake
 from lakebed.samples.generator import Generator
 from lakebed.serve.bodies import MOST_BYTES
 from lakebed.serve.flight.encoding import encode_data
@@ -114,7 +115,15 @@ def test_bombs(served: Served, judge: Judge) -> None:
         for path in ("/v1/logs", "/v1/metrics", "/v1/traces", "/v1/tables/home/rings", "/v1/query"):
             kind = PROTOBUF if path in ("/v1/logs", "/v1/metrics") else JSON
             judge.judge(served.post(path, one_gib, kind | packed), path, 413)
-        for body in (b"", b"\x1f\x8b", one_gib[:5000], gzip.compress(b"x")[:-1], b"no gzip"):
+        members = gzip.compress(b"") * 20_000
+        for body in (
+            b"",
+            b"\x1f\x8b",
+            members,
+            one_gib[:5000],
+            gzip.compress(b"x")[:-1],
+            b"no gzip",
+        ):
             judge.judge(served.post("/v1/logs", body, PROTOBUF | packed), body, 400)
         with grpc.insecure_channel(
             served.otlp, options=[("grpc.max_send_message_length", -1)]

@@ -20,8 +20,10 @@ from tests.query.test_result import wait_until
 from tests.serve.parts import Served, serving
 
 
-def connect(served: Served, key: str | None = None) -> adbc.Connection:
+def connect(served: Served, key: str | None = None, **headers: str) -> adbc.Connection:
     options = {} if key is None else {DatabaseOptions.AUTHORIZATION_HEADER.value: f"Bearer {key}"}
+    for name, value in headers.items():
+        options[f"{DatabaseOptions.RPC_CALL_HEADER_PREFIX.value}{name}"] = value
     return adbc.connect(served.flight, options, autocommit=True)
 
 
@@ -36,6 +38,29 @@ def test_statements_and_parameters(lake: Lake) -> None:
         assert cursor.fetch_arrow_table().num_rows == 5
         cursor.execute("SELECT msg FROM log_entries WHERE false")
         assert cursor.fetchall() == []
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_rows_come_with_the_types_that_were_announced(lake: Lake, keep: bool) -> None:
+    """The driver compares what describes a statement with what its rows are."""
+    land(lake, requests=1)
+    word = pa.dictionary(pa.int32(), pa.string()) if keep else pa.string()
+    sql = "SELECT arrow_cast(msg, 'Dictionary(Int32, Utf8)') AS word FROM log_entries"
+    with (
+        serving(lake) as served,
+        connect(served, preserve_dictionary=str(keep).lower()) as connection,
+        connection.cursor() as cursor,
+    ):
+        for where, parameters, rows in (
+            ("", None, 20),
+            (" WHERE false", None, 0),
+            (" WHERE ? = 7", (7,), 20),
+        ):
+            cursor.execute(sql + where, parameters)
+            found = cursor.fetch_arrow_table()
+            assert (found.schema.field("word").type, found.num_rows) == (word, rows)
+        assert cursor.adbc_prepare(sql) is None
+        assert cursor.adbc_execute_schema(sql).field("word").type == word
 
 
 def test_what_there_is(lake: Lake) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from lakebed.catalog import leases
-from lakebed.lake import init_lake, open_lake
+from lakebed.opening import init_lake, open_lake
 from lakebed.samples.generator import Generator
 
 ANY_PORTS = ["--otlp-port", "0", "--flight-port", "0"]

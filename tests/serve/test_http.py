@@ -21,6 +21,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 
 from lakebed.access.keys import Role
+from lakebed.catalog import blocks
 from lakebed.errors import BadInput, Refused, Unavailable
 from lakebed.lake import Lake
 from lakebed.samples.generator import Generator
@@ -139,8 +140,13 @@ def test_errors_are_in_the_senders_encoding(lake: Lake) -> None:
         assert other.status == 415
         packed = served.post("/v1/logs", b"x", PROTOBUF | {"Content-Encoding": "br"})
         assert packed.status == 415
-        assert served.ask("GET", "/v1/logs").status == 405
-        assert served.ask("POST", "/v1development/profiles").status == 404
+        wrong = served.ask("GET", "/v1/logs")
+        assert wrong.status == 405
+        assert wrong.headers["allow"] == "POST"
+        assert wrong.json()["error"]["hint"] == "use POST"
+        nowhere = served.ask("POST", "/v1development/profiles")
+        assert nowhere.status == 404
+        assert "/v1/logs" in nowhere.json()["error"]["hint"]
         assert served.query(COUNT) == [{"n": 0}]
 
 
@@ -236,8 +242,25 @@ def test_rows_come_in_the_format_that_is_asked_for(lake: Lake) -> None:
                 {"a": 1, "b": "x"}
             ]
         assert served.post("/v1/query", sql, {"Accept": "text/*"}).body == b'"a","b"\n1,"x"\n'
-        for accepted in ("image/png", "text/html, image/*"):
+        for accepted in (
+            "application/json;q=0, text/csv",
+            "*/*, application/json; q=0.0, text/csv",
+        ):
+            assert served.post("/v1/query", sql, {"Accept": accepted}).body[:1] != b"["
+        for accepted in ("image/png", "text/html, image/*", "text/csv;q=0", "*/*;q=0"):
             assert served.post("/v1/query", sql, {"Accept": accepted}).status == 406
+
+
+def test_what_a_result_lacks_is_told(lake: Lake) -> None:
+    with serving(lake) as served:
+        served.post("/v1/logs", Generator(1).logs(3).SerializeToString(), PROTOBUF)
+        with lake.catalog.read() as connection:
+            (segment,) = blocks.list_segments(connection)
+        lake.store.delete([segment.segment_path])
+        answer = served.post("/v1/query", COUNT.encode())
+        assert answer.json() == [{"n": 0}]
+        assert "cannot be decoded" in answer.headers["lakebed-warning"]
+        assert "lakebed-warning" not in served.post("/v1/query", b"SELECT 1 AS n").headers
 
 
 def test_queries_take_options_and_refuse_nonsense(lake: Lake) -> None:

@@ -18,7 +18,8 @@ import pytest
 import lakebed
 from lakebed import admin
 from lakebed.errors import Unavailable
-from lakebed.lake import Lake, init_lake
+from lakebed.lake import Lake
+from lakebed.opening import init_lake
 from tests.conftest import CAMPAIGN
 from tests.parts import servers
 from tests.parts.building import build, tick

@@ -15,7 +15,8 @@ import pytest
 import yaml
 
 from lakebed.access.keys import Role
-from lakebed.lake import Lake, init_lake
+from lakebed.lake import Lake
+from lakebed.opening import init_lake
 from tests.parts.servers import unavailable
 from tests.serve.parts import Served, serving
 

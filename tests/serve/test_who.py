@@ -19,7 +19,8 @@ from lakebed.access.keys import Role
 from lakebed.catalog import journal
 from lakebed.catalog.acting import find_askers, on_behalf_of
 from lakebed.client import protocol
-from lakebed.lake import Lake, init_lake
+from lakebed.lake import Lake
+from lakebed.opening import init_lake
 from lakebed.samples.generator import Generator
 from tests.parts.data import HOUR, T0, publish_hour, readings
 from tests.serve.parts import JSON, PROTOBUF, Served, serving

@@ -23,6 +23,7 @@ from lakebed.model.time import (
     parse_moment,
     to_instant,
 )
+from lakebed.query.arguments import check_arguments
 from lakebed.query.parameters import Bound, prepare
 from lakebed.query.result import Result
 
@@ -71,6 +72,7 @@ class Client:
             raise Unsupported(
                 "a server computes the rows itself", hint="Spark needs the lake: lakebed.open(…)"
             )
+        check_arguments(sql, parameters, limit, timeout)
         headers = {
             "begin": _spell(begin),
             "end": _spell(end),

@@ -6,10 +6,20 @@ times and bytes stay what they are; tables are Arrow streams.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
-from functools import wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from functools import cache, wraps
+from types import NoneType, SimpleNamespace, UnionType
+from typing import (
+    Any,
+    Concatenate,
+    ParamSpec,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import msgspec
 import pyarrow as pa
@@ -38,6 +48,17 @@ class RemoteFunction:
     changes: bool
     """Whether it changes the lake, and so is for administrators."""
 
+    def call(self, lake: Any, *args: Any, **options: Any) -> Any:
+        """Do it here. `BadInput` for arguments of other types than it declares."""
+        given = inspect.signature(self.function).bind(lake, *args, **options).arguments
+        for name, expected in _read_types(self.function).items():
+            if name in given and not _fits(given[name], expected):
+                raise BadInput(
+                    f"{name} of {self.function.__name__} is {_describe(expected)}, "
+                    f"not {type(given[name]).__name__}"
+                )
+        return self.function(lake, *args, **options)
+
     def answer(self, lake: Any, body: bytes) -> Iterator[bytes]:
         """Do it, and give its result in pieces."""
         try:
@@ -45,7 +66,7 @@ class RemoteFunction:
             inspect.signature(self.function).bind(lake, **given)
         except (msgspec.DecodeError, TypeError, RecursionError) as error:
             raise BadInput(f"the call is not understood: {error}") from error
-        result = self.function(lake, **given)
+        result = self.call(lake, **given)
         data = _encode_table(result) if self.gives is TABLE else msgspec.msgpack.encode(result)
         for begin in range(0, len(data), _PIECE_BYTES):
             yield data[begin : begin + _PIECE_BYTES]
@@ -86,8 +107,9 @@ def also_remote(
         def call(lake: L | Client, /, *args: P.args, **options: P.kwargs) -> R:
             if isinstance(lake, Client):
                 result: R = known.ask(lake, *args, **options)
-                return result
-            return function(lake, *args, **options)
+            else:
+                result = known.call(lake, *args, **options)
+            return result
 
         return call
 
@@ -111,6 +133,32 @@ def never_remote(
         return call
 
     return declare
+
+
+@cache
+def _read_types(function: Callable[..., Any]) -> dict[str, Any]:
+    """The types of a function's parameters but the first, which is the lake."""
+    names = [*inspect.signature(function).parameters][1:]
+    written = {name: function.__annotations__[name] for name in names}
+    # Not of the function itself: the type that it returns need not be imported.
+    return get_type_hints(SimpleNamespace(__annotations__=written), function.__globals__)
+
+
+def _fits(value: Any, expected: Any) -> bool:
+    if get_origin(expected) in (Union, UnionType):
+        return any(_fits(value, each) for each in get_args(expected))
+    if get_origin(expected) is Collection:
+        is_many = isinstance(value, Collection) and not isinstance(value, str | bytes)
+        return is_many and all(_fits(each, *get_args(expected)) for each in value)
+    return isinstance(value, expected)
+
+
+def _describe(expected: Any) -> str:
+    if get_origin(expected) in (Union, UnionType):
+        return " or ".join(map(_describe, get_args(expected)))
+    if get_origin(expected) is Collection:
+        return f"a list of {' and '.join(map(_describe, get_args(expected)))}"
+    return "None" if expected is NoneType else str(expected.__name__)
 
 
 def _encode_table(table: pa.Table) -> bytes:

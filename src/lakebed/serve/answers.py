@@ -8,6 +8,8 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from lakebed.access.keys import Caller
@@ -122,6 +124,25 @@ def refuse(error: Exception) -> Response:
             for each in error.bad
         ]
     return JSONResponse({"error": body}, status, headers=_headers(status))
+
+
+async def answer_nowhere(_request: Request, _error: Exception) -> Response:
+    """For addresses of nothing."""
+    return refuse(
+        NotFound(
+            "there is nothing at this address",
+            hint="telemetry goes to /v1/logs, /v1/metrics and /v1/traces; what else is here "
+            "depends on the server's roles",
+        )
+    )
+
+
+async def answer_wrong_method(request: Request, error: Exception) -> Response:
+    """For addresses of something, to which it is said in another way."""
+    assert isinstance(error, HTTPException)  # noqa: S101  (registered for one)
+    allowed = (error.headers or {}).get("Allow", "")
+    body = {"message": f"this address does not take {request.method}", "hint": f"use {allowed}"}
+    return JSONResponse({"error": body}, 405, headers=error.headers)
 
 
 def refuse_otlp(error: Exception, content: str) -> Response:

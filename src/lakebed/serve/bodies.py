@@ -15,6 +15,7 @@ from lakebed.serve.answers import Busy
 MOST_BYTES = 64 << 20
 _GZIP = 16 + zlib.MAX_WBITS
 _PIECE = 1 << 20
+_MOST_MEMBERS = 10_000
 STALL_SECONDS = 30.0
 
 
@@ -79,7 +80,7 @@ class _Gunzip:
     def __init__(self, most_bytes: int, count: Callable[[int], None]) -> None:
         self._most = most_bytes
         self._count = count
-        self._size = 0
+        self._size = self._members = 0
         self._parts: list[bytes] = []
         self._member = zlib.decompressobj(_GZIP)
 
@@ -87,6 +88,12 @@ class _Gunzip:
         try:
             while chunk:
                 if self._member.eof:  # several members make up one stream
+                    self._members += 1
+                    if self._members == _MOST_MEMBERS:  # each costs, also if there is nothing in it
+                        raise BadPayload(
+                            f"the gzip body has more than {_MOST_MEMBERS:,} members",
+                            hint="compress it at once",
+                        )
                     self._member = zlib.decompressobj(_GZIP)
                 part = self._member.decompress(chunk, _PIECE)
                 self._size += len(part)

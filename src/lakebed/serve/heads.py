@@ -1,6 +1,7 @@
 """Requests whose line and headers have no end, or do not come, are cut off, and so are connections
 that are too many: uvicorn would keep any amount of them, whoever sends them and whatever they ask
-for.
+for. Those that offer to go on in another protocol are read as if they did not: uvicorn would take
+them for requests without a body.
 """
 
 from __future__ import annotations
@@ -9,10 +10,12 @@ import asyncio
 import resource
 from typing import Any, cast
 
+import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 MOST_HEAD_BYTES = 64 << 10
 _MOST_FILES = 65_536
+_OF_UPGRADES = (b"upgrade", b"http2-settings")
 
 
 def _spell(status: str, said: str) -> bytes:
@@ -30,6 +33,38 @@ _TOO_MANY = _spell("503 Service Unavailable", "too many connections are open")
 _TOO_SLOW = _spell("408 Request Timeout", "the request's line and headers did not come in time")
 
 
+class _Parser:
+    """Reads the body of a request also behind a head that offers an upgrade, as clients do that
+    speak HTTP/2, too. The library takes what follows such a head for the other protocol, so the
+    head is read again without the offer."""
+
+    def __init__(self, protocol: BoundedHeads) -> None:
+        self._protocol = protocol
+        self._parser = self._begin()
+
+    def _begin(self) -> httptools.HttpRequestParser:
+        parser = httptools.HttpRequestParser(self._protocol)
+        parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn does
+        return parser
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._parser, name)
+
+    def feed_data(self, data: bytes) -> None:
+        """Read on; raises as the library does."""
+        while data:
+            try:
+                self._parser.feed_data(data)
+                data = b""
+            except httptools.HttpParserUpgrade as found:
+                if self._protocol.head_again is None:
+                    raise
+                data = self._protocol.head_again + data[found.args[0] :]
+                self._parser = (
+                    self._begin()
+                )  # the old one ends if the head said that it is the last
+
+
 class BoundedHeads(HttpToolsProtocol):
     """HTTP whose requests have a head of moderate size that comes in time."""
 
@@ -39,6 +74,12 @@ class BoundedHeads(HttpToolsProtocol):
     _in_head = False
     _head_bytes = 0
     _waiting: asyncio.TimerHandle | None = None
+    head_again: bytes | None = None
+    """The head of a request that was read only for this: without its offer to upgrade."""
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self.parser = cast("httptools.HttpRequestParser", _Parser(self))
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -54,6 +95,7 @@ class BoundedHeads(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         self._in_head = True
         self._head_bytes = 0
+        self.head_again = None
         self._wait_for_head()
         super().on_message_begin()
 
@@ -63,15 +105,28 @@ class BoundedHeads(HttpToolsProtocol):
         size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
         if size > MOST_HEAD_BYTES:
             self._refuse(_TOO_LARGE)
+        elif self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT":
+            self.head_again = self._without_upgrade()
         else:
             super().on_headers_complete()
+
+    def _without_upgrade(self) -> bytes:
+        version = self.parser.get_http_version().encode()
+        lines = [b"%s %s HTTP/%s" % (self.parser.get_method(), self.url, version)]
+        for name, value in self.headers:
+            if name == b"connection":
+                tokens = [each.strip() for each in value.split(b",")]
+                value = b", ".join(each for each in tokens if each.lower() not in _OF_UPGRADES)
+            if name not in _OF_UPGRADES:
+                lines.append(name + b": " + value)
+        return b"\r\n".join(lines) + b"\r\n\r\n"
 
     def on_body(self, body: bytes) -> None:
         if not self.transport.is_closing():
             super().on_body(body)
 
     def on_message_complete(self) -> None:
-        if not self.transport.is_closing():
+        if not self.transport.is_closing() and self.head_again is None:
             super().on_message_complete()
 
     def data_received(self, data: bytes) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
-from lakebed.errors import TimedOut
+from lakebed.errors import TimedOut, Unavailable
 from lakebed.serve.answers import Busy
 
 if TYPE_CHECKING:
@@ -54,8 +54,10 @@ class Health:
             self._looked_at = time.monotonic()
             try:
                 self.probe()
-            except Exception as error:  # noqa: BLE001  (told to whoever asks)
+            except Unavailable as error:
                 self._error = error
+            except Exception as error:  # noqa: BLE001  (told to whoever asks)
+                self._error = Unavailable(str(error))
             else:
                 self._error = None
         return self._error

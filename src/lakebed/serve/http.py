@@ -7,6 +7,7 @@ waits for disks. A body is acknowledged when it is durable.
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -38,6 +39,8 @@ from lakebed.serve.answers import (
     JSON,
     PROTOBUF,
     NotAcceptable,
+    answer_nowhere,
+    answer_wrong_method,
     note_denial,
     refuse,
     refuse_otlp,
@@ -62,6 +65,7 @@ _WRITERS: dict[str, Any] = {
     "application/x-ndjson": NdjsonWriter,
     "text/csv": CsvWriter,
 }
+_NOUGHT = re.compile(r"q=0(\.0*)?")
 T = TypeVar("T")
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -120,6 +124,7 @@ class HttpSide:
             routes.append(Route("/v1/tables/{database}/{table}", insert, methods=["POST"]))
         if "query" in self._roles:
             routes.append(Route("/v1/query", self._plain("query", self._query), methods=["POST"]))
+        nowhere: Any = answer_nowhere
         if "web" in self._roles:
             hooks = Hooks(
                 self._work, self._measured, refuse, self._require_own_site, self._answer_rows
@@ -132,8 +137,9 @@ class HttpSide:
                 query_seconds=settings.query_seconds,
             )
             routes += web.make_routes()
-            return Starlette(routes=routes, exception_handlers={404: web.answer_nowhere})
-        return Starlette(routes=routes)
+            nowhere = web.answer_nowhere
+        handlers = {404: nowhere, 405: answer_wrong_method}
+        return Starlette(routes=routes, exception_handlers=handlers)
 
     def close(self) -> None:
         """Wait for what is being done."""
@@ -324,12 +330,14 @@ def _content_type(request: Request) -> str:
 
 
 def _choose_format(accepted: str) -> str:
-    """The first of the formats that a caller takes in which rows can be given."""
-    known = [*_WRITERS, _ARROW]
-    for each in accepted.split(","):
-        pattern = each.partition(";")[0].strip().lower()
+    """The first of the formats that a caller takes in which rows can be given; what has a weight of
+    nought is not taken."""
+    asked = [each.lower().replace(" ", "").split(";") for each in accepted.split(",")]
+    refused = {pattern for pattern, *rest in asked if any(map(_NOUGHT.fullmatch, rest))}
+    known = [name for name in (*_WRITERS, _ARROW) if name not in refused]
+    for pattern, *_ in asked:
         kind, _, rest = pattern.partition("/")
-        for name in known:
+        for name in () if pattern in refused else known:
             if pattern in (name, "*/*") or (rest == "*" and name.startswith(f"{kind}/")):
                 return name
     raise NotAcceptable(f"rows cannot be given as {accepted}", hint=f"accept {', '.join(known)}")

@@ -39,6 +39,9 @@ class RowsResponse(Response):
     ) -> None:
         super().__init__(None, media_type=media_type, headers=headers)
         del self.headers["content-length"]
+        for each in result.warnings:  # headers have one line of plain characters
+            said = " ".join(each.split()).encode("ascii", "backslashreplace").decode()
+            self.headers.append("lakebed-warning", said)
         self._result = result
         self._pieces = pieces
         self._workers = workers

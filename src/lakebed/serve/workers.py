@@ -37,8 +37,15 @@ class Workers:
         loop = asyncio.get_running_loop()
         done = self._threads.submit(work)
         # The thread is free when it has done it, even if nobody waits for that any more.
-        done.add_done_callback(lambda _done: loop.call_soon_threadsafe(self._free.release))
+        done.add_done_callback(lambda _done: self._release(loop))
         return done
+
+    def _release(self, loop: asyncio.AbstractEventLoop) -> None:
+        try:
+            loop.call_soon_threadsafe(self._free.release)
+        except RuntimeError:
+            if not loop.is_closed():  # where it is, the server has ended, and nobody counts
+                raise
 
     def submit(self, work: Callable[[], object]) -> None:
         """Let it be done sometime; nobody waits for it."""

@@ -103,7 +103,7 @@ class FlightService:
     def _get_info(self, request: bytes, call: Call) -> bytes:
         descriptor = protocol.parse("FlightDescriptor", request)
         command = _read_command(descriptor.cmd)
-        schema = self._describe(command, call.caller)
+        schema = self._describe(command, call)
         if command.DESCRIPTOR.name == "CommandStatementQuery":
             handle = _make_handle(command.query)
             ticket = protocol.wrap(protocol.new("TicketStatementQuery", statement_handle=handle))
@@ -121,23 +121,27 @@ class FlightService:
 
     def _get_schema(self, request: bytes, call: Call) -> bytes:
         command = _read_command(protocol.parse("FlightDescriptor", request).cmd)
-        schema = encode_schema(self._describe(command, call.caller))
+        schema = encode_schema(self._describe(command, call))
         return bytes(protocol.new("SchemaResult", schema=schema).SerializeToString())
 
-    def _describe(self, command: Any, caller: Caller) -> pa.Schema:
+    def _describe(self, command: Any, call: Call) -> pa.Schema:
         """The columns that a command gives."""
         match command.DESCRIPTOR.name:
             case "CommandStatementQuery":
-                return self._describe_sql(Bound(command.query, command.query), caller)
+                return self._describe_sql(Bound(command.query, command.query), call)
             case "CommandPreparedStatementQuery":
                 prepared, values = self._get_prepared(command.prepared_statement_handle)
                 bound = prepared.bind(values) if values else prepared.bind_nothing()
-                return self._describe_sql(bound, caller)
+                return self._describe_sql(bound, call)
         return self._look_up(command).schema
 
-    def _describe_sql(self, bound: Bound, caller: Caller) -> pa.Schema:
+    def _describe_sql(self, bound: Bound, call: Call) -> pa.Schema:
+        """As the same call would get the rows: clients compare both."""
+        wishes = read_wishes(call.metadata, self._query_seconds)
+        admin = wishes.admin and call.caller.may(Role.ADMIN)
         with bound.placed():
-            return show(self._lake.queries.describe(bound.sql, admin=caller.may(Role.ADMIN)))
+            schema = self._lake.queries.describe(bound.sql, admin=admin)
+        return show(schema, keep_dictionaries=wishes.keep_dictionaries)
 
     def _look_up(self, command: Any) -> pa.Table:
         """What a command that asks about the lake itself gives."""
@@ -200,7 +204,7 @@ class FlightService:
         match action.type:
             case "CreatePreparedStatement":
                 asked = _unwrap(action.body, "ActionCreatePreparedStatementRequest")
-                answer = self._prepare(asked.query, call.caller)
+                answer = self._prepare(asked.query, call)
             case "ClosePreparedStatement":
                 asked = _unwrap(action.body, "ActionClosePreparedStatementRequest")
                 with self._lock:
@@ -222,9 +226,9 @@ class FlightService:
                 return
         yield protocol.new("Result", body=protocol.wrap(answer)).SerializeToString()
 
-    def _prepare(self, sql: str, caller: Caller) -> Any:
+    def _prepare(self, sql: str, call: Call) -> Any:
         prepared = parameters.prepare(sql)
-        schema = self._describe_sql(prepared.bind_nothing(), caller)
+        schema = self._describe_sql(prepared.bind_nothing(), call)
         handle = _make_handle(sql)
         with self._lock:
             self._prepared.keep(handle, prepared, [], 0)
