@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lakebed.cli.main import run
-from lakebed.lake import init_lake
+from lakebed.opening import init_lake
 from tests.cli.parts import (
     Cli,
     Ran,

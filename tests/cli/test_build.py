@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import io
 import re
+import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from lakebed.catalog import blocks
+from lakebed.catalog import blocks, leases
 from lakebed.cli.build import shown_progress
-from lakebed.lake import init_lake
 from lakebed.model.time import TimeRange
+from lakebed.opening import init_lake, open_lake
 from lakebed.pipeline.pipeline import Progress
 from lakebed.samples.generator import Generator
 from tests.cli.parts import Cli
@@ -55,6 +58,35 @@ def test_what_failed_is_said_and_decides_the_exit_code(
     assert again.err == "1 failed block will be tried again\n"
     assert [damaged in each["problem"] for each in again.json["problems"]] == [True]
     assert again.json["partitions"] == []
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize(
+    ("told", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["INT", "TERM"]
+)
+def test_a_build_that_is_told_to_end_leaves_no_lease_behind(
+    tmp_path: Path, told: signal.Signals, code: int
+) -> None:
+    init_lake(tmp_path / "shop").close()
+    with open_lake(tmp_path / "shop") as lake:
+        lake.telemetry.land("logs", Generator(1).serialized("logs", 20))
+
+        def builders() -> list[str]:
+            with lake.catalog.read() as connection:
+                return [each.view_set for each in leases.list_leases(connection) if each.view_set]
+
+        command = [sys.executable, "-m", "lakebed", "build", "--lake", str(tmp_path / "shop")]
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as process:
+            while not builders():
+                assert process.poll() is None
+                time.sleep(0.02)
+            process.send_signal(told)
+            out, err = process.communicate(timeout=600)
+        assert (process.returncode, out) == (code, "")
+        assert err.split("\n")[1:] == ["interrupted", ""], err
+        assert builders() == []
 
 
 class _Terminal(io.StringIO):

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from lakebed.cli.main import run
-from lakebed.lake import init_lake
+from lakebed.opening import init_lake
 from lakebed.settings import Settings
 
 

@@ -17,7 +17,7 @@ import pytest
 
 from lakebed import __version__
 from lakebed.cli.main import run
-from lakebed.lake import init_lake, open_lake
+from lakebed.opening import init_lake, open_lake
 from tests.conftest import NewLake
 from tests.serve.parts import serving
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from lakebed.catalog.catalog import Catalog
 from lakebed.catalog.migrate import migrate
-from lakebed.lake import open_lake
+from lakebed.opening import open_lake
 from lakebed.settings import Settings
 from tests.cli.parts import (
     Cli,
@@ -71,8 +71,9 @@ def test_upkeep_tells_for_how_long_each_duty_is_overdue(cli: Cli, weather: Path)
     assert rows["retain"]["overdue_seconds"] == 0
     assert rows["retain"]["next_run"] is not None
     assert rows["sweep"]["overdue_seconds"] > 0, "since the lake was made"
-    said = cli("upkeep").err
+    said = cli("upkeep").out
     assert "overdue for " in said
+    assert "heals, every 1d" in said
     assert f"due {rows['retain']['next_run']}" in said
 
 

@@ -15,7 +15,7 @@ from types import SimpleNamespace
 import pytest
 
 from lakebed.cli.main import run
-from lakebed.lake import init_lake
+from lakebed.opening import init_lake
 from lakebed.samples.generator import Generator
 from lakebed.samples.otlp_json import to_json
 
@@ -117,6 +117,8 @@ def test_an_id_of_ones_own(place: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert "other bytes" in capsys.readouterr().err
     assert run(["land", "logs.pb", "good.jsonl", "--id", "monday"]) == 2
     assert "land each by itself" in capsys.readouterr().err
+    assert run(["land", "logs.pb", "--id", ""]) == 2
+    assert "id has 1 to 200 printable characters" in capsys.readouterr().err
     assert _count(capsys) == 2
 
 

@@ -192,6 +192,15 @@ def test_a_refused_publication_leaves_nothing_that_a_sweep_does_not_take(
         assert after[name] == before[name]
 
 
+@pytest.mark.parametrize("name", ["log_entries", "log_stats"])
+def test_view_sets_that_builds_make_take_no_rows(cli: Cli, weather: Path, name: str) -> None:
+    assert cli("build", "--plan").code == 0  # registers the built-in ones
+    for given in (rows_file(weather), "--completed-empty"):
+        ran = cli("partitions", "publish", name, given, *hours(0, 1))
+        assert ran.code == 2
+        assert f"view set {name} takes no rows: builds make them" in ran.error
+
+
 def test_instances_are_apart(cli: Cli, weather: Path) -> None:
     file = rows_file(weather)
     publish = ["partitions", "publish", "readings", file, *hours(0, 1), "--instance", "host-1"]

@@ -32,15 +32,15 @@ from lakebed.catalog import leases
 from lakebed.cli.formats import lay_out, make_visible, make_writer
 from lakebed.cli.main import run
 from lakebed.cli.query import point_at
-from lakebed.lake import init_lake, open_lake
 from lakebed.model.source import BlockSource
 from lakebed.model.view_set import ViewSet
+from lakebed.opening import init_lake, open_lake
 from lakebed.views.builtin import built_in
 from tests.cli.parts import Ran
 from tests.parts.building import build, land
 from tests.parts.data import publish_hour, readings
 
-LAKEBED = [sys.executable, "-c", "from lakebed.cli.main import main; main()"]
+LAKEBED = [sys.executable, "-m", "lakebed"]
 ENDLESS = "SELECT a.value AS n FROM generate_series(1, 1000000000000) a"
 SLOW = f"SELECT count(*) FROM ({ENDLESS}) x, ({ENDLESS}) y WHERE x.n % 7 = y.n % 11"
 KINDS = """
@@ -111,6 +111,11 @@ def on_terminal(*arguments: str, columns: int = 100) -> tuple[int, str]:
         shown += data
     os.close(ours)
     return process.wait(), shown.decode().replace("\r\n", "\n")
+
+
+ENDS = pytest.mark.parametrize(
+    ("told", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["INT", "TERM"]
+)
 
 
 @contextmanager
@@ -288,7 +293,10 @@ def test_a_file_is_replaced_whole_and_keeps_its_rights(query: Query, place: Path
     assert (place / "real.csv").read_text() == '"n"\n1\n'
     assert query("SELECT 1 AS n", "-o", "/dev/null").code == 0
     assert "cannot write" in query("SELECT 1 AS n", "-o", "no/folder.csv").error
-    assert query("SELECT 1 AS n", "-o", "no/folder.csv").code == 69
+    for wrong in ("no/folder.csv", "real.csv/file.csv", "."):
+        assert query("SELECT 1 AS n", "--format", "csv", "-o", wrong).code == 2
+    full = query("SELECT 1 AS n", "--format", "csv", "-o", "/dev/full")
+    assert (full.code, "no space left" in full.error) == (69, True)
     assert sorted(os.listdir()) == ["lake", "link.csv", "real.csv"]
 
 
@@ -300,11 +308,12 @@ def test_a_killed_process_leaves_no_half_file(place: Path) -> None:
     assert not Path("half.parquet").exists()
 
 
-def test_an_interrupted_one_leaves_nothing(place: Path) -> None:
+@ENDS
+def test_an_interrupted_one_leaves_nothing(place: Path, told: signal.Signals, code: int) -> None:
     with running(ENDLESS, "--output", "half.csv") as process:
         wait_for(lambda: [each for each in os.listdir() if each.endswith(".partial")])
-        process.send_signal(signal.SIGINT)
-        assert process.wait(60) == 130
+        process.send_signal(told)
+        assert process.wait(60) == code
         assert process.stderr.read() == b"interrupted\n"
     assert os.listdir() == ["lake"]
 
@@ -388,6 +397,7 @@ def test_sql_that_is_not_there(query: Query, place: Path, monkeypatch: pytest.Mo
         (["SELECT 1", "--since", "soon"], "cannot read 'soon'"),
         (["SELECT 1", "--as-of", "1h"], "cannot read '1h'"),
         (["SELECT 1", "--format", "xml"], "xml"),
+        (["SELECT 1", "--output", "rows.xml"], ".xml says no format; use .json,"),
         (["CREATE TABLE x AS SELECT 1"], ""),
     ],
 )
@@ -520,15 +530,18 @@ def test_a_reader_who_has_enough_is_no_error(place: Path, shape: str) -> None:
         assert process.wait(60) == 0
 
 
-def test_an_interrupt_stops_a_statement_that_has_no_rows_yet(place: Path) -> None:
+@ENDS
+def test_an_interrupt_stops_a_statement_that_has_no_rows_yet(
+    place: Path, told: signal.Signals, code: int
+) -> None:
     def is_reading() -> bool:
         with open_lake("lake") as lake, lake.catalog.read() as connection:
             return bool(leases.list_leases(connection))
 
     with running(SLOW) as process:
         wait_for(is_reading)
-        process.send_signal(signal.SIGINT)
-        assert process.wait(60) == 130
+        process.send_signal(told)
+        assert process.wait(60) == code
         assert process.stderr.read() == b"interrupted\n"
     assert not is_reading()
 

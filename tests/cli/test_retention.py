@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from lakebed.lake import open_lake
 from lakebed.model.source import SqlSource
+from lakebed.opening import open_lake
 from lakebed.views.builtin import built_in
 from lakebed.views.declaration import SqlView, write_toml
 from tests.cli.parts import Cli, unchanged

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import lakebed
 from tests.cli.parts import (
     Cli,
     file_of,
@@ -17,6 +18,7 @@ from tests.cli.parts import (
     rows_file,
     unchanged,
 )
+from tests.parts.building import build, land
 from tests.parts.data import HOUR, readings
 
 # ---- retiring ------------------------------------------------------------------------------------
@@ -203,6 +205,20 @@ def test_retiring_most_of_a_view_set_must_be_confirmed_by_name(
     assert ran.err.endswith("--confirm readings\n")
     assert cli(*retire, "--yes", "--confirm", "readings").code == 0
     assert listed(cli) == []
+
+
+def test_who_would_remove_what_is_built_in_is_told_how_to_drop_its_rows(
+    cli: Cli, weather: Path
+) -> None:
+    with lakebed.open(weather) as lake:
+        land(lake, "logs", seed=1, size=10)
+        build(lake, "log_entries")
+    refused = cli("views", "remove", "log_entries", "--yes")
+    assert refused.code == 4
+    told = refused.error.partition("to drop what was built of it: lakebed ")[2]
+    plan = cli(*shlex.split(told))
+    assert plan.code == 0
+    assert "retire 1 partition (0 empty) with 10 rows" in plan.err
 
 
 def test_a_retirement_of_nothing_is_no_error(cli: Cli, weather: Path) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from lakebed.lake import init_lake
+from lakebed.opening import init_lake
 
 HEAVY = ["alembic", "datafusion", "numpy", "obstore", "pandas", "pyarrow", "pydantic", "pyspark"]
 HEAVY += ["rich", "sqlalchemy", "sqlglot"]
@@ -52,3 +53,21 @@ def test_a_query_does_without_what_it_does_not_use(tmp_path: Path) -> None:
     loaded = _loaded_after(["query", "SELECT count(*) FROM log_entries", "--lake", str(tmp_path)])
     assert "datafusion" in loaded
     assert not loaded & {"alembic", "pandas", "pyspark", "rich"}
+
+
+@pytest.mark.parametrize("ignored", [False, True])
+def test_an_interrupt_while_it_loads_prints_nothing(tmp_path: Path, ignored: bool) -> None:
+    (tmp_path / "typer.py").write_text(
+        "import os, signal, sys\n"
+        "os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.exit(f'still here, {signal.getsignal(signal.SIGINT)!r}')\n"
+    )
+    command = [sys.executable, "-m", "lakebed", "--help"]
+    if ignored:  # as shells do for what runs in the background
+        command = ["sh", "-c", 'trap "" INT; exec "$@"', "sh", *command]
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    if ignored:
+        assert done.stderr == f"still here, {signal.SIG_IGN!r}\n"
+    else:
+        assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")

@@ -110,6 +110,7 @@ def test_a_file_is_set_aside_only_when_told_to(cli: Cli, weather: Path) -> None:
     with unchanged(weather):
         plan = cli("check", "--quarantine", first["file_path"])
     assert (plan.code, plan.out) == (0, "")
+    assert f"{first['file_path']}: would retire readings/global" in plan.err
     assert "Nothing was changed. Repeat with --yes." in plan.err
     done = cli("check", "--quarantine", first["file_path"], "--yes")
     assert done.code == 0

@@ -29,6 +29,9 @@ def files(weather: Path) -> Path:
     (folder / "part.json").write_text('{"name": "others"}')
     (folder / "typo.json").write_text(readings(name="others").definition().replace("int64", "int"))
     (folder / "bytes.json").write_bytes(b"\xff\xfe")
+    (folder / "deep.json").write_text("[" * 10_000 + "]" * 10_000)
+    (folder / "deep.toml").write_text("name = " + "[" * 10_000 + "]" * 10_000)
+    (folder / "dots.toml").write_text("name" + ".a" * 2_000 + " = 1")
     (folder / "garbage").mkdir()
     (folder / "garbage" / "catalog.sqlite3").write_text("this is no database " * 100)
     return folder
@@ -48,9 +51,10 @@ def files(weather: Path) -> Path:
         ([*RETIRE, "--exact", *RANGE, "--yes"], 3, "no live partition of readings/global"),
         (["partitions", "retire", "--file", "partitions/x", "--yes"], 3, "no live partition"),
         (["check", "--quarantine", "partitions/x", "--yes"], 3, "no such file in the store"),
+        (["check", "--quarantine", "partitions/x"], 3, "no such file in the store"),
         (["check", "--lake", "nowhere"], 3, "there is no lake in"),
         (["check", "--lake", "rows1.parquet"], 3, "there is no lake in"),
-        (["backup", "restore", "nowhere", "back"], 3, "there is no lake in"),
+        (["backup", "restore", "nowhere", "back"], 3, "no backup in nowhere; name the folder that"),
         (["migrate", "--lake", "nowhere"], 3, "there is no lake in"),
         # times
         (["partitions", "list", "--as-of", "2026-01-01T00:00"], 2, "has no zone"),
@@ -58,6 +62,9 @@ def files(weather: Path) -> Path:
         ([*RETIRE, "--begin", "2026-01-01", "--end", "2026-01-02", "--yes"], 2, "has no zone"),
         ([*RETIRE, "--begin", "2026-01-02T00Z", "--end", "2026-01-01T00Z"], 2, "runs backwards"),
         ([*RETIRE, "--begin", "2026-01-01T00Z", "--end", "2026-01-01T00Z"], 2, "is empty"),
+        (["build", "--from", "2026-02-01T00Z", "--to", "2026-01-01T00Z"], 2, "runs backwards"),
+        (["build", "--from", "2026-01-01T00Z", "--to", "2026-01-01T00Z"], 2, "is empty"),
+        (["build", "--plan", "--from", "2026-01-02T00Z", "--to", "2026-01-01T00Z"], 2, "backwards"),
         ([*RETIRE, "--begin", "2026-01-01T00Z", "--yes"], 2, "--begin and --end belong together"),
         (["init", "new", "--grace", "forever"], 2, "cannot read 'forever' as a duration"),
         # places
@@ -88,6 +95,9 @@ def files(weather: Path) -> Path:
         ([*PUBLISH, "norows.parquet", *RANGE], 2, "there are no rows for readings"),
         ([*PUBLISH, "rows1.parquet", *RANGE, "--instance", "a/b"], 2, "'a/b' is not an instance"),
         (["views", "register", "text.json"], 2, "text.json is not a view set definition"),
+        (["views", "register", "deep.json"], 2, "definition: it is nested too deeply"),
+        (["views", "define", "deep.toml"], 2, "deep.toml declares no view set: it is nested"),
+        (["views", "define", "dots.toml"], 2, "dots.toml declares no view set: it is nested"),
         (["views", "register", "list.json"], 2, "list.json is not a view set definition"),
         (["views", "register", "part.json"], 2, "part.json is not a view set definition"),
         (["views", "register", "bytes.json"], 2, "bytes.json is not a view set definition"),

@@ -62,7 +62,9 @@ def build(
     Exit code 5 if some steps failed, 1 if all did.
 
     Example: lakebed build --plan
+
     Example: lakebed build log_entries --from 2026-11-15T00:00:00Z
+
     Example: lakebed build home.heart_rate
     """
     with opened(lake) as open_lake:

@@ -13,7 +13,6 @@ import typer
 from lakebed.cli import output
 from lakebed.cli.options import DAMAGED, HERE, JsonOption, LakeOption, YesOption, opened
 from lakebed.errors import BadInput
-from lakebed.storage import layout
 
 if TYPE_CHECKING:
     from lakebed.lifecycle.check import CheckReport, Finding
@@ -88,13 +87,11 @@ def check(
 
 def _quarantine(lake: str, paths: list[str], yes: bool) -> None:
     with opened(lake) as open_lake:
-        if yes:
-            for path in paths:
-                output.tell(open_lake.checker.quarantine(path))
-            return
         for path in paths:
-            layout.check_path(path)
-            output.say(f"would set aside {path}; a live partition with this file would be retired")
+            if yes:
+                output.tell(open_lake.checker.quarantine(path))
+            else:
+                output.say(open_lake.checker.plan_quarantine(path))
 
 
 def _condemn(lake: str, paths: list[str], yes: bool) -> None:

@@ -33,7 +33,9 @@ def demo(
     ones. Exit code 1 if --once does not find all that was sent.
 
     Example: lakebed demo
+
     Example: lakebed demo --once
+
     Example: lakebed demo --keep shop
     """
     begun = _find_start()

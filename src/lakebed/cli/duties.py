@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import threading
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -10,7 +12,7 @@ import typer
 from lakebed.cli import output
 from lakebed.cli.options import HERE, JsonOption, LakeOption, opened
 from lakebed.errors import BadInput
-from lakebed.model.time import SECOND, format_instant
+from lakebed.model.time import SECOND, format_duration, format_instant
 
 if TYPE_CHECKING:
     from lakebed.catalog.duties import DutyState
@@ -91,12 +93,17 @@ def _show(
         output.show_json(rows)
         return
     for row in rows:
-        output.say(f"{row['duty']}: {row['purpose']}, every {row['every_seconds']} s")
-        output.say(f"    last done {row['last_success'] or 'never'}: {row['said'] or '-'}")
+        output.tell(f"{row['duty']}: {row['purpose']}, {_spell_every(row)}")
+        output.tell(f"    last done {row['last_success'] or 'never'}: {row['said'] or '-'}")
         if row["error"]:
-            output.say(f"    failed {row['last_failure']}: {row['error']}")
+            output.tell(f"    failed {row['last_failure']}: {row['error']}")
         late = row["overdue_seconds"]
-        output.say(f"    overdue for {late:,.0f} s" if late else f"    due {row['next_run']}")
+        overdue = f"    overdue for {format_duration(math.ceil(late) * SECOND)}"
+        output.tell(overdue if late else f"    due {row['next_run']}")
+
+
+def _spell_every(row: Mapping[str, Any]) -> str:
+    return f"every {format_duration(row['every_seconds'] * SECOND)}"
 
 
 def _spell(instant: int | None) -> str | None:

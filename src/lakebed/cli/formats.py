@@ -13,14 +13,15 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
-from lakebed.errors import ReadOnly
+from lakebed.errors import BadInput, ReadOnly
 from lakebed.query.formats import CsvWriter, JsonWriter, NdjsonWriter, ParquetWriter, Sink, Writer
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_CHOOSE = "choose a file that you may write"
 _WIDEST_CELL = 60
 _WIDEST_VALUE = 1_000
 _WIDTH_WHEN_PIPED = 240
@@ -175,12 +176,12 @@ def written_whole(path: Path) -> Iterator[Sink]:
     try:
         mode = path.stat().st_mode if path.exists() else None
         if mode is not None and not stat.S_ISREG(mode):
-            with path.open("wb") as file:
+            with _begin(path, "wb", path) as file:
                 yield file
             return
         partial = path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}.partial")
         try:
-            with partial.open("xb") as file:
+            with _begin(partial, "xb", path) as file:
                 if mode is not None:
                     os.fchmod(file.fileno(), stat.S_IMODE(mode))
                 yield file
@@ -194,10 +195,19 @@ def written_whole(path: Path) -> Iterator[Sink]:
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise ReadOnly(
-            f"cannot write {path}: {(error.strerror or str(error)).lower()}",
-            hint="choose a file that you may write",
-        ) from error
+        raise ReadOnly(_explain(path, error), hint=_CHOOSE) from error
+
+
+def _begin(path: Path, mode: Literal["wb", "xb"], named: Path) -> BinaryIO:
+    """Open a file; a name that cannot be one is the caller's mistake, not the disk's."""
+    try:
+        return path.open(mode)
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError) as error:
+        raise BadInput(_explain(named, error), hint=_CHOOSE) from error
+
+
+def _explain(path: Path, error: OSError) -> str:
+    return f"cannot write {path}: {(error.strerror or str(error)).lower()}"
 
 
 def make_writer(name: str, sink: Sink, schema: pa.Schema, **for_tables: Any) -> Writer:

@@ -58,6 +58,7 @@ def land(
     Exit code 5 if some of the files could not land.
 
     Example: lakebed land telemetry.jsonl
+
     Example: lakebed land - --signal logs (of what is piped into it)
     """
     if request_id is not None and len(files) > 1:

@@ -1,15 +1,20 @@
 """The `lakebed` command. Errors are one line that says what to do; the exit code says which kind:
 
 0 done · 1 damaged or failed · 2 wrong call · 3 not found · 4 conflict or refused · 5 done in part ·
-69 unavailable · 130 interrupted
+69 unavailable · 130 interrupted · 143 ended by SIGTERM
 """
 
 from __future__ import annotations
 
+import atexit
 import os
+import signal
 import sys
+import threading
 import traceback
-from typing import Annotated, Any
+from contextlib import suppress
+from types import FrameType
+from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
@@ -35,8 +40,10 @@ from lakebed.cli import (
 from lakebed.errors import LakebedError
 
 INTERRUPTED = 130
+TERMINATED = 143
 FAILED = 1
 USAGE = 2
+_ENGINE = "lakebed.query.embedded.streams"
 
 
 class _Root(TyperGroup):
@@ -58,7 +65,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     help="Lakebed: Parquet partitions whose truth is a transactional SQL catalog.",
     epilog="Exit codes: 0 done, 1 damaged or failed, 2 wrong call, 3 not found, 4 conflict or "
-    "refused, 5 done in part, 69 unavailable, 130 interrupted.",
+    "refused, 5 done in part, 69 unavailable, 130 interrupted, 143 ended by SIGTERM.",
 )
 app.command()(upkeep.init)
 app.command()(land.land)
@@ -100,8 +107,32 @@ def _root(
 
 
 def main() -> None:
-    """Run the command line and exit with a documented code."""
-    sys.exit(run(sys.argv[1:], alone=True))
+    """Run the command line and exit with a documented code. SIGTERM ends a command as Ctrl-C does,
+    in order: else its leases would make others wait until it counts as dead."""
+    told = False
+
+    def end(_number: int, _frame: FrameType | None) -> None:
+        nonlocal told
+        told = True
+        raise KeyboardInterrupt
+
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:  # not ignored by who started this
+        signal.signal(signal.SIGTERM, end)
+    code = run(sys.argv[1:], alone=True)
+    _leave(TERMINATED if told and code == INTERRUPTED else code)
+
+
+def _leave(code: int) -> NoReturn:
+    """Exit. After a statement of the embedded engine the interpreter is not taken apart: threads of
+    the engine that are then on their way back into it would abort the process."""
+    if _ENGINE not in sys.modules:
+        sys.exit(code)
+    threading._shutdown()  # type: ignore[attr-defined]  # what Python itself does first
+    atexit._run_exitfuncs()
+    for each in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):  # nobody reads it any more
+            each.flush()
+    os._exit(code)
 
 
 def run(arguments: list[str], *, alone: bool = False) -> int:

@@ -89,7 +89,7 @@ def do_without_pandas() -> None:
 def opened(place: str, *, write: bool = True) -> Iterator[Lake]:
     """The lake, closed when the command ends. Commands that only look do so without a lease if
     the catalog cannot be written, and say so."""
-    from lakebed.lake import open_lake  # the heavy part of a command's start
+    from lakebed.opening import open_lake  # the heavy part of a command's start
     from lakebed.settings import read_settings
 
     settings = read_settings(lake=place or None)
@@ -103,7 +103,7 @@ def opened(place: str, *, write: bool = True) -> Iterator[Lake]:
 
 
 def _open_to_look(settings: Settings) -> Lake:
-    from lakebed.lake import open_lake
+    from lakebed.opening import open_lake
 
     try:
         lake = open_lake(settings.lake, settings=settings)

@@ -116,7 +116,8 @@ def publish(
     lake: LakeOption = HERE,
     as_json: JsonOption = False,
 ) -> None:
-    """Publish rows as a partition, or the statement that a range is empty.
+    """Publish rows as a partition, or the statement that a range is empty. View sets that builds
+    make take none.
 
     Example: lakebed partitions publish readings rows.parquet --begin 2026-01-01T00:00Z
     --end 2026-01-01T01:00Z
@@ -127,6 +128,7 @@ def publish(
     if completed_empty == (file is not None):
         raise typer.BadParameter("give a FILE with rows, or --completed-empty, not both")
     with opened(lake) as open_lake:
+        open_lake.partitions.definition(view_set).require_no_source()
         old = [
             each
             for each in open_lake.partitions.list_partitions(view_set)

@@ -121,8 +121,11 @@ def query(
     the key in LAKEBED_KEY.
 
     Example: lakebed query "SELECT level, count(*) FROM log_entries GROUP BY level" --since 1h
+
     Example: lakebed query --file report.sql --format csv --output report.csv
+
     Example: lakebed query "SELECT * FROM spans WHERE name = 'checkout'" --explain
+
     Example: lakebed query "SHOW TABLES" --lake grpc://localhost:50051
     """
     _require_sense(since, begin, as_json, shape, engine, master or remote)
@@ -224,7 +227,12 @@ def _choose(shape: FormatName | None, target: str | None) -> FormatName:
     """The format that was asked for, or that fits where the rows go."""
     if shape is None:
         if target is not None:
-            return _SUFFIXES.get(Path(target).suffix.lower(), FormatName.NDJSON)
+            suffix = Path(target).suffix.lower()
+            if suffix and suffix not in _SUFFIXES:
+                raise BadInput(
+                    f"{suffix} says no format", hint=f"use {', '.join(_SUFFIXES)}, or add --format"
+                )
+            return _SUFFIXES.get(suffix, FormatName.NDJSON)
         return FormatName.TABLE if sys.stdout.isatty() else FormatName.NDJSON
     if shape is FormatName.PARQUET and target is None and sys.stdout.isatty():
         raise BadInput(

@@ -31,6 +31,7 @@ you give must name its zone. Whatever condemns or deletes shows its plan and act
 | 5 | done in part; the messages say what was left |
 | 69 | the catalog or the store is unavailable or cannot be written; try again |
 | 130 | interrupted |
+| 143 | ended by SIGTERM, in the same order as by an interrupt; `serve` and `demo` end with 0 |
 """
 
 

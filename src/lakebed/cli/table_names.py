@@ -13,6 +13,7 @@ import typer
 
 from lakebed.cli import output
 from lakebed.errors import BadInput, BadSchema
+from lakebed.model.user_table import require_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,6 +43,7 @@ NameArgument = Annotated[str, typer.Argument(metavar="DATABASE[.TABLE]", show_de
 
 def split_name(text: str) -> tuple[str, str | None]:
     """A database, and the table of it if one was named."""
+    require_text(text)
     database, dot, table = text.partition(".")
     if not database or (dot and (not table or "." in table)):
         raise BadInput(

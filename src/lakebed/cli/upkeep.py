@@ -10,7 +10,7 @@ import typer
 
 from lakebed.cli import output
 from lakebed.cli.options import DAMAGED, HERE, JsonOption, LakeOption, YesOption, opened
-from lakebed.errors import BadInput
+from lakebed.errors import BadInput, LakeNotFound
 from lakebed.model.time import DEFAULT_GRACE, DEFAULT_LONGEST_READ
 
 if TYPE_CHECKING:
@@ -49,9 +49,10 @@ def init(
     """Make a new lake.
 
     Example: lakebed init weather
+
     Example: lakebed init --catalog postgresql://me@db/lake --store s3://bucket/lake
     """
-    from lakebed.lake import init_lake
+    from lakebed.opening import init_lake
 
     folder = Path() if catalog else path or _find_folder()
     made = init_lake(folder, catalog=catalog, store=store, grace=grace, longest_read=longest_read)
@@ -83,8 +84,8 @@ def migrate(lake: LakeOption = HERE) -> None:
 
     Example: lakebed migrate --lake weather
     """
-    from lakebed.lake import connect
     from lakebed.lifecycle.upgrade import upgrade_footers
+    from lakebed.opening import connect
     from lakebed.settings import read_settings
 
     settings = read_settings(lake=lake or None)
@@ -286,13 +287,20 @@ def restore_backup(
     """Make a lake out of a backup, in an empty place.
 
     Example: lakebed backup restore /backups/2026-11-15 weather
+
     Example: lakebed backup restore /backups/2026-11-15 --catalog postgresql://… --store s3://…
     """
-    _copy(str(source), target, catalog, store)
+    try:
+        _copy(str(source), target, catalog, store)
+    except LakeNotFound:
+        raise LakeNotFound(
+            f"there is no backup in {source}",
+            hint="name the folder that was given to lakebed backup create",
+        ) from None
 
 
 def _copy(lake: str, target: Path, catalog: str | None, store: str | None) -> None:
-    from lakebed.lake import copy_lake
+    from lakebed.opening import copy_lake
 
     if "://" in str(target) or ":/" in str(target):
         raise BadInput(f"{target} is not a folder", hint="use --catalog and --store for URLs")

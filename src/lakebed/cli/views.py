@@ -55,7 +55,7 @@ def list_views(lake: LakeOption = HERE, as_json: JsonOption = False) -> None:
             for each in open_lake.views.list_view_sets()
         ]
     if not as_json:
-        rows = [output.short(row) for row in rows]
+        rows = [output.short(row) | {"version": str(row["version"])} for row in rows]
     output.show(rows, as_json=as_json, empty="no view set is registered yet")
 
 
@@ -70,6 +70,7 @@ def show_view(
     """Print one view set's definition: as JSON, which `register` reads back, or as TOML.
 
     Example: lakebed views show readings > readings.json
+
     Example: lakebed views show errors_per_minute --toml > errors_per_minute.toml
     """
     with opened(lake, write=False) as open_lake:
@@ -183,9 +184,11 @@ def register_view(
         raise BadInput(f"cannot read {file}: {(error.strerror or '').lower()}") from error
     except LakebedError:
         raise
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
+        deep = isinstance(error, RecursionError)
+        reason = "it is nested too deeply" if deep else f"{type(error).__name__} {error}"
         raise BadInput(
-            f"{file} is not a view set definition: {type(error).__name__} {error}",
+            f"{file} is not a view set definition: {reason}",
             hint="start from the output of: lakebed views show NAME",
         ) from error
     with opened(lake) as open_lake:
