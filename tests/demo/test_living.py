@@ -11,11 +11,13 @@ import sys
 import tempfile
 import time
 import urllib.request
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 import lakebed
+from lakebed.demo.living import describe
 from lakebed.demo.rings import DATABASE, TABLE, make_table
 from lakebed.demo.visits import SERVICES
 from lakebed.model.time import SECOND, format_instant
@@ -26,10 +28,13 @@ COMMAND = [sys.executable, "-m", "lakebed", "demo", "--any-ports"]
 
 
 def start(
-    folder: Path, *options: str, in_terminal_of_its_own: bool = False
+    folder: Path,
+    *options: str,
+    in_terminal_of_its_own: bool = False,
+    command: Sequence[str] = COMMAND,
 ) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [*COMMAND, *options],
+        [*command, *options],
         start_new_session=in_terminal_of_its_own,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -111,6 +116,55 @@ def test_it_ends_when_it_is_told_to_and_leaves_nothing() -> None:
         assert (demo.returncode, talk) == (0, "")
         assert told.endswith("The lake is gone again.\n")
         assert list(Path(folder).glob("lakebed-demo-*")) == []
+
+
+def test_it_ends_with_its_terminal_and_leaves_nothing() -> None:
+    with tempfile.TemporaryDirectory(dir=servers.quick_folder()) as folder:
+        window, terminal = os.openpty()
+        demo = subprocess.Popen(
+            ["setsid", "--ctty", *COMMAND],
+            stdin=terminal,
+            stdout=terminal,
+            stderr=terminal,
+            env=os.environ | {"TMPDIR": folder},
+        )
+        os.close(terminal)
+        shown = b""
+        while b"its first page was there" not in shown:
+            shown += os.read(window, 1000)
+        assert list(Path(folder).glob("lakebed-demo-*"))
+        os.close(window)
+        assert demo.wait(timeout=600) == 0
+        assert list(Path(folder).glob("lakebed-demo-*")) == []
+
+
+def test_after_nohup_it_outlives_its_terminal() -> None:
+    with tempfile.TemporaryDirectory(dir=servers.quick_folder()) as folder:
+        demo = start(Path(folder), command=["nohup", *COMMAND])
+        read_address(demo)
+        demo.send_signal(signal.SIGHUP)
+        demo.send_signal(signal.SIGINT)
+        told, _ = demo.communicate(timeout=600)
+        assert demo.returncode == 0
+        assert told.endswith("The lake is gone again.\n"), "it was Ctrl-C that ended it"
+
+
+@pytest.mark.parametrize("is_built", [False, True])
+def test_how_it_goes_fits_into_a_narrow_terminal(is_built: bool) -> None:
+    shown = describe({"spans": 9_999, "log lines": 9_999, "heart rates": 99_999}, is_built=is_built)
+    assert len(shown) + len("⠋ ") <= 80
+    assert shown.startswith("Ctrl-C ends it"), "which no width cuts off"
+
+
+def test_a_folder_that_cannot_hold_its_lake(tmp_path: Path) -> None:
+    (tmp_path / "shop").write_text("a file of somebody")
+    demo = start(tmp_path, "--keep", str(tmp_path / "shop"))
+    told, talk = demo.communicate(timeout=60)
+    assert demo.returncode == 69
+    assert "The lake is" not in told
+    assert talk == (
+        f"error: cannot make {tmp_path}/shop: file exists; choose a folder that you may write\n"
+    )
 
 
 def list_commands(session: int) -> list[str]:

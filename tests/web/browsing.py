@@ -82,6 +82,7 @@ class Seen:
     """A page, and everything that it complained about."""
 
     page: Page
+    size: str
     complaints: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -112,7 +113,7 @@ def new_page(browser: Browser, size: str, *, dark: bool = False) -> Iterator[See
     )
     try:
         context.set_default_timeout(60_000)
-        yield Seen(context.new_page())
+        yield Seen(context.new_page(), size)
     finally:
         context.close()
 

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from lakebed.demo.rings import Fleet, make_table
 from lakebed.demo.shop import Shop
-from lakebed.lake import Lake, init_lake
+from lakebed.lake import Lake
+from lakebed.opening import init_lake
 from tests.parts.building import build, tick
 from tests.serve.parts import Served, serving
 from tests.web import browsing

@@ -9,7 +9,8 @@ from urllib.parse import urlencode
 import pytest
 
 from lakebed.access.keys import Role
-from lakebed.lake import Lake, init_lake
+from lakebed.lake import Lake
+from lakebed.opening import init_lake
 from lakebed.upkeep.upkeep import Upkeep
 from lakebed.web.notes import SECONDS, Done, Notes
 from lakebed.web.sessions import COOKIE
@@ -70,6 +71,18 @@ def test_the_page_is_what_the_catalog_says(
     digest = lake.keys.list_keys()[0].digest.hex()
     assert digest not in page.html
     assert "digest" not in str(data)
+
+
+def test_a_wrong_number_of_lines_is_told_on_the_page(
+    served: Served, keys: dict[str, dict[str, str]]
+) -> None:
+    address = "/admin?operation=publish&lines=%3Cb%3E"
+    page = see(served.ask("GET", address, headers=keys["admin"]), 400)
+    assert "lines is '<b>'. What helps: use a number" in page.text
+    assert page.all("input", name="lines", value="<b>")
+    assert page.all("input", name="operation", value="publish")
+    assert "Journal" in page.text
+    assert "<b>" not in page.html
 
 
 def test_what_was_done_is_told_once_and_for_a_while() -> None:

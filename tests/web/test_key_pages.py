@@ -10,7 +10,8 @@ import pytest
 from lakebed.access.keys import Role
 from lakebed.catalog.keys import Key
 from lakebed.errors import Unauthenticated
-from lakebed.lake import Lake, init_lake
+from lakebed.lake import Lake
+from lakebed.opening import init_lake
 from lakebed.web.pages.keys import plan_warnings
 from tests.web.forms import Browser
 from tests.web.parts import showing

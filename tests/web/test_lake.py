@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 
 from lakebed.catalog import blocks, failures
 from lakebed.catalog.failures import BuildFailure
-from lakebed.lake import Lake, init_lake
+from lakebed.lake import Lake
 from lakebed.model.time import SECOND, TimeRange, to_instant
 from lakebed.model.view_set import ViewSet
+from lakebed.opening import init_lake
 from lakebed.samples.generator import Generator
 from lakebed.web.pages.lake import CELLS, Fact, State, plan_cells
 from tests.parts.building import build, land, tick

@@ -9,8 +9,9 @@ from urllib.parse import parse_qsl, quote
 
 import pytest
 
-from lakebed.lake import Lake, init_lake
+from lakebed.lake import Lake
 from lakebed.model.time import SECOND, TimeRange, format_instant, to_instant
+from lakebed.opening import init_lake
 from lakebed.samples.generator import Generator
 from lakebed.web.charts import HEIGHT, WIDTH, stack
 from lakebed.web.pages.logs import Line, _cut

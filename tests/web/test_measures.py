@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 import re
+import time
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
@@ -13,12 +14,14 @@ from typing import Any
 from urllib.parse import parse_qs, quote, urlencode, urlsplit
 
 import pytest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsServiceRequest,
+)
 
-from lakebed.lake import init_lake
-from lakebed.model.time import SECOND, TimeRange, to_instant
+from lakebed.model.time import to_instant
+from lakebed.opening import init_lake
 from lakebed.samples.generator import BEGIN_NS, Generator
-from lakebed.web.series import WAYS, Point, choose_way, plan_lines
-from lakebed.web.times import plan_bins
+from lakebed.web.series import WAYS
 from tests.parts.building import build
 from tests.serve.parts import Served
 from tests.web.parts import see, showing
@@ -121,6 +124,16 @@ def data_of(served: Served, **asked: str | Sequence[str]) -> Any:
     return answer.json()
 
 
+def count_increases(chart: Any, line: Any, *known: tuple[int, int]) -> float:
+    """What a line of increases per second adds up to, which is known in some stretches of time."""
+    width, total = chart["bin_seconds"] * 10**9, 0.0
+    for at, value in zip(chart["bins"], line["values"], strict=True):
+        first = to_instant(at) * 1000
+        parts = (min(first + width, end) - max(first, begin) for begin, end in known)
+        total += (value or 0) * sum(max(0, part) for part in parts) / 10**9
+    return total
+
+
 def test_the_list_has_every_metric(served: Served, sent: list[Any]) -> None:
     points: Counter[str] = Counter()
     services = defaultdict(set)
@@ -142,6 +155,7 @@ def test_the_list_has_every_metric(served: Served, sent: list[Any]) -> None:
 
 def test_gauges_are_averaged_and_deltas_added(served: Served, sent: list[Any]) -> None:
     values, bytes_sent = defaultdict(list), defaultdict(float)
+    begins, ends = [], []
     for service, metric in metrics_of(sent):
         for point in getattr(metric, metric.WhichOneof("data")).data_points:
             if point.flags:
@@ -151,6 +165,9 @@ def test_gauges_are_averaged_and_deltas_added(served: Served, sent: list[Any]) -
             if metric.name == "network.io":
                 number = point.as_double or point.as_int
                 bytes_sent[service] += number if math.isfinite(number) else 0
+                if math.isfinite(number):
+                    begins.append(point.start_time_unix_nano)
+                    ends.append(point.time_unix_nano)
     chart = data_of(served, name="process.cpu.utilization", by="service")["chart"]
     assert chart["way"] == "value"
     counted = {
@@ -164,7 +181,7 @@ def test_gauges_are_averaged_and_deltas_added(served: Served, sent: list[Any]) -
     chart = data_of(served, name="network.io", by="service")["chart"]
     assert chart["way"] == "rate"
     for line in chart["lines"]:
-        total = sum(v for v in line["values"] if v is not None) * chart["bin_seconds"]
+        total = count_increases(chart, line, (min(begins), max(ends)))
         assert total == pytest.approx(bytes_sent[line["name"]])
 
 
@@ -197,13 +214,16 @@ def test_summaries_show_the_quantiles_that_they_have(served: Served, sent: list[
 
 def test_points_are_chosen_by_their_attributes(served: Served, sent: list[Any]) -> None:
     totals: Counter[tuple[str, str]] = Counter()
+    spans = defaultdict(list)
     for _, metric in metrics_of(sent):
         if metric.name == "network.io":
             for point in metric.sum.data_points:
                 had = {each.key: each.value for each in point.attributes}
                 number = point.as_double or point.as_int
                 key = had["http.route"].string_value, str(had["shard"].int_value)
-                totals[key] += number if math.isfinite(number) and not point.flags else 0
+                if math.isfinite(number) and not point.flags:
+                    totals[key] += number
+                    spans[key].append((point.start_time_unix_nano, point.time_unix_nano))
     routes = sorted({route for route, _ in totals})
     shard = next(shard for route, shard in totals if route == routes[0])
 
@@ -211,7 +231,15 @@ def test_points_are_chosen_by_their_attributes(served: Served, sent: list[Any]) 
         chart = data_of(served, name="network.io", attribute=chosen)["chart"]
         assert [f"{each['name']}={each['value']}" for each in chart["filters"]] == list(chosen)
         (line,) = chart["lines"]
-        return sum(v for v in line["values"] if v is not None) * float(chart["bin_seconds"])
+        having = [
+            each
+            for (route, shard), found in spans.items()
+            if f"http.route={route}" in chosen
+            and (f"shard={shard}" in chosen or "shard" not in str(chosen))
+            for each in found
+        ]
+        begin, end = min(each for each, _ in having), max(each for _, each in having)
+        return count_increases(chart, line, (begin, end))
 
     one, two = (f"http.route={route}" for route in routes[:2])
     of_route = Counter[str]()
@@ -287,7 +315,9 @@ def test_percentiles_are_in_the_buckets_of_the_truth(
 def test_points_without_a_value_are_no_restart(served: Served) -> None:
     chart = data_of(served, name="shop.latency", way="rate")["chart"]
     (line,) = chart["lines"]
-    counted = sum(each for each in line["values"] if each is not None) * chart["bin_seconds"]
+    minutes = (0, RESTARTED - 0.5), (RESTARTED, 39.5)
+    known = [tuple(BEGIN_NS + int(each * MINUTE_NS) for each in pair) for pair in minutes]
+    counted = count_increases(chart, line, *known)
     assert counted == pytest.approx(sum(len(each) for each in LATENCIES.values()))
 
 
@@ -314,7 +344,8 @@ def test_markup_and_wrong_wishes(served: Served) -> None:
     assert MARKUP not in page.html
     assert page.text.count(MARKUP) > 4
     assert "2.5" in page.text
-    assert see(served.ask("GET", f"/measures?{urlencode(RANGE | {'name': 'no'})}"), 404)
+    page = see(served.ask("GET", f"/measures?{urlencode(RANGE | {'name': 'no'})}"), 404)
+    assert ">/measures</a>" in page.html, "the hint leads there"
     chosen = {"name": MARKUP, "attribute": f"{MARKUP}={MARKUP}"}
     page = see(served.ask("GET", f"/measures?{urlencode(RANGE | chosen)}"))
     assert MARKUP not in page.html
@@ -341,6 +372,19 @@ def test_markup_and_wrong_wishes(served: Served) -> None:
     assert "2.5" in see(served.ask("GET", back)).text
 
 
+@pytest.mark.parametrize("wrong", [{"by": "<b>"}, {"attribute": "<b>=1"}, {"way": "<b>"}])
+def test_a_metric_is_shown_without_what_is_wrong(served: Served, wrong: dict[str, str]) -> None:
+    asked = {"name": "shop.latency", "way": "p99", "by": "http.route", "attribute": "region=eu"}
+    page = see(served.ask("GET", f"/measures?{urlencode(RANGE | asked | wrong)}"), 400)
+    assert "That did not work" in page.text
+    assert page.all("polyline"), "the chart is there"
+    assert page.all("input", name="begin", value=RANGE["begin"]), "of the range that was asked for"
+    assert "<b>" not in page.html
+    onward = [link for link in page.links if ".json" not in link]
+    assert not [link for link in onward if "by=%3Cb" in link or "attribute=%3Cb" in link]
+    assert served.ask("GET", f"/measures.json?{urlencode(RANGE | asked | wrong)}").status == 400
+
+
 def test_without_metrics_the_page_says_how_to_send_some(tmp_path: Path) -> None:
     with init_lake(tmp_path / "lake") as new, showing(new) as other:
         page = see(other.ask("GET", "/measures"))
@@ -348,52 +392,19 @@ def test_without_metrics_the_page_says_how_to_send_some(tmp_path: Path) -> None:
     assert "export OTEL_METRICS_EXPORTER=otlp" in page.text
 
 
-BEGIN = to_instant("2026-11-15T12:00:00Z")
-WITHIN = TimeRange(BEGIN, BEGIN + 600 * SECOND)
-
-
-def point(at: int, value: float, *, series: str = "a", start: int = 0, **more: Any) -> Point:
-    return Point(BEGIN + at * SECOND, series, "all", start * 1000, value, **more)
-
-
-def rates(points: list[Point]) -> dict[float, float]:
-    """Bins, as seconds from the begin, and what was counted in them."""
-    bins = plan_bins(WITHIN, 12)
-    lines = plan_lines(points, bins, WITHIN, "rate", is_cumulative=True)
-    return {
-        (bins.begin_of(number) - BEGIN) / SECOND: value * bins.width / SECOND
-        for line in lines
-        for number, value in enumerate(line.values)
-        if value is not None
-    }
-
-
-def test_counters_are_taken_apart() -> None:
-    grown = [point(0, 100), point(60, 107), point(120, 110)]
-    assert rates(grown) == pytest.approx({60: 7, 120: 3})
-    assert rates(list(reversed(grown))) == rates(grown)
-    restarted = [point(0, 100), point(60, 107), point(120, 4, start=BEGIN)]
-    assert rates(restarted) == pytest.approx({60: 7, 120: 4})
-    fallen = [point(0, 100), point(60, 2)]  # a restart that did not say so
-    assert rates(fallen) == pytest.approx({60: 2})
-    new = [point(60, 5, start=BEGIN)]
-    assert rates(new) == pytest.approx({60: 5})
-    both = [*grown, *(point(at, 10 * at, series="b") for at in (0, 60, 120))]
-    assert rates(both) == pytest.approx({60: 607, 120: 603})
-
-
-def test_distributions_are_their_mean() -> None:
-    bins = plan_bins(WITHIN, 12)
-    points = [
-        Point(BEGIN, "a", "all", 0, None, 10, 100),
-        Point(BEGIN + 60 * SECOND, "a", "all", 0, None, 14, 180),
-    ]
-    (line,) = plan_lines(points, bins, WITHIN, "mean", is_cumulative=True)
-    assert [each for each in line.values if each is not None] == [20]
-    (line,) = plan_lines(points, bins, WITHIN, "mean", is_cumulative=False)
-    assert [each for each in line.values if each is not None] == [10, 180 / 14]
-    assert [choose_way("gauge", None), choose_way("sum", True), choose_way("sum", False)] == [
-        "value",
-        "rate",
-        "value",
-    ]
+def test_unless_somebody_says_when_a_chart_begins_with_its_first_point(tmp_path: Path) -> None:
+    now = time.time_ns()
+    with init_lake(tmp_path / "lake") as lake, showing(lake) as served:
+        for seconds in (150, 90, 30):
+            request = ExportMetricsServiceRequest()
+            scope = request.resource_metrics.add().scope_metrics.add()
+            point = scope.metrics.add(name="young").gauge.data_points.add()
+            point.as_double, point.time_unix_nano = seconds, now - seconds * 10**9
+            lake.telemetry.land("metrics", request.SerializeToString())
+        chart = served.ask("GET", "/measures.json?name=young").json()["chart"]
+        assert chart["bin_seconds"] <= 10
+        (line,) = chart["lines"]
+        assert [each for each in line["values"] if each is not None] == [150, 90, 30]
+        assert line["values"][0] == 150
+        asked = served.ask("GET", "/measures.json?name=young&begin=1h").json()["chart"]
+        assert asked["bin_seconds"] >= 60

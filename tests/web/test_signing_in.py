@@ -10,7 +10,8 @@ from urllib.parse import urlencode
 import pytest
 
 from lakebed.access.keys import Role
-from lakebed.lake import Lake, init_lake
+from lakebed.lake import Lake
+from lakebed.opening import init_lake
 from lakebed.web.sessions import COOKIE, SECONDS, Sessions
 from tests.serve.parts import Answer, Served, serving
 from tests.web.parts import see, showing
@@ -111,7 +112,8 @@ def test_assets_need_no_key_and_nothing_else_is_a_file(served: Served) -> None:
 
 def test_addresses_of_nothing(served: Served) -> None:
     plain = served.ask("GET", "/nowhere")
-    assert (plain.status, plain.body) == (404, b"Not Found")
+    assert plain.status == 404
+    assert plain.json()["error"]["message"] == "there is nothing at this address"
     page = see(served.ask("GET", "/<b>nowhere", headers={"Accept": "text/html"}), 404)
     assert "nowhere" in page.text
     assert "<b>" not in page.html

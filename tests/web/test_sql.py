@@ -14,7 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lakebed.lake import Lake, init_lake
+from lakebed.lake import Lake
+from lakebed.opening import init_lake
 from lakebed.web.charts import HEIGHT, WIDTH, draw_lines, find_ceiling
 from lakebed.web.pages.sql import EXAMPLE, plan_chart
 from tests.parts.building import build, land
@@ -148,7 +149,10 @@ def test_an_address_cannot_change_the_lake(served: Served, lake: Lake) -> None:
     each = before[0]
     sql = f"""SELECT * FROM retire_partitions('{each.view_set}', 'global',
         '2020-01-01T00:00:00Z', '2030-01-01T00:00:00Z')"""
-    assert served.ask("GET", address(sql)).status == 403
+    page = see(served.ask("GET", address(sql)), 403)
+    assert "this page only reads" in page.text  # also to administrators
+    assert "on the page Admin" in page.text
+    assert "needs the admin role" not in page.text
     assert served.ask("GET", address(sql, "/sql/rows.csv")).status == 403
     assert lake.partitions.list_partitions() == before
 
@@ -166,6 +170,13 @@ def test_charts_show_the_numbers() -> None:
     assert plan_chart(pa.table({"n": [1, 2]})) is None
     assert plan_chart(pa.table({"name": ["x"], "n": [1]})) is None
     assert plan_chart(pa.table({"name": ["x", "y"]})) is None
+    grouped = {"service": ["x", "y"], "text": ["a", "b"], "level": [4, 2], "n": [5, 7]}
+    bars = plan_chart(pa.table(grouped))
+    assert bars is not None
+    assert (bars.labels, bars.series[0].values) == (["x · a", "y · b"], [5, 7])
+    lines = plan_chart(pa.table(grouped | {"time": times[1:3]}))
+    assert lines is not None
+    assert {each.name: list(each.values) for each in lines.series}["y · b"] == [None, 7]
     twice = pa.Table.from_arrays(
         [pa.array(["x", "y"]), pa.array([1, 2]), pa.array([3, 4])], names=["a", "b", "b"]
     )
@@ -175,9 +186,21 @@ def test_charts_show_the_numbers() -> None:
 def test_lines_stay_inside() -> None:
     drawn = draw_lines([0, 5, 10], [[1, None, 90], [-3, float("nan"), 4]])
     assert (drawn.low, drawn.high) == (-3, 100)
-    assert Counter(len(line) for line in drawn.lines) == {2: 2}
-    for x, y in (point for line in drawn.lines for point in line):
+    assert Counter(len(piece) for line in drawn.lines for piece in line) == {1: 4}
+    for x, y in (point for line in drawn.lines for piece in line for point in piece):
         assert 0 <= x <= WIDTH
         assert 0 <= y <= HEIGHT
     assert draw_lines([], []).lines == []
     assert [find_ceiling(value) for value in (0, 1, 1.6, 3, 7, 99)] == [1, 1, 2, 3, 8, 100]
+
+
+def test_a_series_without_a_row_in_a_bucket_has_a_gap(served: Served) -> None:
+    minutes = {"calm": range(12), "rare": (0, 1, 4, 11)}
+    rows = ", ".join(
+        f"(timestamp '2026-11-15 12:{minute:02}:00', '{name}', 3)"
+        for name, found in minutes.items()
+        for minute in found
+    )
+    page = see(served.ask("GET", address(f"SELECT * FROM (VALUES {rows}) AS t(minute, name, n)")))
+    drawn = Counter(each["class"] for each in page.all("polyline"))
+    assert drawn == {"c-0": 1, "c-1": 1, "c-1 dot": 2}

@@ -9,8 +9,9 @@ import pytest
 
 from lakebed.access.keys import Role
 from lakebed.errors import Refused
-from lakebed.lake import Lake, init_lake
+from lakebed.lake import Lake
 from lakebed.lifecycle.check import Level
+from lakebed.opening import init_lake
 from lakebed.upkeep.upkeep import Upkeep
 from lakebed.web.pages.checking import check_now
 from lakebed.web.pages.sweeping import sweep

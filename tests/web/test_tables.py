@@ -20,8 +20,9 @@ from urllib.parse import urlencode, urlsplit
 import pytest
 
 from lakebed.cli.main import run
-from lakebed.lake import Lake, init_lake
+from lakebed.lake import Lake
 from lakebed.model.time import format_instant, to_instant
+from lakebed.opening import init_lake
 from tests.serve.parts import Served, serving
 from tests.web.forms import Browser
 from tests.web.parts import Page, see, showing
@@ -265,7 +266,8 @@ def test_a_column_is_drawn_over_time(
         expected = [truth[label].get(place, otherwise) for place in range(len(begins))]
         assert line == [each if each is None else pytest.approx(each) for each in expected]
     page = see(served.ask("GET", f"/tables/home/walks?{urlencode(asked)}"))
-    assert len(page.all("polyline")) == len(shown)
+    drawn = {str(each["class"]).removesuffix(" dot") for each in page.all("polyline")}
+    assert drawn == {f"c-{number}" for number in range(len(shown))}
     assert MARKUP not in page.html
     link = next(link for link in page.links if link.startswith("/sql?") and "micros" in link)
     rows = served.ask("GET", link.replace("/sql?", "/sql.json?")).json()["answer"]["rows"]

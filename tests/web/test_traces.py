@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakebed.lake import init_lake
+from lakebed.opening import init_lake
 from lakebed.samples.generator import BEGIN_NS, Generator
 from lakebed.web.pages.trace import Span, arrange, assign_lanes
 from tests.parts.building import build

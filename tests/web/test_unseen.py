@@ -7,13 +7,14 @@ from collections.abc import Iterator
 import pytest
 
 from lakebed.access.keys import Role
-from lakebed.lake import Lake, init_lake
+from lakebed.lake import Lake
 from lakebed.model.partition import Partition, hash_sources
+from lakebed.opening import init_lake
 from tests.parts.building import land, tick
 from tests.parts.data import HOUR, T0, publish_hour, readings, rows
 from tests.serve.parts import Served
 from tests.web.forms import Browser
-from tests.web.parts import showing
+from tests.web.parts import see, showing
 
 PATH = "/admin/incompatible/readings"
 
@@ -199,7 +200,8 @@ def test_retired_partitions_are_restored_from_the_list(
     assert not page.all("form", action=action)
     assert admin.send(action).status == 409
     for bad in ("lines=0", "replaced=no", "view_set=a.b.c"):
-        assert admin.ask(f"/admin/retired?{bad}").status == 400
+        page = see(admin.ask(f"/admin/retired?{bad}"), 400)
+        assert second.partition_id in page.html, "the page is shown without it"
     assert admin.ask("/admin/retired?view_set=no.such").status == 404
     lake.tables.create_database("home")
     draft = {"time": {"type": "datetime", "time": True}, "bpm": "int"}

@@ -13,8 +13,9 @@ import pytest
 
 from lakebed.catalog import blocks, failures
 from lakebed.catalog.failures import BuildFailure
-from lakebed.lake import Lake, init_lake
+from lakebed.lake import Lake
 from lakebed.model.time import TimeRange
+from lakebed.opening import init_lake
 from tests.parts.building import build, land, tick
 from tests.serve.parts import Served
 from tests.web.parts import see, showing

@@ -29,9 +29,10 @@ from lakebed.demo.rings import DATABASE, TABLE, Fleet, make_table
 from lakebed.demo.shop import Shop
 from lakebed.demo.visits import SERVICES
 from lakebed.errors import LakebedError
-from lakebed.lake import Lake, init_lake, open_lake
+from lakebed.lake import Lake
 from lakebed.model.partition import Partition
 from lakebed.model.time import format_instant, to_instant
+from lakebed.opening import init_lake, open_lake
 from lakebed.serve.server import Listening, Server
 from lakebed.storage.layout import CATALOG_FILE
 from lakebed.upkeep.upkeep import Upkeep
@@ -59,6 +60,8 @@ QUERIES = (
 )
 _PORTS = (4318, 4317, 50051)
 _HISTORY_MINUTES, _VISITS = 30, 600
+_VISITS_BETWEEN_MEASURES = 40
+"""Two minutes: often enough for a line, and soon sent."""
 _HISTORY_HOURS = 24
 _BUILT = ("log_entries", "measures", "spans")
 _SECOND_NS = 1_000_000_000
@@ -92,13 +95,16 @@ def run(wishes: Wishes) -> bool:
         except Ended:
             return not wishes.once  # nothing was compared
         finally:
-            gone = wishes.keep is None
-            console.print("\nThe lake is gone again." if gone else f"\nThe lake is in {folder}")
+            if wishes.keep is None:
+                console.print("\nThe lake is gone again.")
+            elif (folder / CATALOG_FILE).exists():
+                console.print(f"\nThe lake is in {folder}")
 
 
 @contextmanager
 def _told_to_end(folder: Path, wishes: Wishes) -> Iterator[threading.Event]:
-    """Set by Ctrl-C and SIGTERM; a second one does not wait for what is going on."""
+    """Set by Ctrl-C, SIGTERM and the end of its terminal, unless that is to be ignored, as after
+    nohup. A second Ctrl-C or SIGTERM does not wait for what is going on."""
     end = threading.Event()
 
     def note(_number: int, _frame: FrameType | None) -> None:
@@ -108,10 +114,19 @@ def _told_to_end(folder: Path, wishes: Wishes) -> Iterator[threading.Event]:
             os._exit(_INTERRUPTED)
         end.set()
 
+    def hang_up(_number: int, _frame: FrameType | None) -> None:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        for each in (sys.__stdout__, sys.__stderr__):  # whoever writes to a terminal that is gone
+            if each is not None:  # gets an error, in the middle of ending
+                os.dup2(nowhere, each.fileno())
+        end.set()  # shell and system may both say so: a second one is no hurry
+
     if threading.current_thread() is not threading.main_thread():
         yield end
         return
     before = {each: signal.signal(each, note) for each in (signal.SIGINT, signal.SIGTERM)}
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        before[signal.SIGHUP] = signal.signal(signal.SIGHUP, hang_up)
     try:
         yield end
     finally:
@@ -193,7 +208,11 @@ class _Demo:
         with self._console.status("the shop serves its customers of the last half hour …"):
             for place in range(_VISITS):
                 self._look_up()
-                shop.visit(now - (_VISITS - place) * apart)
+                at = now - (_VISITS - place) * apart
+                if place % _VISITS_BETWEEN_MEASURES == 0:
+                    shop.set_clock(at)
+                shop.visit(at)
+            shop.set_clock(None)
             shop.flush()
         told = shop.told
         self._did(
@@ -247,11 +266,8 @@ class _Demo:
                     )
                     if self._wishes.once:
                         return
-                what = "the shop is open" if is_built else "the shop is open, Spark builds"
-                status.update(
-                    f"{what}: {shop.told['spans']:,} spans, {shop.told['log lines']:,} log lines "
-                    f"and {fleet.sent:,} heart rates so far; Ctrl-C ends it"
-                )
+                told = {**shop.told, "heart rates": fleet.sent}
+                status.update(describe(told, is_built=is_built))
         if self._wishes.once:
             raise Ended
 
@@ -288,6 +304,12 @@ class _Demo:
 
     def _say(self, what: str) -> None:
         self._console.print(what)
+
+
+def describe(told: Mapping[str, int], *, is_built: bool) -> str:
+    """How it goes, in a line of a terminal: what is too long for it is cut at its end."""
+    counts = ", ".join(f"{told[what]:,} {what}" for what in ("spans", "log lines", "heart rates"))
+    return f"Ctrl-C ends it; {counts}{'' if is_built else '; Spark builds'}"
 
 
 def _count_telemetry(lake: Lake) -> dict[str, int]:

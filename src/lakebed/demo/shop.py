@@ -11,7 +11,6 @@ from random import Random
 
 from opentelemetry._logs import LogRecord, SeverityNumber
 from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
-from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.metrics import CallbackOptions, Observation
 from opentelemetry.sdk._logs import LoggerProvider
@@ -24,6 +23,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace import Link, SpanContext, SpanKind, StatusCode, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+from lakebed.demo.past import Clock, PastExporter
 from lakebed.demo.visits import PAYMENT, PRODUCTS, SERVICES, WAREHOUSE, Step, plan_visit
 
 _SCOPE = "shop"
@@ -41,7 +41,7 @@ class NoAnswer(Exception):
 class _Service:
     """One service's providers, and what it tells with."""
 
-    def __init__(self, name: str, endpoint: str, seconds: float) -> None:
+    def __init__(self, name: str, endpoint: str, seconds: float, clock: Clock) -> None:
         resource = Resource.create(
             {"service.name": name, "service.namespace": _SCOPE, "service.version": "2.4.0"}
         )
@@ -56,7 +56,7 @@ class _Service:
             schedule_delay_millis=1000 * seconds,
         )
         reader = PeriodicExportingMetricReader(
-            OTLPMetricExporter(f"{endpoint}/v1/metrics"), export_interval_millis=5000 * seconds
+            PastExporter(f"{endpoint}/v1/metrics", clock), export_interval_millis=5000 * seconds
         )
         self._traces = TracerProvider(resource=resource, shutdown_on_exit=False)
         self._traces.add_span_processor(spans)
@@ -72,6 +72,9 @@ class _Service:
         self._logs.force_flush()
         self._meters.force_flush()
 
+    def measure(self) -> None:
+        self._meters.force_flush()
+
     def close(self) -> None:
         self._traces.shutdown()
         self._logs.shutdown()
@@ -84,7 +87,8 @@ class Shop:
     def __init__(self, endpoint: str, seed: int, seconds: float = 1) -> None:
         self.told: Counter[str] = Counter()
         self._chance = Random(seed)  # noqa: S311
-        self._services = {name: _Service(name, endpoint, seconds) for name in SERVICES}
+        self._clock = Clock()
+        self._services = {name: _Service(name, endpoint, seconds, self._clock) for name in SERVICES}
         self._headers = TraceContextTextMapPropagator()
         self._durations = {
             name: each.meter.create_histogram(
@@ -142,6 +146,7 @@ class Shop:
             if call.fails is not None:
                 asking.set_status(StatusCode.ERROR, call.fails)
             asking.end(now)
+        now += half
         for severity, line in step.says:
             service.logger.emit(
                 LogRecord(
@@ -156,7 +161,6 @@ class Shop:
         if step.fails is not None:
             span.record_exception(NoAnswer(step.fails), timestamp=now)
             span.set_status(StatusCode.ERROR, step.fails)
-        now += half
         span.end(now)
         self._count(step, (now - begin_ns) / 1e9, span.get_span_context())
         return now
@@ -184,6 +188,15 @@ class Shop:
         span.add_event("label printed", timestamp=begin_ns + 30 * _MS)
         span.end(begin_ns + 80 * _MS)
         self.told["spans"] += 1
+
+    def set_clock(self, now_ns: int | None) -> None:
+        """What has been counted is of this time, and so is what follows, until it is set again;
+        None is the present. The first time is that at which counting began."""
+        if self._clock.since_ns is None:
+            self._clock.since_ns = now_ns
+        self._clock.now_ns = now_ns
+        for each in self._services.values():
+            each.measure()
 
     def flush(self) -> None:
         """Send what is waiting, and come back when it was taken."""

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
-from lakebed.lake import Lake, init_lake
+from lakebed.lake import Lake
 from lakebed.lifecycle.check import Level
 from lakebed.model.partition import Partition
 from lakebed.model.time import format_instant, to_instant
 from lakebed.model.view_set import ViewSet
+from lakebed.opening import init_lake
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from lakebed.access.keys import Role
 from lakebed.web.pages import admin as admin_page
 from lakebed.web.pages import checking as checking_page
@@ -13,8 +15,8 @@ from lakebed.web.pages import unseen as unseen_page
 from lakebed.web.routes import Deed, Page, Read
 
 
-def _page(name: str, path: str, read: Read) -> Page:
-    return Page(name, path, read, role=Role.ADMIN, with_form=True)
+def _page(name: str, path: str, read: Read, typed: Sequence[str] = ()) -> Page:
+    return Page(name, path, read, typed=typed, role=Role.ADMIN, with_form=True)
 
 
 _RETIRING = _page(
@@ -36,13 +38,19 @@ _REVOKING = _page(
     lambda lake, asked: keys_page.read_revoking(lake, asked.path["key_id"], asked.caller.name),
 )
 ADMIN_PAGES = (
-    _page("admin", "/admin", lambda lake, asked: admin_page.read_admin(lake, asked.parameters)),
+    _page(
+        "admin",
+        "/admin",
+        lambda lake, asked: admin_page.read_admin(lake, asked.parameters),
+        typed=admin_page.ASKED,
+    ),
     _RETIRING,
     _UNSEEN,
     _page(
         "retired",
         "/admin/retired",
         lambda lake, asked: retired_page.read_retired(lake, asked.parameters),
+        typed=retired_page.ASKED,
     ),
     _SWEEP,
     _CHECK,

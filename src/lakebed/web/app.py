@@ -8,14 +8,14 @@ import json
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import parse_qsl
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from lakebed import __version__
@@ -49,6 +49,7 @@ from lakebed.web.routes import (
     Deed,
     Page,
     Sent,
+    read_again,
 )
 from lakebed.web.sessions import COOKIE, Sessions
 
@@ -131,7 +132,7 @@ class Web:
                 data = await self._hooks.work(lambda: page.read(self._lake, asked))
             except LakebedError as caught:
                 error = caught
-                data = await self._hooks.work(lambda: self._read_again(page, asked, error))
+                data = await self._hooks.work(lambda: read_again(page, self._lake, asked, error))
                 refused = self._hooks.refuse(error)
                 status = refused.status_code
                 if page.failed is None:  # nothing in it says what was wrong
@@ -150,20 +151,6 @@ class Web:
             return response
 
         return self._counted(page.name, show)
-
-    def _read_again(self, page: Page, asked: Asked, error: LakebedError) -> Any:
-        """A page whose form was filled in wrongly, as if nothing had been typed, with what was."""
-        if page.failed is not None:
-            return page.failed(self._lake, asked, str(error), error.hint)
-        typed = {name: asked.parameters[name] for name in page.typed if asked.parameters.get(name)}
-        if not isinstance(error, BadInput) or not typed:
-            raise error
-        left = {name: each for name, each in asked.parameters.items() if name not in typed}
-        try:
-            data = page.read(self._lake, replace(asked, parameters=left))
-        except LakebedError:
-            raise error from None
-        return replace(data, asked={**data.asked, **typed})
 
     def _data(self, page: Page) -> Handler:
         async def give(request: Request) -> Response:
@@ -302,9 +289,14 @@ class Web:
         return response
 
     async def answer_nowhere(self, request: Request, _error: Exception) -> Response:
-        """For addresses of nothing: a page for browsers, a line for programs."""
+        """For addresses of nothing: a page for browsers, JSON for programs."""
         if "text/html" not in request.headers.get("accept", ""):
-            return PlainTextResponse("Not Found", 404)
+            return self._hooks.refuse(
+                NotFound(
+                    "there is nothing at this address",
+                    hint="telemetry goes to /v1/logs, /v1/metrics and /v1/traces; pages are at /",
+                )
+            )
         with suppress(LakebedError):  # strangers are told the same, but not who they are
             await self._let_in(request)
         return self._refuse_page(request, NotFound(f"there is nothing at {request.url.path}"))

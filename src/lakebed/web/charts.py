@@ -7,6 +7,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from lakebed.web.gaps import Points, break_line
+
 WIDTH, HEIGHT = 1000, 120
 _TINIEST = 1e-300
 """Powers of ten much below this one are zero to a double."""
@@ -47,8 +49,8 @@ class Bar:
 
 def stack(columns: Sequence[Mapping[str, int]], order: Sequence[str]) -> list[list[Bar]]:
     """Columns side by side over the whole width, each with its kinds on top of each other, the
-    first of the order at the bottom. What is there is always visible."""
-    highest = max((sum(each.values()) for each in columns), default=0)
+    first of the order at the bottom, below a round number. What is there is always visible."""
+    highest = find_top(columns)
     width = WIDTH / max(1, len(columns))
     drawn = []
     for place, column in enumerate(columns):
@@ -71,6 +73,11 @@ def stack(columns: Sequence[Mapping[str, int]], order: Sequence[str]) -> list[li
     return drawn
 
 
+def find_top(columns: Sequence[Mapping[str, int]]) -> int:
+    """A round number that no column is higher than."""
+    return max(1, round(find_ceiling(max((sum(each.values()) for each in columns), default=0))))
+
+
 def find_ceiling(value: float) -> float:
     """A round number at or above a value: few digits with zeros."""
     if value <= 0 or not math.isfinite(value):
@@ -84,8 +91,8 @@ def find_ceiling(value: float) -> float:
 class Drawn:
     """Lines in the view box, and what its edges mean."""
 
-    lines: Sequence[Sequence[tuple[float, float]]]
-    """Of each series its points."""
+    lines: Sequence[Sequence[Points]]
+    """Of each series the points of its pieces, between which it has gaps."""
     low: float
     high: float
 
@@ -96,25 +103,34 @@ def draw_lines(
     height: float = HEIGHT,
     *,
     from_zero: bool = True,
+    of_steps: bool = False,
 ) -> Drawn:
     """Lines through values over the whole width, between round numbers, one of which is zero; or,
-    not from zero, as near to the values as is needed to see how they change. Where a series has no
-    number, its line goes on without that point."""
+    not from zero, as near to the values as is needed to see how they change. Where a series
+    should have a number and has none, its line has a gap; of steps, that is wherever it has none,
+    unless it leaves out the same again and again."""
     numbers = [y for ys in series for y in ys if y is not None and math.isfinite(y)]
     low, high = find_limits(min(numbers, default=0.0), max(numbers, default=1.0), from_zero)
     left, right = min(xs, default=0.0), max(xs, default=0.0)
     wide, half = (right - left) or 1.0, (high / 2 - low / 2) or 1.0  # the whole may be infinite
-    lines = [
-        [
-            (
-                round((x - left) / wide * WIDTH, 2),
-                round(height - (y / 2 - low / 2) / half * height, 2),
-            )
-            for x, y in sorted(zip(xs, ys, strict=True), key=lambda point: point[0])
-            if y is not None and math.isfinite(y)
-        ]
-        for ys in series
-    ]
+    places = sorted(xs)
+    lines = []
+    for ys in series:
+        there = sorted(
+            (x, y) for x, y in zip(xs, ys, strict=True) if y is not None and math.isfinite(y)
+        )
+        lines.append(
+            [
+                [
+                    (
+                        round((x - left) / wide * WIDTH, 2),
+                        round(height - (y / 2 - low / 2) / half * height, 2),
+                    )
+                    for x, y in piece
+                ]
+                for piece in break_line(places, there, of_steps=of_steps)
+            ]
+        )
     return Drawn(lines, low, high)
 
 

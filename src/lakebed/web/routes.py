@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from lakebed.access.keys import Caller, Role
+from lakebed.errors import BadInput, LakebedError, NotFound
 from lakebed.lake import Lake
 from lakebed.web.notes import Done
 from lakebed.web.pages import lake as lake_page
@@ -47,7 +48,10 @@ class Page:
     failed: Callable[[Lake, Asked, str, str | None], Any] | None = None
     """Makes the data of the same page with what is wrong, if it can be mended there."""
     typed: Sequence[str] = ()
-    """The parameters that may be wrong: then the page is shown without them, and says so."""
+    """The parameters that may be wrong: then the page is shown without them, and says so. Its form
+    still has what was typed."""
+    chosen: Sequence[str] = ()
+    """The same of those that are chosen from a list, where a form cannot show what is wrong."""
     role: Role = Role.READ
     with_form: bool = False
     """Whether it has a form that changes something."""
@@ -71,6 +75,34 @@ class Deed:
     do: Callable[[Lake, Sent], Done]
     page: Page | None = None
     """Shown again, with what is wrong, if it is refused."""
+
+
+def read_again(page: Page, lake: Lake, asked: Asked, error: LakebedError) -> Any:
+    """A page whose address is wrong somewhere: without the one value that is, or else without any.
+    Raises the error if that does not help."""
+    if page.failed is not None:
+        return page.failed(lake, asked, str(error), error.hint)
+    given = [name for name in (*page.typed, *page.chosen) if asked.parameters.get(name)]
+    if not isinstance(error, BadInput) or not given:
+        raise error
+    for dropped in (*([name] for name in given), given):
+        try:
+            data = page.read(lake, _drop(asked, dropped))
+        except (BadInput, NotFound):
+            continue
+        except LakebedError:
+            break
+        typed = {name: asked.parameters[name] for name in dropped if name in page.typed}
+        return replace(data, asked={**data.asked, **typed})
+    raise error
+
+
+def _drop(asked: Asked, names: Sequence[str]) -> Asked:
+    return replace(
+        asked,
+        parameters={name: each for name, each in asked.parameters.items() if name not in names},
+        every={name: each for name, each in asked.every.items() if name not in names},
+    )
 
 
 def _read_trace(lake: Lake, asked: Asked) -> trace_page.TracePage:
@@ -112,6 +144,7 @@ PAGES = (
             lake, asked.parameters, asked.every.get("attribute", ()), asked.now, asked.seconds
         ),
         typed=("way", "begin", "end"),
+        chosen=("by", "attribute"),
     ),
     Page("tables", "/tables", lambda lake, _asked: tables_page.read_tables(lake)),
     Page(

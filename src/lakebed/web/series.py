@@ -11,9 +11,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from lakebed.model.time import SECOND, TimeRange
+from lakebed.model.time import TimeRange
 from lakebed.web.charts import Line, by_size, make_line
 from lakebed.web.percentiles import Bucket, Counts, confine, find_percentile, subtract
+from lakebed.web.rates import Growth, draw_rates
 from lakebed.web.times import Bins
 
 PERCENTILES = {"p50": 50, "p90": 90, "p95": 95, "p99": 99}
@@ -45,13 +46,15 @@ class Point:
     """Points of one series follow each other."""
     label: str
     start: int | None
-    """Since when a cumulative series counts."""
+    """Since when it counts, in nanoseconds: of a cumulative series since its beginning."""
     value: float | None = None
     count: float | None = None
     sum: float | None = None
     buckets: Counts | None = None
     least: float | None = None
     greatest: float | None = None
+    is_first: bool = False
+    """Whether its series began at its start."""
 
 
 def choose_way(kind: str, is_monotonic: bool | None) -> str:
@@ -86,6 +89,8 @@ def plan_lines(
         return _join_percentiles(_gather_buckets(ordered, bins), bins)
     if way in PERCENTILES:
         lines = _draw_percentile(_gather_buckets(ordered, bins), bins, PERCENTILES[way])
+    elif way == "rate":
+        lines = draw_rates(_grow(ordered, bins), bins, is_cumulative=is_cumulative)
     else:
         lines = _draw_quotients(ordered, bins, way)
     return sorted(lines, key=by_size)
@@ -100,15 +105,9 @@ def _draw_quotients(points: Iterable[Point], bins: Bins, way: str) -> list[Line]
             if each.value is not None:
                 upper[each.label][number] += each.value
                 lower[each.label][number] += 1
-        elif way == "mean":
-            if each.sum is not None and each.count is not None:
-                upper[each.label][number] += each.sum
-                lower[each.label][number] += each.count
-        else:
-            grown = each.value if each.value is not None else each.count
-            if grown is not None:
-                upper[each.label][number] += grown
-                lower[each.label][number] = bins.width / SECOND
+        elif each.sum is not None and each.count is not None:
+            upper[each.label][number] += each.sum
+            lower[each.label][number] += each.count
     return [
         make_line(
             label,
@@ -119,6 +118,31 @@ def _draw_quotients(points: Iterable[Point], bins: Bins, way: str) -> list[Line]
         )
         for label in upper
     ]
+
+
+def find_begin(points: Iterable[Point], within: TimeRange, way: str) -> int:
+    """When the first of them begins: what it counts, it counts since its start."""
+    begin = within.end - 1
+    for each in points:
+        start = (each.start or 0) // 1000
+        is_inside = way == "rate" and within.begin <= start < each.time
+        begin = min(begin, start if is_inside else each.time)
+    return max(begin, within.begin)
+
+
+def _grow(points: Iterable[Point], bins: Bins) -> Iterable[Growth]:
+    """When each increase grew. Who does not say so is taken to speak of the time since the point
+    before, and with the first one of one step."""
+    last: dict[str, int] = {}
+    for each in points:
+        amount = each.value if each.value is not None else each.count
+        if amount is None:
+            continue
+        since = (each.start or 0) // 1000
+        if not 0 < since < each.time:
+            since = last.get(each.series, each.time - bins.width)
+        last[each.series] = each.time
+        yield Growth(each.label, each.series, since, each.time, amount, each.is_first)
 
 
 _Gathered = Mapping[str, Mapping[int, Counts]]
@@ -164,8 +188,8 @@ def name_percentile(label: str, name: str) -> str:
 
 
 def _increases(points: Iterable[Point], within: TimeRange) -> Iterable[Point]:
-    """What each point of cumulative series adds to the one before. Of the first point of a series
-    that is only known if the series began inside the range."""
+    """What each point of cumulative series adds to the one before, and since when. Of the first
+    point of a series that is only known if the series began inside the range."""
     last: dict[str, Point] = {}
     for each in points:
         before = last.get(each.series)
@@ -173,7 +197,7 @@ def _increases(points: Iterable[Point], within: TimeRange) -> Iterable[Point]:
         if before is None:
             if each.start is None or each.start // 1000 < within.begin:
                 continue
-            yield each
+            yield replace(each, is_first=True)
             continue
         grown = None
         if each.buckets is not None and before.buckets is not None:
@@ -181,10 +205,13 @@ def _increases(points: Iterable[Point], within: TimeRange) -> Iterable[Point]:
         fell = _fell(before.value, each.value) or _fell(before.count, each.count)
         lost = each.buckets is not None and before.buckets is not None and grown is None
         if before.start != each.start or fell or lost:
-            yield each
+            started = (each.start or 0) // 1000
+            is_known = before.time <= started < each.time
+            yield each if is_known else replace(each, start=before.time * 1000)
         else:
             yield replace(
                 each,
+                start=before.time * 1000,
                 value=_minus(each.value, before.value),
                 count=_minus(each.count, before.count),
                 sum=_minus(each.sum, before.sum),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -11,12 +12,17 @@ from urllib.parse import quote, urlencode
 
 import jinja2
 import msgspec
+from markupsafe import Markup, escape
 
 from lakebed.model.time import SECOND, format_instant, to_instant
 from lakebed.web import charts, series, statements, times
 from lakebed.web.pages import sql
+from lakebed.web.routes import SHOWN_TO_ADMINISTRATORS
 
 _FOLDER = Path(__file__).parent
+_PAGES = re.compile(
+    rf"(?<![\w/.:])({'|'.join(re.escape(path) for path, _ in SHOWN_TO_ADMINISTRATORS)})(?![\w/?])"
+)
 _BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
@@ -79,6 +85,15 @@ def address(path: str, given: Mapping[str, Any] | None = None, **changes: Any) -
     return f"{path}?{query}" if query else path
 
 
+def link_pages(text: str) -> Markup:
+    """Text in which the addresses of pages are links; everything else in it is escaped."""
+    parts = enumerate(_PAGES.split(text))  # every second one is an address
+    return Markup("").join(
+        Markup('<a href="{0}">{0}</a>').format(part) if place % 2 else escape(part)
+        for place, part in parts
+    )
+
+
 def _shift(text: str, micros: int) -> str:
     return format_instant(to_instant(text) + micros)
 
@@ -118,12 +133,16 @@ def make_environment() -> jinja2.Environment:
         "seconds": seconds,
         "nanoseconds": nanoseconds,
         "moment": moment,
+        "link_pages": link_pages,
         "compact": lambda value: msgspec.json.encode(value).decode(),
     }
     environment.globals |= {
         "address": address,
         "asset": asset,
         "stack": charts.stack,
+        "find_top": charts.find_top,
+        "mark_times": times.mark_times,
+        "mark_durations": times.mark_durations,
         "draw_lines": charts.draw_lines,
         "most_of": lambda values: max((abs(each) for each in values if each), default=1),
         "example": sql.EXAMPLE,

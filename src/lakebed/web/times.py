@@ -6,16 +6,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from lakebed.errors import BadInput
-from lakebed.model.time import SECOND, TimeRange, parse_moment
+from lakebed.model.time import SECOND, TimeRange, format_instant, parse_moment, to_instant
 
 _MINUTE, _HOUR = 60 * SECOND, 3600 * SECOND
 _STEPS = (
-    *(1, 10, 100, 1_000, 10_000, 100_000),
+    *(digit * 10**power for power in range(6) for digit in (1, 2, 5)),
     *(SECOND, 2 * SECOND, 5 * SECOND, 10 * SECOND, 15 * SECOND, 30 * SECOND),
     *(_MINUTE, 2 * _MINUTE, 5 * _MINUTE, 10 * _MINUTE, 15 * _MINUTE, 30 * _MINUTE),
     *(_HOUR, 2 * _HOUR, 3 * _HOUR, 6 * _HOUR, 12 * _HOUR),
-    *(days * 24 * _HOUR for days in (1, 2, 7, 14, 28, 91, 364, 3640)),
+    *(days * 24 * _HOUR for days in (1, 2, 7, 14, 28, 91, 182)),
+    *(years * 364 * 24 * _HOUR for years in (1, 2, 5, 10, 20, 50, 100, 200, 500)),
 )
+_DAY = 24 * _HOUR
+_MOST_MARKS = 6
+_EARLIEST = to_instant("0001-01-01T00:00:00Z")
+_EDGE = 0.04
+"""The part of an axis at its ends where no mark is: what is there is written below it."""
 QUICK = ("5m", "15m", "1h", "6h", "24h", "7d", "30d")
 """Ranges that are a click away."""
 
@@ -37,6 +43,50 @@ class Bins:
         return (instant - self.first) // self.width
 
 
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A place on an axis, and what is written there."""
+
+    percent: float
+    text: str
+
+
+def mark_times(begin: str, end: str) -> list[Mark]:
+    """Round times between two instants; a date where a day begins. Beyond the calendar, where
+    instants are plain numbers, there are none."""
+    if not begin.endswith("Z") or not end.endswith("Z"):
+        return []
+    first, last = to_instant(begin), to_instant(end)
+    length = last - first
+    step = next((step for step in _STEPS if length // step <= _MOST_MARKS), length)
+    if length <= 0:
+        return []
+    edge = int(length * _EDGE)
+    instants = range(-(-(first + edge) // step) * step, last - edge + 1, step)
+    return [Mark(round(100 * (at - first) / length, 2), _name(at, step)) for at in instants]
+
+
+def _name(instant: int, step: int) -> str:
+    date, _, clock = format_instant(instant).rstrip("Z").partition("T")
+    if instant % _DAY == 0:
+        return date if step > 300 * _DAY else date[5:]
+    whole, _, fraction = clock.partition(".")
+    if step >= _MINUTE:
+        return whole[:5]
+    return whole if step >= SECOND else f"{whole}.{fraction}"
+
+
+def mark_durations(nanoseconds: int) -> list[tuple[float, int]]:
+    """Round numbers of nanoseconds from the begin of something that takes so long, with the
+    percentage of it."""
+    steps = (digit * 10**power for power in range(20) for digit in (1, 2, 5))
+    step = next(step for step in steps if nanoseconds // step <= 5)
+    return [
+        (round(100 * at / nanoseconds, 2), at)
+        for at in range(step, nanoseconds - int(nanoseconds * 2 * _EDGE) + 1, step)
+    ]
+
+
 def plan_bins(within: TimeRange, most: int) -> Bins:
     """At most so many bins, which begin at round times."""
     length = within.end - within.begin
@@ -50,6 +100,8 @@ def read_range(asked: Mapping[str, str], now: int, default: str) -> TimeRange:
     """The range that an address names: its begin is the default if it has none, its end is now."""
     end = parse_moment(asked["end"], now) if asked.get("end") else now + 1
     begin = parse_moment(asked.get("begin") or default, now)
+    if begin < _EARLIEST:
+        raise BadInput(f"{asked['begin']!r} is before the year 1", hint="use a later time")
     return TimeRange(begin, end)
 
 

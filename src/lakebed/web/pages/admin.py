@@ -16,6 +16,8 @@ from lakebed.web.pages.keys import KeyRow, list_keys
 from lakebed.web.pages.unseen import UnseenRow, list_unseen
 from lakebed.web.times import read_number
 
+ASKED = ("operation", "view_set", "lines")
+"""The parameters of its address."""
 _ENTRIES = 100
 _MOST_ENTRIES = 1_000
 
@@ -74,7 +76,7 @@ class AdminPage:
 
 def read_admin(lake: Lake, asked: Mapping[str, str]) -> AdminPage:
     """Everything from the catalog; the store is not asked."""
-    wanted = {each: asked[each] for each in ("operation", "view_set", "lines") if asked.get(each)}
+    wanted = {each: asked[each] for each in ASKED if asked.get(each)}
     limit = read_number(wanted, "lines", _ENTRIES, _MOST_ENTRIES)
     with lake.catalog.read() as connection:
         now = clock.upcoming(connection)

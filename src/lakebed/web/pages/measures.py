@@ -27,6 +27,7 @@ from lakebed.web.series import (
     WAYS,
     Point,
     choose_way,
+    find_begin,
     list_ways,
     name_percentile,
     needs_buckets,
@@ -233,7 +234,7 @@ def _read_chart(
     if way == QUANTILES:
         pairs = zip(points, recorded, strict=True)
         points = [each for point, row in pairs for each in _read_quantiles(point, row)]
-    bins = plan_bins(within, _BINS)
+    bins = plan_bins(_choose_range(asked, within, points, way), _BINS)
     is_cumulative = first["temporality"] == "cumulative" or first["kind"] == "summary"
     lines = plan_lines(points, bins, within, way, is_cumulative=is_cumulative)
     chart = MetricChart(
@@ -255,6 +256,15 @@ def _read_chart(
         max(0, len(lines) - _MOST_LINES),
     )
     return chart, warnings
+
+
+def _choose_range(
+    asked: Mapping[str, str], within: TimeRange, points: Sequence[Point], way: str
+) -> TimeRange:
+    """What the chart is of: if nobody asked when it begins, not the time before the first point."""
+    if asked.get("begin") or not points:
+        return within
+    return TimeRange(find_begin(points, within, way), within.end)
 
 
 def _read_point(row: Mapping[str, Any], by: str | None, *, with_buckets: bool) -> Point:

@@ -15,6 +15,8 @@ from lakebed.model.time import format_instant
 from lakebed.model.user_table import is_table, table_id_of
 from lakebed.web.times import read_number
 
+ASKED = ("view_set", "lines", "replaced")
+"""The parameters of its address."""
 _LINES = 50
 _MOST_LINES = 200
 
@@ -50,7 +52,7 @@ class RetiredPage:
 def read_retired(lake: Lake, asked: Mapping[str, str]) -> RetiredPage:
     """What was retired, the last first; what a merge or a fold replaced only if it is asked for,
     because its rows are still there."""
-    wanted = {each: asked[each] for each in ("view_set", "lines", "replaced") if asked.get(each)}
+    wanted = {each: asked[each] for each in ASKED if asked.get(each)}
     if wanted.get("replaced", "yes") != "yes":
         raise BadInput(f"replaced is {wanted['replaced']!r}", hint="use yes, or leave it out")
     limit = read_number(wanted, "lines", _LINES, _MOST_LINES)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from lakebed.errors import Denied
 from lakebed.lake import Lake
 from lakebed.model.time import SECOND, format_instant, to_instant
 from lakebed.query import listings
@@ -26,6 +27,8 @@ _ROWS = 500
 _MOST_ROWS = 10_000
 _MOST_SERIES = 6
 _MOST_BARS = 60
+_MOST_NAMES = 2
+"""How many columns name a line or a bar."""
 _DAY = 86_400 * SECOND
 
 
@@ -128,16 +131,22 @@ def read_failed(lake: Lake, asked: Mapping[str, str], problem: str, hint: str | 
 def run(
     lake: Lake, asked: Mapping[str, str], seconds: float | None, *, limit: int | None = None
 ) -> Result:
-    """The rows of the statement that an address holds."""
-    return lake.query(
-        asked.get("sql", ""),
-        asked.get("begin") or None,
-        asked.get("end") or None,
-        limit=limit,
-        timeout=seconds,
-        explained=True,
-        admin=False,
-    )
+    """The rows of the statement that an address holds. `Denied` if it would change the lake."""
+    try:
+        return lake.query(
+            asked.get("sql", ""),
+            asked.get("begin") or None,
+            asked.get("end") or None,
+            limit=limit,
+            timeout=seconds,
+            explained=True,
+            admin=False,
+        )
+    except Denied as error:
+        raise Denied(
+            "the statement calls a function that changes the lake, and this page only reads",
+            hint="administrators change it on the page Admin, or with lakebed query",
+        ) from error
 
 
 def _read_asked(asked: Mapping[str, str]) -> dict[str, str]:
@@ -145,16 +154,15 @@ def _read_asked(asked: Mapping[str, str]) -> dict[str, str]:
 
 
 def read_schema(lake: Lake) -> list[TableShown]:
-    """View sets with what their columns mean, then users' tables."""
+    """View sets with what their columns mean, then users' tables and those of their rejects."""
     listed = lake.queries.look_up(Asked(frozenset([listings.VIEW_COLUMNS])))
     found: dict[str, list[Column]] = {}
     for row in listed.tables[listings.VIEW_COLUMNS].to_pylist():
         column = Column(row["column_name"], row["data_type"], row["comment"])
         found.setdefault(row["view_set_name"], []).append(column)
-    for table in lake.tables.list_tables():
-        found[table.full_name] = [
-            Column(field.name, str(field.type)) for field in table.shown.schema
-        ]
+    for name, shown in lake.queries.list_tables().items():
+        if name not in found:
+            found[name] = [Column(field.name, str(field.type)) for field in shown.schema]
     return [TableShown(name, columns) for name, columns in found.items()]
 
 
@@ -179,12 +187,13 @@ def _read_rows(table: pa.Table) -> list[list[Any]]:
 
 
 def plan_chart(table: pa.Table) -> Chart | None:
-    """Lines for numbers over time (one for each value of a text or level beside them), bars for
-    numbers with a name, nothing otherwise."""
+    """Lines for numbers over time (of the last one, a line for each text or level beside them),
+    bars for the last number with its names, nothing otherwise: what was counted or measured comes
+    after what it is grouped by."""
     names = name_columns(table.schema)
     kinds = {name: field.type for name, field in zip(names, table.schema, strict=True)}
     times = [name for name in names if pa.types.is_timestamp(kinds[name])]
-    texts = [name for name in names if _is_text(kinds[name])]
+    texts = [name for name in names if _is_text(kinds[name])][:_MOST_NAMES]
     numbers = [name for name in names if _is_number(kinds[name])]
     if table.num_rows < 2 or not numbers:
         return None
@@ -199,10 +208,10 @@ def plan_chart(table: pa.Table) -> Chart | None:
             return None
         series: dict[str, dict[str, float]] = {}
         for row in kept:
-            for name in numbers if not texts else numbers[:1]:
+            for name in numbers if not texts else numbers[-1:]:
                 value = columns[name][row]
                 if isinstance(value, int | float):
-                    line = str(columns[texts[0]][row]) if texts else name
+                    line = _join(columns, texts, row) or name
                     series.setdefault(line, {})[columns[times[0]][row]] = float(value)
         ranked = sorted(series, key=lambda name: -sum(map(abs, series[name].values())))
         return Chart(
@@ -215,11 +224,11 @@ def plan_chart(table: pa.Table) -> Chart | None:
             ],
             len(ranked) > _MOST_SERIES,
         )
-    named = texts or numbers[:-1][:1]
+    value_column = numbers[-1]
+    named = texts or numbers[:-1][:_MOST_NAMES]
     if not named:
         return None
-    value_column = next(name for name in numbers if name not in named)
-    labels = [str(each) for each in columns[named[0]][:_MOST_BARS]]
+    labels = [_join(columns, named, row) for row in range(min(table.num_rows, _MOST_BARS))]
     values = [
         float(each) if isinstance(each, int | float) else None
         for each in columns[value_column][:_MOST_BARS]
@@ -231,6 +240,10 @@ def plan_chart(table: pa.Table) -> Chart | None:
         [Series(value_column, values)],
         table.num_rows > _MOST_BARS,
     )
+
+
+def _join(columns: Mapping[str, Sequence[Any]], names: Sequence[str], row: int) -> str:
+    return " · ".join(str(columns[name][row]) for name in names)
 
 
 def _is_number(kind: pa.DataType) -> bool:

@@ -16,6 +16,11 @@ addEventListener("pageshow", () => {
   for (const field of document.querySelectorAll("form.filters :disabled")) field.disabled = false;
 });
 
+// The live tail begins and ends with its box.
+for (const box of document.querySelectorAll("form.filters input[name=live]")) {
+  box.addEventListener("change", () => box.form.requestSubmit());
+}
+
 // Ctrl+Enter sends the form of an editor.
 for (const editor of document.querySelectorAll("textarea[data-editor]")) {
   editor.addEventListener("keydown", (event) => {

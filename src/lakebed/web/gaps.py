@@ -1,0 +1,59 @@
+"""Where a line has to break, since nothing was there. Pure.
+
+A step without a value is a gap only if one was due: who speaks every minute leaves most steps of
+ten seconds empty. So a series is measured by its own rhythm, where it has one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+Points = Sequence[tuple[float, float]]
+
+_LATE = 1.5
+"""How much longer than usual it takes until a point of something regular is missing."""
+_VERY_LATE = 4.0
+"""The same of something irregular, where some points always come late."""
+
+
+def break_line(xs: Sequence[float], points: Points, *, of_steps: bool = False) -> list[Points]:
+    """The pieces of a line, of all whose points are in order, as are the places ``xs`` where it
+    could have some. Of steps: if those are regular and its points are not, each of them that it
+    leaves out is a gap, as where rows are counted and nobody counts to zero."""
+    most = _find_longest(xs, points, of_steps=of_steps)
+    pieces: list[list[tuple[float, float]]] = []
+    for each in points:
+        if pieces and each[0] - pieces[-1][-1][0] <= most:
+            pieces[-1].append(each)
+        else:
+            pieces.append([each])
+    return list(pieces)
+
+
+def _find_longest(xs: Sequence[float], points: Points, *, of_steps: bool) -> float:
+    """How far apart two neighbours of a line may be."""
+    steps, distances = _measure(xs), _measure([x for x, _ in points])
+    is_grid = _is_regular(steps)
+    nothing_between = _LATE * _quartiles(steps)[1] if is_grid else max(steps, default=0.0)
+    if len(distances) < 2 or (of_steps and is_grid and not _is_regular(distances)):
+        return nothing_between
+    usual = _quartiles(distances)[1]
+    if _is_regular(distances):
+        return _LATE * usual
+    return max(nothing_between, _VERY_LATE * usual)
+
+
+def _measure(xs: Sequence[float]) -> list[float]:
+    return [after - before for before, after in pairwise(xs) if after > before]
+
+
+def _quartiles(distances: Sequence[float]) -> tuple[float, float]:
+    ranked = sorted(distances) or [0.0]
+    last = len(ranked) - 1
+    return ranked[last // 4], ranked[last * 3 // 4]
+
+
+def _is_regular(distances: Sequence[float]) -> bool:
+    low, high = _quartiles(distances)
+    return high <= _LATE * low
