@@ -21,9 +21,9 @@ from benchmarks.harness import (
     percentile_ms,
     stopwatch,
 )
-from lakebed.catalog import partitions
+from lakebed.catalog import finding
 from lakebed.catalog.catalog import Catalog
-from lakebed.catalog.partitions import Search
+from lakebed.catalog.finding import Search
 from lakebed.model.time import TimeRange
 
 TITLE = "Finding the partitions of a random hour of events among 1,000,000"
@@ -53,7 +53,7 @@ class Case:
 
     def _search(self, wanted: Search) -> None:
         with self.catalog.read() as connection:
-            self.found.append(len(partitions.search(connection, wanted)))
+            self.found.append(len(finding.search(connection, wanted)))
 
 
 def run(places: Places) -> list[Result]:

@@ -19,8 +19,9 @@ from pathlib import Path
 import pyarrow as pa
 import sqlalchemy as sa
 
-from lakebed.lake import Lake, init_lake
+from lakebed.lake import Lake
 from lakebed.model.view_set import ViewSet
+from lakebed.opening import init_lake
 
 CATALOGS = ("sqlite", "postgresql")
 CATALOG_NAMES = {"sqlite": "SQLite", "postgresql": "PostgreSQL"}

@@ -49,7 +49,7 @@ def decode_logs(blocks: Sequence[LandedBlock]) -> pa.Table:
                     add["time"](_microseconds(happened, observed, block.insert_time))
                     severity = record.severity_number
                     add["level"](6 - (severity - 1) // 4 if 1 <= severity <= 24 else 4)
-                    add["msg"](render(record.body))
+                    add["msg"](render(record.body, problems))
                     add["properties"](attributes(record.attributes, problems))
                     add["time_unix_nano"](happened)
                     add["observed_time_unix_nano"](observed)
@@ -271,7 +271,7 @@ def _shared(block: LandedBlock, group: Any, scope: Any) -> dict[str, Any]:
     resource = attributes(group.resource.attributes, problems)
     service = resource.get("service.name")
     namespace = resource.get("service.namespace")
-    exe = service if namespace is None or service is None else f"{namespace}/{service}"
+    exe = f"{namespace}/{service}" if namespace and service else service or None
     return {
         "process_id": block.process_id,
         "stream_id": block.stream_id,
@@ -326,7 +326,7 @@ def hex_id(raw: bytes, length: int, problems: list[str]) -> str | None:
 
 
 def attributes(pairs: Any, problems: list[str]) -> dict[str, str | None]:
-    shown = {pair.key: render(pair.value) for pair in pairs}
+    shown = {pair.key: render(pair.value, problems) for pair in pairs}
     if len(shown) < len(pairs):
         problems.append("duplicate_key")
         # A key stands where its last value stood.
@@ -339,7 +339,7 @@ def kind(value: Any) -> str | None:
     return None if which in (None, "string_value_strindex") else which.removesuffix("_value")
 
 
-def render(value: Any) -> str | None:
+def render(value: Any, problems: list[str]) -> str | None:
     """An AnyValue as text."""
     match value.WhichOneof("value"):
         case "string_value":
@@ -353,7 +353,8 @@ def render(value: Any) -> str | None:
         case "bytes_value":
             return base64.b64encode(value.bytes_value).decode()
         case "array_value" | "kvlist_value":
-            return json.dumps(_plain(value), ensure_ascii=False, separators=(",", ":"))
+            plain = _plain(value, problems)
+            return json.dumps(plain, ensure_ascii=False, separators=(",", ":"))
     return None
 
 
@@ -363,12 +364,16 @@ def _double(number: float) -> str:
     return str(pa.scalar(number).cast(pa.string()).as_py())
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any, problems: list[str]) -> Any:
     match value.WhichOneof("value"):
         case "array_value":
-            return [_plain(each) for each in value.array_value.values]
+            return [_plain(each, problems) for each in value.array_value.values]
         case "kvlist_value":
-            return {pair.key: _plain(pair.value) for pair in value.kvlist_value.values}
+            pairs = value.kvlist_value.values
+            plain = {pair.key: _plain(pair.value, problems) for pair in pairs}
+            if len(plain) < len(pairs):
+                problems.append("duplicate_key")
+            return plain
         case "bytes_value":
             return base64.b64encode(value.bytes_value).decode()
         case "double_value":

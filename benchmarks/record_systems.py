@@ -12,7 +12,8 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from benchmarks.harness import CATALOG_NAMES, Places
-from lakebed.lake import Lake, open_lake
+from lakebed.lake import Lake
+from lakebed.opening import open_lake
 
 DAY_MS = 86_400_000
 FIRST_DAY = int(datetime(2026, 10, 1, tzinfo=UTC).timestamp() * 1000)

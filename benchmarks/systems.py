@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from benchmarks.harness import CATALOG_NAMES, EPOCH, MINUTE, READINGS, Places
-from lakebed.lake import open_lake
+from lakebed.opening import open_lake
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -19,6 +19,8 @@ import pytest
 import lakebed
 from lakebed.cli import reference
 from lakebed.cli.main import run
+from lakebed.model.table import BUCKET_COLUMN
+from lakebed.model.user_table import REJECTS, RESERVED_DATABASES, RESERVED_WORDS
 from lakebed.query.embedded import compatibility, functions, histograms, properties
 from tests.parts import servers
 from tests.serve.parts import Served, serving
@@ -181,6 +183,13 @@ def anchors_of(page: Path) -> set[str]:
     text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.M | re.S)
     headings = re.findall(r"^#+ (.+)$", text, re.M)
     return {re.sub(r"[^\w\- ]", "", each.lower()).replace(" ", "-") for each in headings}
+
+
+def test_every_name_that_is_taken_is_documented() -> None:
+    page = (ROOT / "docs/tables.md").read_text()
+    (told,) = (line for line in page.splitlines() if line.startswith("Names of columns"))
+    for name in (*RESERVED_WORDS, *RESERVED_DATABASES, REJECTS, BUCKET_COLUMN):
+        assert f"`{name}`" in told
 
 
 def test_links_lead_somewhere() -> None:

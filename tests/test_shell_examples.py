@@ -105,21 +105,25 @@ def test_the_page_about_serving_is_right(run_here: Callable[[str, str], list[str
 
 
 def test_what_the_page_about_serving_sends_is_taken(tmp_path: Path) -> None:
-    """Its calls of curl."""
+    """Its calls of curl, and what makes the table that one of them needs; on a new lake."""
     page = (ROOT / "docs/serving.md").read_text()
-    calls = re.findall(r"```sh\n(curl .*)\n```", page)
-    with lakebed.init(tmp_path / "lake") as lake:
+    blocks = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
+    lines = [line for block in blocks if "curl " in block for line in block.splitlines()]
+    assert len(lines) == 3
+    with lakebed.init(tmp_path / "shop") as lake:
         lake.telemetry.land("logs", Generator(1).serialized("logs", 20))
-        lake.tables.create_database("home")
-        table = lake.tables.create_table("home", "heart_rate", {"time": "datetime", "bpm": "int"})
         with serving(lake, flight_port=None, otlp_port=None) as served:
-            for call in calls:
-                _, _, body, address = shlex.split(call)
+            for line in lines:
+                if not line.startswith("curl "):
+                    done = shell(line, tmp_path)
+                    assert done.returncode == 0, (line, done.stderr)
+                    continue
+                _, _, body, address = shlex.split(line)
                 path = address.removeprefix("http://localhost:4318")
                 answer = served.ask("POST", path, body.encode(), WHAT_CURL_SAYS)
-                assert answer.status == 200, (call, answer.body)
-        assert table.count() == 1
-    assert len(calls) == 2
+                assert answer.status == 200, (line, answer.body)
+        assert [each.full_name for each in lake.tables.list_tables()] == ["home.pulse"]
+        assert lake.tables.get("home", "pulse").count() == 1
     assert sum(row["n"] for row in answer.json()) == 20
 
 
