@@ -71,3 +71,22 @@ def test_an_interrupt_while_it_loads_prints_nothing(tmp_path: Path, ignored: boo
         assert done.stderr == f"still here, {signal.SIG_IGN!r}\n"
     else:
         assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
+
+
+@pytest.mark.parametrize(
+    ("told", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["INT", "TERM"]
+)
+def test_an_interrupt_while_a_command_loads_more_has_its_exit_code(
+    tmp_path: Path, told: signal.Signals, code: int
+) -> None:
+    init_lake(tmp_path / "lake").close()
+    (tmp_path / "datafusion.py").write_text(  # modules run code of theirs as texts: dataclasses do
+        f"exec('import os; os.kill(os.getpid(), {told:d})')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "lakebed", "query", "SELECT 1", "--lake", str(tmp_path / "lake")],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (code, "", "interrupted\n")

@@ -124,8 +124,10 @@ def main() -> None:
 
 def _leave(code: int) -> NoReturn:
     """Exit. After a statement of the embedded engine the interpreter is not taken apart: threads of
-    the engine that are then on their way back into it would abort the process."""
-    if _ENGINE not in sys.modules:
+    the engine that are then on their way back into it would abort the process. Nor after an
+    interrupt: one that went through an `exec`, as when modules are loaded, stays "unhandled" for
+    `python -m`, which would end itself by SIGINT instead of with the code."""
+    if _ENGINE not in sys.modules and code not in (INTERRUPTED, TERMINATED):
         sys.exit(code)
     threading._shutdown()  # type: ignore[attr-defined]  # what Python itself does first
     atexit._run_exitfuncs()
