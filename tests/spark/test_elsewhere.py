@@ -54,5 +54,6 @@ def test_the_whole_way(tmp_path: Path, kind: str, value: str) -> None:
         "queried": 130,
         "streamed": 130 * 130,
         "sum": 21,
+        "refused": True,
         "table": [10, 4, 10, 2],
     }

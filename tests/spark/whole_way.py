@@ -17,6 +17,7 @@ import pyspark
 
 import lakebed
 import lakebed.spark
+from lakebed.errors import BadInput
 from lakebed.lake import Lake
 from lakebed.pipeline.pipeline import own_session
 from lakebed.pipeline.session import is_remote
@@ -67,6 +68,11 @@ def main(folder: str, kind: str, value: str) -> None:
             "SELECT a.msg FROM log_entries a CROSS JOIN log_entries b", engine="spark", spark=spark
         )
         found["streamed"] = sum(batch.num_rows for batch in big)
+        failing = "SELECT raise_error(cast(number AS string)) FROM readings"
+        try:  # told to whoever asked, and not on stderr
+            lake.query(failing, engine="spark", spark=spark).to_arrow()
+        except BadInput as error:
+            found["refused"] = str(error) != ""
         found["table"] = go_with_a_table(lake, spark)
     application = str(spark.conf.get("spark.app.id"))
     spark.stop()
