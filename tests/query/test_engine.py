@@ -194,6 +194,14 @@ def test_a_missing_file_is_damage_and_not_fewer_rows(hours: Lake, when: str) -> 
     assert found.num_rows == 100
 
 
+def test_a_sum_over_a_missing_file_is_not_given_at_all(hours: Lake) -> None:
+    sql = "SELECT count(*) AS n FROM readings"
+    assert hours.query(sql).to_arrow()["n"].to_pylist() == [300]
+    hours.store.delete([str(hours.partitions.list_partitions("readings")[1].file_path)])
+    with pytest.raises(DamagedFile, match="missing"), hours.query(sql) as result:
+        next(iter(result))
+
+
 def test_tables_and_columns_are_described(hours: Lake) -> None:
     shown = hours.query("SHOW TABLES").to_arrow().to_pylist()
     names = {row["table_name"] for row in shown if row["table_schema"] == "public"}

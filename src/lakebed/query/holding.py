@@ -1,6 +1,7 @@
-"""A stream that vouches for its rows: at its end all files that it read are still there. The
-embedded engine passes over a file that is gone without a word, and files never come back; so what
-is there at the end was there all the time.
+"""A stream that vouches for its rows: all files that it read are still there when it gives its first
+ones, and at its end. The embedded engine passes over a file that is gone without a word, and files
+never come back; so what is there at the end was there all the time. Sums and sorted rows are made
+of everything that is read, so that the first ones are as right as the last.
 """
 
 from __future__ import annotations
@@ -35,7 +36,12 @@ class HeldStream:
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         try:
-            yield from self._stream
+            given = False
+            for batch in self._stream:
+                if not given:
+                    _require_there(self._store, self._snapshot.files)
+                given = True
+                yield batch
             _require_there(self._store, self._snapshot.files)
         except (Damage, BadSql) as error:
             if isinstance(error, Damage):
