@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
+import lakebed.spark
 from lakebed.errors import (
     BadInput,
     BadSql,
@@ -21,7 +22,9 @@ from lakebed.errors import (
     TimedOut,
 )
 from lakebed.lake import Lake
+from lakebed.model.source import SqlSource
 from lakebed.model.time import SECOND, TimeRange
+from lakebed.model.view_set import ViewSet
 from lakebed.opening import init_lake
 from lakebed.query.conditions import Scan
 from lakebed.query.spark import functions, rules
@@ -105,6 +108,40 @@ def test_partial_results_of_sql_view_sets_add_up(lake: Lake, spark: SparkSession
     sql = "SELECT process_id, count FROM log_stats"
     assert ask(lake, spark, sql).to_pylist() == [{"process_id": "p", "count": 6}]
     assert ask(lake, spark, sql, begin=T0 + 1).to_pylist() == []
+
+
+def test_a_range_leaves_no_part_of_a_longer_period_out(new_lake: Any, spark: SparkSession) -> None:
+    """Merging makes hours of minutes: those after the end belong to an hour that began before."""
+    lake = new_lake()
+    source = SqlSource(
+        "SELECT 1",
+        "SELECT date_trunc('hour', h) AS h, sum(n) AS n FROM hours GROUP BY date_trunc('hour', h)",
+        (("log_entries", b""),),
+    )
+    schema = pa.schema([("h", pa.timestamp("us", "UTC")), ("n", pa.int64())])
+    lake.views.register(ViewSet("hours", 1, schema, "h", source=source))
+    for part, minute in enumerate((0, 45)):
+        rows = pa.table({"h": [T0 + minute * 60 * SECOND], "n": [5]}, schema=schema)
+        lake.partitions.publish("hours", T0 + part * HOUR, T0 + (part + 1) * HOUR, rows)
+    sql, end = "SELECT n FROM hours", T0 + 30 * 60 * SECOND
+    assert lake.query(sql, end=end).to_arrow()["n"].to_pylist() == [10]
+    assert ask(lake, spark, sql, end=end)["n"].to_pylist() == [10]
+    with lakebed.spark.SparkReader(spark, lake) as reader:
+        assert reader.read("hours", None, end).toArrow()["n"].to_pylist() == [10]
+
+
+def test_zeros_of_both_signs_are_found_in_files(new_lake: Any, spark: SparkSession) -> None:
+    lake = new_lake()
+    schema = pa.schema([("time", pa.timestamp("us", "UTC")), ("x", pa.float64())])
+    lake.views.register(ViewSet("zeros", 1, schema, "time"))
+    for hour, zero in enumerate((0.0, -0.0)):
+        begin = T0 + hour * HOUR
+        rows = pa.table({"time": [begin] * 3, "x": [zero, 1.0, 2.0]}, schema=schema)
+        lake.partitions.publish("zeros", begin, begin + HOUR, rows)
+    for where in ("x = 0", "x IN (0, 7)", "x >= 0 AND x <= 0"):
+        sql = f"SELECT count(*) AS n FROM zeros WHERE {where}"
+        assert lake.query(sql).to_arrow()["n"].to_pylist() == [2], where
+        assert ask(lake, spark, sql)["n"].to_pylist() == [2], where
 
 
 def test_files_that_are_pruned_are_not_opened(

@@ -115,6 +115,8 @@ def read_native(
             spark.read.schema(spark_schema(definition))
             .option("ignoreMissingFiles", "false")
             .option("ignoreCorruptFiles", "false")
+            # It takes a row group that has only -0.0 in its dictionary for one without zeros.
+            .option("parquet.filter.dictionary.enabled", "false")
             .parquet(*(_native_path(store, path) for path in paths))
         )
         _ = frame.schema  # Spark Connect finds out only now

@@ -13,7 +13,7 @@ from lakebed.model.time import TimeRange
 from lakebed.model.user_table import UserTable
 from lakebed.model.view_set import ViewSet
 from lakebed.query.conditions import EVER
-from lakebed.query.keeping import keeps_apart
+from lakebed.query.keeping import keeps_apart, keeps_as_it_is
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -103,6 +103,20 @@ def has_events(view_set: ViewSet) -> bool:
     """Whether each row tells of one moment, so that what happened at others adds nothing to it."""
     source = view_set.source
     return not isinstance(source, SqlSource) or _is_key(source.merge_sql, view_set.time_column)
+
+
+def keeps_times(view_set: ViewSet) -> bool:
+    """Whether rows have the times of the partial results that they are made of: then those outside
+    of a range need not be read for it."""
+    source = view_set.source
+    return not isinstance(source, SqlSource) or _is_kept(source.merge_sql, view_set.time_column)
+
+
+@cache
+def _is_kept(merge_sql: str, column: str) -> bool:
+    import sqlglot
+
+    return keeps_as_it_is(sqlglot.parse_one(merge_sql, dialect="spark"), column)
 
 
 @cache

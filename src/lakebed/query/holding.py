@@ -1,7 +1,7 @@
-"""A stream that vouches for its rows: all files that it read are still there when it gives its first
-ones, and at its end. The embedded engine passes over a file that is gone without a word, and files
-never come back; so what is there at the end was there all the time. Sums and sorted rows are made
-of everything that is read, so that the first ones are as right as the last.
+"""A stream that vouches for its rows: all files that it read are still there when it gives its
+first ones, and at its end. The embedded engine passes over a file that is gone without a word, and
+files never come back; so what is there at the end was there all the time. Sums and sorted rows are
+made of everything that is read, so that the first ones are as right as the last.
 """
 
 from __future__ import annotations

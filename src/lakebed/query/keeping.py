@@ -37,6 +37,33 @@ def keeps_apart(query: exp.Expr, column: str, known: Mapping[str, exp.Expr] | No
     return all(keeps_apart(source, each.name, named) for each in given.find_all(exp.Column))
 
 
+def keeps_as_it_is(query: exp.Expr, column: str) -> bool:
+    """Whether a column of a query is the one of that name in all rows that were put together; False
+    where that cannot be told. Keys that are computed keep apart, but are something else."""
+    return keeps_apart(query, column) and _find_origin(query, column, {}) == column.lower()
+
+
+def _find_origin(query: exp.Expr, column: str, known: Mapping[str, exp.Expr]) -> str | None:
+    """Which column of the rows that are read a column of a query is, unchanged."""
+    from sqlglot import exp
+
+    if isinstance(query, exp.Subquery):
+        query = query.this
+    if not isinstance(query, exp.Select):
+        return None
+    named = {**known, **{each.alias.lower(): each.this for each in query.ctes}}
+    given = _find(query, column)
+    begin = query.args.get("from_") or query.args.get("from")
+    if not isinstance(given, exp.Column) or begin is None:
+        return None
+    source = begin.this
+    if isinstance(source, exp.Table):
+        source = named.get(source.name.lower())
+        if source is None:
+            return given.name.lower()
+    return _find_origin(source, given.name, named)
+
+
 def _find(select: exp.Select, column: str) -> exp.Expr | None:
     """What a column of a query is made of."""
     from sqlglot import exp

@@ -33,7 +33,7 @@ from lakebed.pipeline.sql import as_declared
 from lakebed.pipeline.types import spark_schema
 from lakebed.query import user_tables
 from lakebed.query.conditions import EVER, Interval, Scan
-from lakebed.query.content import choose_bounds, has_events
+from lakebed.query.content import choose_bounds, keeps_times
 from lakebed.query.spark.text import quote_for_any_session
 from lakebed.query.spark.user_tables import UserTables
 from lakebed.settings import read_settings
@@ -87,7 +87,7 @@ class SparkReader:
         search = Search(
             view_sets=[(view_set, [definition.schema_hash])],
             instance=instance,
-            events=within if has_events(definition) else None,
+            events=within if keeps_times(definition) else None,
             as_of=self.tick,
         )
         with self._lake.catalog.read() as connection:

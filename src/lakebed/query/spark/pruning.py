@@ -32,7 +32,7 @@ from lakebed.errors import BadInput
 from lakebed.model.time import SECOND, TimeRange
 from lakebed.model.view_set import ViewSet
 from lakebed.query.conditions import Interval, Scan, combine
-from lakebed.query.content import choose_bounds
+from lakebed.query.content import choose_bounds, keeps_times
 from lakebed.query.spark.functions import CLOCK
 from lakebed.query.spark.rules import Statement
 from lakebed.query.spark.text import Edit, spell
@@ -85,8 +85,7 @@ def _as_planned(statement: Statement) -> str:
 
 def _from_range(view_set: ViewSet, within: TimeRange | None) -> dict[str, Sequence[Interval]]:
     """What the caller's range demands of a table's rows before partial results are added up."""
-    _, ends = choose_bounds(view_set, TimeRange(0, 1))
-    if within is None or ends is None:  # rows that sum up need all their parts
+    if within is None or not keeps_times(view_set):  # rows that sum up need all their parts
         return {}
     begin, end = choose_bounds(view_set, within)
     return {view_set.time_column: [(begin, None if end is None else end - 1)]}
