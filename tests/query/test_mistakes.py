@@ -136,3 +136,69 @@ def test_conditions_on_lists_are_applied(nested: Table, condition: str, wanted: 
 def test_only_rows_that_match_a_condition_on_a_list_are_deleted(nested: Table) -> None:
     assert nested.delete_rows("device IS NULL OR array_length(tags) > 5") == 0
     assert nested.count() == 6
+
+
+NULLS = "WITH t(id, v) AS (VALUES (1, NULL), (2, 7), (3, 5)), u(id) AS (VALUES (5)) "
+
+
+@pytest.mark.parametrize(
+    ("where", "found"),
+    [
+        ("v IN (SELECT id FROM u)", [3]),
+        ("v IN (SELECT id FROM u) OR id = 2", [2, 3]),
+        ("v NOT IN (SELECT id FROM u)", [2]),
+        ("id > 0 AND NOT (v IN (SELECT id FROM u))", [2]),
+        ("EXISTS (SELECT 1 FROM u WHERE u.id = t.v) OR id = 2", [2, 3]),
+        ("NOT EXISTS (SELECT 1 FROM u WHERE u.id = t.v) OR id > 100", [1, 2]),
+        ("NOT (v = ANY (SELECT id FROM u)) OR id > 100", [2]),
+        ("v NOT IN (5, 6) OR id > 100", [2]),
+        ("v NOT IN (SELECT id FROM u) OR id > 100", None),
+        ("NOT (v IN (SELECT id FROM u)) OR id > 100", None),
+        ("NOT (v IN (SELECT id FROM u) AND id < 3)", None),
+        ("(v IN (SELECT id FROM u) OR id = 2) IS NULL", None),
+        ("CASE WHEN v NOT IN (SELECT id FROM u) THEN true ELSE false END", None),
+        ("id IN (SELECT id FROM t WHERE v NOT IN (SELECT id FROM u) OR id > 100)", None),
+    ],
+)
+def test_what_is_not_known_of_a_subquery_is_right_or_refused(
+    home: Lake, where: str, found: list[int] | None
+) -> None:
+    sql = f"{NULLS} SELECT id FROM t WHERE {where} ORDER BY id"
+    if found is not None:
+        assert home.query(sql).to_arrow()["id"].to_pylist() == found
+        return
+    with pytest.raises(BadSql, match="unknown") as refused:
+        home.query(sql).to_arrow()
+    assert "= ANY" in str(refused.value.hint)
+
+
+def test_no_row_is_deleted_of_which_it_is_not_known(home: Lake) -> None:
+    table = home.tables.create_table(
+        "home", "unknown", {"time": "datetime", "id": {"type": "int", "unique": True}, "v": "int"}
+    )
+    time = "2026-01-01T00:00:00Z"
+    table.insert([{"time": time, "id": 1}, {"time": time, "id": 2, "v": 7}])
+    with pytest.raises(BadSql, match="unknown"):
+        table.delete_rows("v NOT IN (SELECT 5) OR id > 100")
+    assert table.delete_rows("NOT (v = ANY (SELECT 5)) OR id > 100") == 1
+    assert table.query("SELECT id FROM unknown").to_arrow()["id"].to_pylist() == [1]
+
+
+@pytest.mark.parametrize(
+    ("sql", "found"),
+    [
+        ("SELECT id FROM t EXCEPT SELECT id FROM u", [1, 2]),
+        ("SELECT id FROM t INTERSECT SELECT id FROM u UNION ALL SELECT 9", [3, 9]),
+        ("SELECT id FROM t EXCEPT ALL SELECT id FROM u", None),
+        ("SELECT id FROM t INTERSECT /* */ ALL SELECT id FROM u", None),
+    ],
+)
+def test_rows_that_are_there_several_times_are_refused_not_counted_wrongly(
+    home: Lake, sql: str, found: list[int] | None
+) -> None:
+    sql = f"WITH t(id) AS (VALUES (1), (2), (3), (3)), u(id) AS (VALUES (3), (5)) {sql}"
+    if found is not None:
+        assert sorted(home.query(sql).to_arrow()["id"].to_pylist()) == found
+        return
+    with pytest.raises(BadSql, match="EXCEPT ALL and INTERSECT ALL"):
+        home.query(sql).to_arrow()

@@ -36,7 +36,7 @@ from lakebed.query.embedded import compatibility, histograms, properties
 from lakebed.query.embedded import functions as own_functions
 from lakebed.query.embedded.calls import ONLY_READ, LakeFunctions, Planning
 from lakebed.query.embedded.failing import translate
-from lakebed.query.embedded.mistakes import require_sound_joins
+from lakebed.query.embedded.mistakes import require_sound
 from lakebed.query.embedded.scans import find_scans
 from lakebed.query.embedded.stores import Locator
 from lakebed.query.embedded.streams import BatchStream
@@ -135,7 +135,7 @@ class Engine:
             planning.no_empty = self._table_of_listing(listings.EMPTY)
             frame = self._plan(sql, planning)
             plan = frame.optimized_logical_plan()
-            require_sound_joins(plan)
+            require_sound(sql, plan)
             scans = find_scans(plan)
             top = plan.to_variant()
             is_analyze = isinstance(top, expressions.Analyze)

@@ -4,6 +4,10 @@ DataFusion 55 hands a condition that is left above a RIGHT JOIN, such as ``a.tim
 files of the wrong side if they have a column of that name, and loses rows. The same as a LEFT JOIN
 is right, whatever the condition.
 
+``x IN (SELECT …)`` is false to it where it is not known, because x or one of the others is NULL, if
+it is part of a larger condition: right as long as nothing is made of that but AND and OR. And what
+EXCEPT ALL and INTERSECT ALL leave of rows that are there several times is not what they should.
+
 It makes other mistakes with what it knows of whole files, and so is not allowed to learn it; which
 files matter, the catalog says better. If their rows are in order, it merges them as far as a LIMIT,
 but lets them be read in any order, or in part, and gives rows that are not the first. If a column
@@ -12,18 +16,45 @@ is the same in a whole file, a condition with IS NULL on it and with a list is n
 
 from __future__ import annotations
 
+import re
+from itertools import dropwhile
+from typing import TYPE_CHECKING
+
 from datafusion import LogicalPlan
 from datafusion import expr as expressions
 
 from lakebed.errors import BadSql
 
+if TYPE_CHECKING:
+    from sqlglot import exp
 
-def require_sound_joins(plan: LogicalPlan) -> None:
-    """Raise `BadSql` for what would be answered wrongly, in an optimized plan."""
+_ASKS = re.compile(r"\bin\b.*\bselect\b", re.IGNORECASE | re.DOTALL)
+_KEEPS_ALL = re.compile(r"\b(?:except|intersect)\b.*\ball\b", re.IGNORECASE | re.DOTALL)
+
+
+def require_sound(sql: str, plan: LogicalPlan) -> None:
+    """Raise `BadSql` for what would be answered wrongly: a statement and its optimized plan."""
     if _has_filtered_right_join(plan, filtered=False):
         raise BadSql(
             "the engine cannot apply this condition to what a RIGHT JOIN gives",
             hint="write it as a LEFT JOIN: FROM b LEFT JOIN a instead of FROM a RIGHT JOIN b",
+        )
+    may_keep_all = _KEEPS_ALL.search(sql) is not None
+    may_not_know = _ASKS.search(sql) is not None
+    if not may_keep_all and not may_not_know:
+        return
+    tree = _parse(sql)
+    if may_keep_all and (tree is None or _keeps_all(tree)):
+        raise BadSql(
+            "the engine counts the rows of EXCEPT ALL and INTERSECT ALL wrongly",
+            hint="leave ALL out, or number the rows: row_number() OVER (PARTITION BY …)",
+        )
+    lost = _has_mark_join(plan) if tree is None else any(map(_is_lost, _find_subqueries(tree)))
+    if lost and may_not_know:
+        raise BadSql(
+            "the engine takes x IN (SELECT …) for false where NULLs make it unknown, which matters "
+            "in this condition",
+            hint="write x = ANY (SELECT …), and NOT (x = ANY (SELECT …)) for NOT IN",
         )
 
 
@@ -33,3 +64,52 @@ def _has_filtered_right_join(plan: LogicalPlan, *, filtered: bool) -> bool:
         return True
     below = filtered or isinstance(node, expressions.Filter)
     return any(_has_filtered_right_join(each, filtered=below) for each in plan.inputs())
+
+
+def _has_mark_join(plan: LogicalPlan) -> bool:
+    """Whether a subquery became a column that is true or false."""
+    node = plan.to_variant()
+    if isinstance(node, expressions.Join) and str(node.join_type()).endswith("Mark"):
+        return True
+    return any(map(_has_mark_join, plan.inputs()))
+
+
+def _parse(sql: str) -> exp.Expr | None:
+    import sqlglot
+    from sqlglot.errors import SqlglotError
+
+    try:
+        return sqlglot.parse_one(sql, dialect="postgres")
+    except (SqlglotError, RecursionError):  # the engine knows more; nobody can tell then
+        return None
+
+
+def _keeps_all(tree: exp.Expr) -> bool:
+    from sqlglot import exp
+
+    found = tree.find_all(exp.Except, exp.Intersect)
+    return any(each.args.get("distinct") is False for each in found)
+
+
+def _find_subqueries(tree: exp.Expr) -> list[exp.In]:
+    from sqlglot import exp
+
+    return [each for each in tree.find_all(exp.In) if each.args.get("query") is not None]
+
+
+def _is_lost(subquery: exp.In) -> bool:
+    """Whether it matters that something is not known: not, if all above it are AND and OR, or if
+    the condition is nothing but this, or its negation, besides others that must be true as well."""
+    from sqlglot import exp
+
+    above: list[type] = []
+    node = subquery.parent
+    while node is not None and not isinstance(node, exp.Where | exp.Having | exp.Select | exp.Join):
+        above.append(type(node))
+        node = node.parent
+    if not isinstance(node, exp.Where | exp.Having):
+        return True
+    if all(kind in (exp.Paren, exp.And, exp.Or) for kind in above):
+        return False
+    rest = dropwhile(lambda kind: kind in (exp.Paren, exp.Not), above)
+    return any(kind not in (exp.Paren, exp.And) for kind in rest)
