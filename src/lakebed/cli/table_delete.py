@@ -61,10 +61,13 @@ def delete(
 def _delete_rows(
     lake: Lake, database: str, table: str, where: str, *, yes: bool, as_json: bool
 ) -> None:
+    from lakebed.tables.deleting import require_condition
+
     name = f"{database}.{table}"
     if not where.strip():
         raise BadInput("the condition is empty", hint="""e.g. --where "device = 'ring-7'" """)
     handle = lake.tables.get(database, table)
+    require_condition(handle.definition, where)
     rows = _count_rows(lake, name, where)
     if yes and rows:
         rows = handle.delete_rows(where)

@@ -5,6 +5,7 @@ drops both; without a key, the partitions that hold the rows are written again w
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from lakebed.catalog import journal
@@ -49,7 +50,7 @@ class Deleter:
     def delete_rows(self, table: UserTable, where: str) -> int:
         """Delete the rows for which a condition is true now, in one transaction; what is inserted
         meanwhile stays. How many there were."""
-        _require_condition(where)
+        require_condition(table, where)
         for attempt in range(_ATTEMPTS):
             try:
                 if table.key:
@@ -112,10 +113,31 @@ class Deleter:
         return self._forgetter.forget(table, where)
 
 
-def _require_condition(where: str) -> None:
+def require_condition(table: UserTable, where: str) -> None:
+    """Raise unless a text may be the condition of a table's rows: one expression, which stands
+    between parentheses, and without a key about one row alone."""
+    from sqlglot.dialects.postgres import Postgres
+    from sqlglot.errors import TokenError
+    from sqlglot.tokenizer_core import TokenType
+
     if not isinstance(where, str) or not where.strip():
         raise BadInput(
             "delete_rows needs a condition", hint='e.g. "device = \'ring-7\'", or "true" for all'
+        )
+    try:
+        kinds = [token.token_type for token in Postgres().tokenize(where)]
+    except TokenError:  # the engine says what is wrong with it
+        return
+    opened = accumulate((kind == TokenType.L_PAREN) - (kind == TokenType.R_PAREN) for kind in kinds)
+    if min(opened, default=0) < 0:
+        raise BadInput(
+            "this is no condition: it closes a parenthesis that it did not open",
+            hint="write what is true of the rows, as after WHERE",
+        )
+    if not table.key and TokenType.SELECT in kinds:
+        raise BadInput(
+            f"{table.full_name} has no key, and this condition has a SELECT in it",
+            hint="of a table without a key, it can only speak of the columns of one row",
         )
 
 
