@@ -17,6 +17,7 @@ from lakebed.storage import footer as footers
 from lakebed.tables.adopting_fit import dates_as_times
 from lakebed.tables.adoption import FileClass, ImportFile
 from lakebed.tables.converting import as_values
+from lakebed.tables.row_numbers import list_row_numbers, without_row_numbers
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -117,6 +118,8 @@ def look_at(file: ImportFile, source: Path, unfinished: str | None) -> Found:
             footer = _read_footer(opened, size)
             parsed = footers.parse(footer, path="it")
             schema = _open(opened, parsed).schema_arrow
+            for name in list_row_numbers(schema):
+                schema = schema.remove(schema.get_field_index(name))
     except (Broken, DamagedFooter) as error:
         return Found(replace(file, kind=FileClass.UNREADABLE, reason=_explain(error)), source)
     except OSError as error:  # of the system: nothing of the file was seen
@@ -193,7 +196,7 @@ def read_batches(opened: BinaryIO, size: int, walked: bytes = b"") -> Iterator[p
         if batch is None:
             break
         count += batch.num_rows
-        yield pa.Table.from_batches([batch])
+        yield without_row_numbers(pa.Table.from_batches([batch]))
     if count != parsed.num_rows:
         raise Broken(f"it has {count} rows where its footer counts {parsed.num_rows}")
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakebed.errors import BadInput, BadPayload
 from lakebed.tables.reading import HugeNumber
+from lakebed.tables.row_numbers import without_row_numbers
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,7 +36,7 @@ def read_records(records: Any) -> list[Any] | pa.Table:
     if isinstance(records, list):
         return records
     if hasattr(records, "__arrow_c_stream__") or hasattr(records, "__arrow_c_array__"):
-        return _read_arrow(records)
+        return without_row_numbers(_read_arrow(records))
     if isinstance(records, Iterable):
         return list(records)
     raise BadInput(

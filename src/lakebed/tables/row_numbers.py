@@ -1,0 +1,32 @@
+"""Numbers of rows that pandas adds to a frame when some of its rows were left out, sorted or put
+together: an index that nobody named. They are no data, and are left out.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import msgspec
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_UNNAMED = re.compile(r"__index_level_\d+__")
+
+
+def list_row_numbers(schema: pa.Schema) -> list[str]:
+    """The columns that are such an index, as pandas says in what it notes beside the schema."""
+    noted = (schema.metadata or {}).get(b"pandas")
+    if noted is None or not any(map(_UNNAMED.fullmatch, schema.names)):
+        return []
+    try:
+        indexes = msgspec.json.decode(noted).get("index_columns", [])
+    except (msgspec.DecodeError, UnicodeDecodeError, AttributeError):  # not written by pandas
+        return []
+    return [name for name in schema.names if _UNNAMED.fullmatch(name) and name in indexes]
+
+
+def without_row_numbers(rows: pa.Table) -> pa.Table:
+    """The rows as whoever made them sees them."""
+    return rows.drop_columns(list_row_numbers(rows.schema))
