@@ -43,6 +43,7 @@ def test_limits_come_near_where_they_may() -> None:
     assert find_limits(-37, -36, from_zero=False)[1] < 0
     assert find_limits(5, 5, from_zero=False) == (0, 5)
     assert find_limits(-3, 4, from_zero=False) == (-3, 4)
+    assert find_limits(0, 0, from_zero=False) == (0, 1)
 
 
 def test_the_top_of_columns_is_a_whole_round_number() -> None:

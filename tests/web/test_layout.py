@@ -46,6 +46,8 @@ def test_the_times_of_a_waterfall_are_whole(page: Any, served: Served, lake: Lak
     page.goto(f"{served.url}/traces/{name}")
     ruler = page.locator(".ruler svg").bounding_box()
     times = [each.bounding_box() for each in page.locator(".ruler text").all()]
+    bar = page.locator(".waterfall summary .bar").first.bounding_box()
+    assert (ruler["x"], ruler["width"]) == pytest.approx((bar["x"], bar["width"]), abs=1)
     assert times
     for each in times:
         assert ruler["y"] <= each["y"]

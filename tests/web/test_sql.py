@@ -174,13 +174,27 @@ def test_charts_show_the_numbers() -> None:
     bars = plan_chart(pa.table(grouped))
     assert bars is not None
     assert (bars.labels, bars.series[0].values) == (["x · a", "y · b"], [5, 7])
-    lines = plan_chart(pa.table(grouped | {"time": times[1:3]}))
-    assert lines is not None
-    assert {each.name: list(each.values) for each in lines.series}["y · b"] == [None, 7]
+    assert chart.title == "n over t"
     twice = pa.Table.from_arrays(
         [pa.array(["x", "y"]), pa.array([1, 2]), pa.array([3, 4])], names=["a", "b", "b"]
     )
     assert plan_chart(twice) is not None
+
+
+def test_a_line_is_named_by_all_that_it_is_grouped_by() -> None:
+    times = pa.array([0, 0, 60_000_000, 60_000_000], pa.timestamp("us", "UTC"))
+    by = {"service": ["x"] * 4, "kind": ["c"] * 4, "name": ["a", "b", "a", "b"]}
+    lines = plan_chart(pa.table({"t": times, **by, "n": [1, 2, 3, 4]}))
+    assert lines is not None
+    found = {each.name: list(each.values) for each in lines.series}
+    assert found == {"x · c · a": [1, 3], "x · c · b": [2, 4]}
+
+
+def test_rows_that_make_no_lines_are_not_drawn_as_if_they_did() -> None:
+    times = pa.array([0, 0, 60_000_000, 60_000_000], pa.timestamp("us", "UTC"))
+    assert plan_chart(pa.table({"t": times, "bpm": [60, 70, 61, 71]})) is None  # of two rings
+    every = {"t": times, "span_id": ["a", "b", "c", "d"], "n": [1, 2, 3, 4]}
+    assert plan_chart(pa.table(every)) is None
 
 
 def test_lines_stay_inside() -> None:

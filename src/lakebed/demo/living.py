@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
+from lakebed.catalog import clock
 from lakebed.demo.rings import DATABASE, TABLE, Fleet, make_table
 from lakebed.demo.shop import Shop
 from lakebed.demo.visits import SERVICES
@@ -191,10 +192,12 @@ class _Demo:
         shop = Shop(url, self._wishes.seed)
         fleet = Fleet(url, self._wishes.seed)
         before = _count_telemetry(lake)
+        with lake.catalog.read() as connection:
+            since = clock.now(connection)
         try:
             self._send_history(shop, fleet)
             self._show_ways(url, flight_port)
-            self._go_on(lake, shop, fleet)
+            self._go_on(lake, shop, fleet, since)
             if not self._wishes.once:
                 return True
             shop.flush()
@@ -228,14 +231,17 @@ class _Demo:
             f"{again:,} of them corrections, which replaced the first"
         )
 
-    def _find_built(self, lake: Lake) -> list[Partition]:
-        """What Spark has built, once it has built something of everything."""
+    def _find_built(self, lake: Lake, since: int) -> list[Partition]:
+        """What Spark has built since a tick, once it has built something of everything."""
         (build,) = (s for d, s in Upkeep(lake).list_duties() if d.name == "build")
         if build.error is not None:
             raise LakebedError(f"Spark could not build: {build.error}")
-        found = [each for each in lake.partitions.list_partitions() if each.view_set in _BUILT]
-        is_done = build.last_success and {each.view_set for each in found} == {*_BUILT}
-        return found if is_done else []
+        found = [
+            each
+            for each in lake.partitions.list_partitions()
+            if each.view_set in _BUILT and each.published_at > since
+        ]
+        return found if {each.view_set for each in found} == {*_BUILT} else []
 
     def _show_ways(self, url: str, flight: int) -> None:
         command = sys.argv[0] if sys.argv[0].endswith("lakebed") else "lakebed"
@@ -251,14 +257,14 @@ class _Demo:
             say(f'    "{sql}"', markup=False)
         say("")
 
-    def _go_on(self, lake: Lake, shop: Shop, fleet: Fleet) -> None:
+    def _go_on(self, lake: Lake, shop: Shop, fleet: Fleet, since: int) -> None:
         """Customers come and rings send, until it is ended, or, if it is for once, until Spark has
         built."""
         is_built = False
         with self._console.status("Spark starts …") as status:
             while not self._end.wait(1):
                 self._serve_one_second(shop, fleet)
-                if not is_built and (found := self._find_built(lake)):
+                if not is_built and (found := self._find_built(lake, since)):
                     is_built = True
                     rows = sum(each.num_rows for each in found)
                     self._did(

@@ -136,6 +136,8 @@ def draw_lines(
 
 def find_limits(least: float, greatest: float, from_zero: bool) -> tuple[float, float]:
     """Round numbers around all values."""
+    if least == greatest == 0:
+        return 0.0, 1.0
     size = max(abs(least), abs(greatest))
     spread = greatest - least
     if from_zero or least <= 0 <= greatest or not _FLAT * size < spread < size / 2:

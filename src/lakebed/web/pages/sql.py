@@ -68,6 +68,8 @@ class Chart:
     series: Sequence[Series]
     is_cut: bool
     """Whether there is more than is drawn."""
+    title: str
+    """Which columns are drawn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,11 +191,12 @@ def _read_rows(table: pa.Table) -> list[list[Any]]:
 def plan_chart(table: pa.Table) -> Chart | None:
     """Lines for numbers over time (of the last one, a line for each text or level beside them),
     bars for the last number with its names, nothing otherwise: what was counted or measured comes
-    after what it is grouped by."""
+    after what it is grouped by. Rows of which several would be one point, or that hardly ever share
+    a line, are no lines."""
     names = name_columns(table.schema)
     kinds = {name: field.type for name, field in zip(names, table.schema, strict=True)}
     times = [name for name in names if pa.types.is_timestamp(kinds[name])]
-    texts = [name for name in names if _is_text(kinds[name])][:_MOST_NAMES]
+    texts = [name for name in names if _is_text(kinds[name])]
     numbers = [name for name in names if _is_number(kinds[name])]
     if table.num_rows < 2 or not numbers:
         return None
@@ -206,14 +209,21 @@ def plan_chart(table: pa.Table) -> Chart | None:
         labels = sorted({columns[times[0]][row] for row in kept})
         if len(labels) < 2:
             return None
-        series: dict[str, dict[str, float]] = {}
+        drawn = numbers[-1:] if texts else numbers
+        series: dict[str, dict[str, float | None]] = {}
         for row in kept:
-            for name in numbers if not texts else numbers[-1:]:
+            for name in drawn:
                 value = columns[name][row]
-                if isinstance(value, int | float):
-                    line = _join(columns, texts, row) or name
-                    series.setdefault(line, {})[columns[times[0]][row]] = float(value)
-        ranked = sorted(series, key=lambda name: -sum(map(abs, series[name].values())))
+                line = series.setdefault(_join(columns, texts, row) or name, {})
+                if columns[times[0]][row] in line:
+                    return None
+                known = isinstance(value, int | float)
+                line[columns[times[0]][row]] = float(value) if known else None
+        if len(kept) * len(drawn) < 2 * len(series):
+            return None
+        ranked = sorted(
+            series, key=lambda name: -sum(abs(each or 0) for each in series[name].values())
+        )
         return Chart(
             "lines",
             labels,
@@ -223,9 +233,10 @@ def plan_chart(table: pa.Table) -> Chart | None:
                 for name in ranked[:_MOST_SERIES]
             ],
             len(ranked) > _MOST_SERIES,
+            f"{', '.join(drawn)} over {times[0]}",
         )
     value_column = numbers[-1]
-    named = texts or numbers[:-1][:_MOST_NAMES]
+    named = (texts or numbers[:-1])[:_MOST_NAMES]
     if not named:
         return None
     labels = [_join(columns, named, row) for row in range(min(table.num_rows, _MOST_BARS))]
@@ -239,6 +250,7 @@ def plan_chart(table: pa.Table) -> Chart | None:
         [float(place) for place in range(len(labels))],
         [Series(value_column, values)],
         table.num_rows > _MOST_BARS,
+        value_column,
     )
 
 
