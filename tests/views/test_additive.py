@@ -111,6 +111,8 @@ SQL = (
         (("count(DISTINCT msg)", "", ""), "sum", False),
         (("count(*)", "", "HAVING count(*) > 5"), "sum", False),
         (("count(*)", "", ""), "max", False),
+        (("least(count(*), 100)", "", ""), "sum", False),
+        (("CASE WHEN count(*) > 100 THEN 1 ELSE 0 END", "", ""), "max", False),
         (("min(level)", "", ""), "max", False),
         (("function_of_spark_alone(level)", "", ""), "sum", True),  # not known, so not refused
     ],

@@ -270,3 +270,30 @@ def test_names_for_parts_of_itself_are_known() -> None:
 def test_everything_wrong_is_said_at_once() -> None:
     said = problems("SELECT now(), rand() AS b FROM a.b LIMIT 3").splitlines()
     assert len(said) == 5
+
+
+@pytest.mark.parametrize(
+    ("text", "cuts", "compares"),
+    [
+        ("SELECT a, count(*) AS n FROM t GROUP BY a HAVING count(*) > 60", ("HAVING",), False),
+        (
+            "SELECT a, n FROM (SELECT a, count(*) AS n FROM t GROUP BY a HAVING count(*) > 6) AS s",
+            ("HAVING",),
+            False,
+        ),
+        ("SELECT * FROM (SELECT a FROM t ORDER BY a LIMIT 60) AS s", ("LIMIT",), False),
+        ("SELECT a FROM t WHERE b < (SELECT avg(b) FROM t)", (), True),
+        ("SELECT a FROM t WHERE b IN (SELECT max(b) FROM t GROUP BY a)", (), True),
+        ("SELECT a, (SELECT max(b) FROM t) AS m FROM t", (), True),
+        ("SELECT a FROM t WHERE EXISTS (SELECT count(*) FROM u)", (), True),
+        ("SELECT a FROM t WHERE b IN (SELECT b FROM u)", (), False),
+        ("SELECT a, n FROM (SELECT a, count(*) AS n FROM t GROUP BY a) AS s", (), False),
+        ("WITH s AS (SELECT a, sum(b) AS n FROM t GROUP BY a) SELECT a, n FROM s", (), False),
+        ("(SELECT a, sum(b) AS n FROM t GROUP BY a) UNION ALL (SELECT a, b FROM u)", (), False),
+    ],
+)
+def test_what_does_not_add_up_is_seen_wherever_it_stands(
+    text: str, cuts: tuple[str, ...], compares: bool
+) -> None:
+    parsed = parse(text)
+    assert (parsed.problems, parsed.cuts, parsed.compares) == ((), cuts, compares)

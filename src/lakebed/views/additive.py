@@ -20,7 +20,9 @@ from lakebed.views.sql import Parsed
 Run = Callable[[str, Mapping[str, pa.Table]], pa.Table]
 """Runs a SELECT over tables; `BadInput` if it cannot."""
 
-_SIZES = [(20, 0), (20, 20), (24, 12), (8, 30)]
+_SIZES = [(20, 0), (20, 20), (24, 12), (8, 30), (90, 90), (250, 200)]
+"""How many rows the two parts have: few, in which mistakes show, and many, so that counts pass the
+limits that somebody may have set."""
 
 
 def find_merge_problem(view_set: ViewSet, merged: Parsed, run: Run) -> str | None:

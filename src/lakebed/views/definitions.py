@@ -72,7 +72,12 @@ class _Plan:
             for name in sorted(parsed.own & taken):
                 yield f"{view.name}: {what} calls a part of itself {name}, which is a view set"
         for cut in made.cuts:
-            yield f"{view.name}: sql ends in {cut}, and what it leaves of parts does not add up"
+            yield f"{view.name}: sql has {cut} in it, and what it leaves of parts does not add up"
+        if made.compares:
+            yield (
+                f"{view.name}: sql has an aggregate in a subquery, which is another one for each "
+                "part; compare with it in statements that read the view set"
+            )
         if merged.filters:
             yield (
                 f"{view.name}: merge_sql leaves rows out, which may become more with later parts; "

@@ -48,7 +48,9 @@ class Parsed:
     columns: frozenset[str] = frozenset()
     """Every column that is named, in lower case."""
     cuts: tuple[str, ...] = ()
-    """What leaves rows out of all that it gives, by what they have become: HAVING, LIMIT …"""
+    """What leaves rows out by what they have become, here or in a part: HAVING, LIMIT …"""
+    compares: bool = False
+    """Whether a condition or a value depends on an aggregate over other rows."""
     filters: bool = False
     """Whether it leaves rows out anywhere."""
     problems: tuple[str, ...] = ()
@@ -102,10 +104,31 @@ def _judge(tree: exp.Expr, tokens: Sequence[Token]) -> Parsed:
         own,
         frozenset(_picked(tree)),
         frozenset(column.name.lower() for column in tree.find_all(exp.Column)),
-        tuple(each.upper() for each in _CUTS if tree.args.get(each)),
+        tuple(dict.fromkeys(_cuts(tree))),
+        any(map(_sums_up, tree.find_all(exp.Subquery, exp.In, exp.Exists))),
         tree.find(exp.Where, exp.Having, exp.Qualify, exp.Limit, exp.Offset) is not None,
         tuple(dict.fromkeys(problems)),
     )
+
+
+def _cuts(tree: exp.Expr) -> Iterator[str]:
+    from sqlglot import exp
+
+    for query in tree.find_all(exp.Query):
+        yield from (each.upper() for each in _CUTS if query.args.get(each))
+
+
+def _sums_up(node: exp.Expr) -> bool:
+    """Whether a query that is part of an expression, and not read from, aggregates."""
+    from sqlglot import exp
+
+    if isinstance(node, exp.Subquery):
+        if isinstance(node.parent, exp.From | exp.Join | exp.CTE | exp.Lateral | exp.SetOperation):
+            return False
+        inner = node.this
+    else:
+        inner = node.args.get("query") or node.this
+    return isinstance(inner, exp.Query | exp.Subquery) and inner.find(exp.AggFunc) is not None
 
 
 @cache
