@@ -193,6 +193,21 @@ def test_dropping_and_defining_again(lake: Lake, spark: SparkSession) -> None:
     assert counted(lake) == before
 
 
+def test_a_step_that_fails_is_told_in_its_outcome_alone(
+    lake: Lake, spark: SparkSession, capfd: pytest.CaptureFixture[str]
+) -> None:
+    numbers = SqlView(
+        "numbers", "SELECT time, CAST(msg AS INT) AS n FROM log_entries", "time",
+        "SELECT * FROM numbers",
+    )  # fmt: skip
+    lake.define_views(numbers, spark=spark)
+    land_logs(lake, 5)
+    capfd.readouterr()
+    (problem,) = lake.pipeline.build("numbers", spark=spark).problems
+    assert "CAST_INVALID_INPUT" in (problem.problem or "")
+    assert capfd.readouterr() == ("", "")
+
+
 def test_a_range_without_rows_is_a_partition_too(lake: Lake, spark: SparkSession) -> None:
     none = replace(PER_MINUTE, sql=PER_MINUTE.sql.replace("GROUP BY", "WHERE level < 0 GROUP BY"))
     lake.define_views(none, spark=spark)

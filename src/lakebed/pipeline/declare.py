@@ -4,13 +4,14 @@ analysed over empty tables without a job.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping
+from contextlib import ExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from lakebed.errors import BadInput
 from lakebed.model.view_set import ViewSet
+from lakebed.pipeline import jvm
 from lakebed.pipeline.types import spark_schema
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class SparkAnalyser:
             empty = session.createDataFrame([], spark_schema(view_set))
             empty.createOrReplaceTempView(name)
         try:
-            with _quiet():
+            with jvm.logging_no_errors():
                 return arrow_schema(session.sql(sql).schema)
         except PySparkException as error:
             raise BadInput(_first_line(error)) from error
@@ -121,19 +122,6 @@ def _arrow_type(kind: DataType, path: str) -> pa.DataType:
                 [(each.name, _arrow_type(each.dataType, f"{path}.{each.name}")) for each in kind]
             )
     raise BadInput(f"column {path} is {kind.simpleString()}, which cannot be stored; cast it")
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Spark logs what it raises, with its stack; here it is said by whoever catches it."""
-    from pyspark.logger import PySparkLogger
-
-    logger = PySparkLogger.getLogger("SQLQueryContextLogger")
-    before, logger.disabled = logger.disabled, True
-    try:
-        yield
-    finally:
-        logger.disabled = before
 
 
 def _first_line(error: Exception) -> str:

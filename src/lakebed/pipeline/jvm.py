@@ -57,6 +57,24 @@ def _has_ended() -> bool:
     return is_dead()
 
 
+@contextmanager
+def logging_no_errors() -> Iterator[None]:
+    """Spark logs what it raises, with its stack; here it is said by whoever catches it."""
+    from pyspark.logger import PySparkLogger
+
+    loggers = [
+        PySparkLogger.getLogger(f"{kind}QueryContextLogger") for kind in ("SQL", "DataFrame")
+    ]
+    before = [each.disabled for each in loggers]
+    for each in loggers:
+        each.disabled = True
+    try:
+        yield
+    finally:
+        for each, was in zip(loggers, before, strict=True):
+            each.disabled = was
+
+
 def take_its_end_quietly(session: SparkSession) -> None:
     """Let pyspark print no trace when a classic session's JVM, whose counters it receives, goes
     away in the middle."""

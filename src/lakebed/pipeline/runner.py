@@ -4,6 +4,7 @@ run one after the other. The driver publishes as answers come in.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -16,6 +17,7 @@ from lakebed.catalog.catalog import Catalog
 from lakebed.model.source import BlockSource, SqlSource
 from lakebed.model.view_set import ViewSet
 from lakebed.pipeline.executors import StoreAddress
+from lakebed.pipeline.jvm import logging_no_errors
 from lakebed.pipeline.publishing import Outcome, StepPublisher, TaskNames
 from lakebed.pipeline.session import is_remote
 from lakebed.pipeline.sql import SqlSteps
@@ -69,13 +71,14 @@ class Runner:
 
         by_path = [step for step in steps if not _is_sql(step)]
         size = self._wave_size()
-        for begin in range(0, len(by_path), size):
-            wave = by_path[begin : begin + size]
-            for outcome in self._run_wave(wave):
-                done(outcome)
-        for step in steps:
-            if _is_sql(step):
-                done(self._run_sql(step))
+        with logging_no_errors():
+            for begin in range(0, len(by_path), size):
+                wave = by_path[begin : begin + size]
+                for outcome in self._run_wave(wave):
+                    done(outcome)
+            for step in steps:
+                if _is_sql(step):
+                    done(self._run_sql(step))
         return outcomes
 
     def _run_wave(self, wave: Sequence[Step]) -> Iterator[Outcome]:
@@ -212,8 +215,13 @@ def _say_failures(failed: Sequence[tuple[str, str]]) -> str:
     return f"block {block_id}{more} could not be decoded: {reason}"
 
 
+_CONDITION = re.compile(r"\[[A-Z0-9_.]+\] ")
+
+
 def explain(error: Exception) -> str:
     """The line of a Spark error that says what happened."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if lines and _CONDITION.match(lines[0]) and type(error).__name__ != "PythonException":
+        return lines[0][:500]  # of the data; what follows is where in the statement
     telling = [line for line in lines if "Error" in line or "Exception" in line]
     return (telling or lines or [type(error).__name__])[-1][:500]
