@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from lakebed.access import keys as module
@@ -84,9 +86,29 @@ def test_the_last_use_is_visible(lake: Lake) -> None:
     made = lake.keys.create("gateway", ["read"])
     assert lake.keys.list_keys()[0].last_used_at is None
     lake.keys.check(made.secret)
+    for thread in threading.enumerate():
+        if thread.name == "lakebed-key-use":
+            thread.join(60)
     used = lake.keys.list_keys()[0].last_used_at
     assert used is not None
     assert used >= made.key.created_at
+
+
+def test_nobody_waits_for_the_note_of_a_use(lake: Lake) -> None:
+    made = lake.keys.create("gateway", ["read"])
+    entered, ended = threading.Event(), threading.Event()
+
+    def write() -> None:
+        with lake.catalog.write():
+            entered.set()
+            ended.wait(60)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    assert entered.wait(60)
+    assert lake.keys.check(made.secret).name == "gateway"  # while somebody else writes
+    ended.set()
+    writer.join()
 
 
 @pytest.mark.parametrize("roles", [[], ["root"], "read", ["read", "write"]])

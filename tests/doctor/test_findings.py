@@ -135,6 +135,8 @@ def test_a_port_is_free_or_ours_or_in_the_way() -> None:
     assert judged(ours, silent) == [OK, BAD]
     assert judged(grpc) == [BAD]
     assert judged(port(PortState.REFUSED, reason="permission denied"), LOST) == [BAD, BAD]
+    one, other = port(PortState.FREE), replace(port(PortState.FREE), what="FlightSQL")
+    assert judged(one, other) == [OK, BAD]
     (taken,) = findings.judge_ports([grpc])
     assert "a gRPC server answers" in taken.found
     assert "serve_otlp_port" in str(taken.advice)

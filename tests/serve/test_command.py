@@ -8,11 +8,13 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
 from lakebed.catalog import leases
+from lakebed.cli.serve import leave_if_stuck
 from lakebed.opening import init_lake, open_lake
 from lakebed.samples.generator import Generator
 
@@ -84,3 +86,33 @@ def test_a_port_that_is_taken_is_said_in_one_line(tmp_path: Path, option: str, w
         f"choose another port with {option}\n"
     )
     assert (done.returncode, done.stdout, done.stderr) == (69, "", said)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--host", "192.0.2.1", "--without-keys"], "cannot listen on 192.0.2.1: "),
+        (["--host", "nowhere.invalid", "--without-keys"], "cannot listen on nowhere.invalid: "),
+        (["--port", "24999", "--otlp-port", "24999"], "--port and --otlp-port are both 24999; "),
+    ],
+)
+def test_a_place_that_cannot_be_is_a_wrong_call(
+    tmp_path: Path, options: list[str], said: str
+) -> None:
+    init_lake(tmp_path / "lake").close()
+    command = [sys.executable, "-m", "lakebed", "serve", "--lake", str(tmp_path / "lake"), *options]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"error: {said}")
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_server_that_does_not_end_is_left(capsys: pytest.CaptureFixture[str]) -> None:
+    stopping, left = threading.Event(), []
+    watch = threading.Thread(target=leave_if_stuck, args=(stopping, 0, left.append))
+    watch.start()
+    assert left == []
+    stopping.set()
+    watch.join(60)
+    assert left == [69]
+    assert "do not answer" in capsys.readouterr().err

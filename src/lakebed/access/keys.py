@@ -19,7 +19,7 @@ from enum import StrEnum
 from lakebed.catalog import clock, journal, keys
 from lakebed.catalog.catalog import Catalog
 from lakebed.catalog.keys import Key
-from lakebed.errors import BadInput, Denied, NotFound, Unauthenticated
+from lakebed.errors import BadInput, Denied, LakebedError, NotFound, Unauthenticated
 
 _SPELLED = re.compile(r"lakebed_([0-9a-f]{12})_([A-Za-z0-9_-]{43})")
 _NAME = re.compile(r"[^\x00-\x1f\x7f]{1,100}")
@@ -82,6 +82,7 @@ class Keys:
         self._known: dict[str, tuple[float, Key | None]] = {}
         self._used: dict[str, float] = {}
         self._lock = threading.Lock()
+        self._noting = threading.Lock()
 
     def create(self, name: str, roles: Collection[Role | str]) -> NewKey:
         """Make a key. Its secret is in the answer and nowhere else."""
@@ -150,7 +151,8 @@ class Keys:
         return found
 
     def _note_use(self, key_id: str) -> None:
-        """Once a minute; a read-only lake does not remember."""
+        """Once a minute, on a thread of its own: no caller waits for whoever writes to the catalog.
+        A read-only lake does not remember."""
         now = time.monotonic()
         with self._lock:
             if (
@@ -159,8 +161,26 @@ class Keys:
             ):
                 return
             self._used[key_id] = now
-        with self._catalog.beat() as connection:
-            keys.note_use(connection, key_id, clock.upcoming(connection))
+        noting = threading.Thread(
+            target=self._write_use, args=(key_id,), name="lakebed-key-use", daemon=True
+        )
+        noting.start()
+
+    def _write_use(self, key_id: str) -> None:
+        """Note a use, unless another is being noted, which may have to wait; then the next."""
+        noted = False
+        if self._noting.acquire(blocking=False):
+            try:
+                with self._catalog.beat() as connection:
+                    keys.note_use(connection, key_id, clock.upcoming(connection))
+                noted = True
+            except LakebedError as error:
+                _log.warning("the use of a key was not noted: %s", error)
+            finally:
+                self._noting.release()
+        if not noted:
+            with self._lock:
+                self._used.pop(key_id, None)
 
 
 def _read_roles(roles: Collection[Role | str]) -> tuple[str, ...]:

@@ -159,6 +159,15 @@ class SqliteDialect:
         return None
 
 
+_NOTICING = {
+    "keepalives_idle": 15,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 30_000,
+}
+"""A server that is gone from the network is noticed within half a minute, not after hours."""
+
+
 class PostgresDialect:
     """A shared server, through psycopg 3."""
 
@@ -189,7 +198,7 @@ class PostgresDialect:
             pool_size=5,
             max_overflow=20,
             # The driver must not begin transactions: its BEGIN is a round trip of its own.
-            connect_args={"connect_timeout": 10, "autocommit": True},
+            connect_args={"connect_timeout": 10, "autocommit": True, **_NOTICING},
         )
         sa.event.listen(engine, "begin", _begin_postgres)
         sa.event.listen(engine, "before_cursor_execute", _choose_format)

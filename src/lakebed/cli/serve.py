@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import threading
+import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,7 +14,9 @@ import typer
 
 from lakebed.cli import output
 from lakebed.cli.options import HERE, LakeOption, opened
-from lakebed.errors import BadInput
+from lakebed.errors import BadInput, Unavailable
+
+_STUCK_SECONDS = 60.0
 
 
 def _option(name: str, default: str, text: str, *spelled: str, **more: Any) -> Any:
@@ -140,5 +146,21 @@ def serve(
             for what, known in server.ports.items():
                 output.say(f"{what} on {listening.spell(known)}")
 
+        threading.Thread(
+            target=leave_if_stuck, args=(server.stopping,), name="lakebed-leaving", daemon=True
+        ).start()
         server.run(tell)
     output.say("stopped")
+
+
+def leave_if_stuck(
+    stopping: threading.Event,
+    seconds: float = _STUCK_SECONDS,
+    leave: Callable[[int], object] = os._exit,
+) -> None:
+    """End the process if it does not end by itself for so long after it was told to: something that
+    it waits for, such as a catalog, does not answer. What was acknowledged is stored."""
+    stopping.wait()
+    time.sleep(seconds)
+    output.say("error: catalog or store do not answer; stopped without waiting for them")
+    leave(Unavailable.exit_code)

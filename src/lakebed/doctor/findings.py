@@ -117,6 +117,7 @@ def judge_workers(seen: WorkersSeen | Trouble | None, *, installed: bool) -> Fin
 def judge_ports(ports: Sequence[PortSeen | Trouble]) -> Iterator[Finding]:
     """Ports must be free, or be those of a server of ours that runs already."""
     runs = any(isinstance(each, PortSeen) and each.is_lakebed for each in ports)
+    first: dict[str, str] = {}
     for each in ports:
         if isinstance(each, Trouble):
             yield troubled("port", each)
@@ -125,6 +126,12 @@ def judge_ports(ports: Sequence[PortSeen | Trouble]) -> Iterator[Finding]:
         choose = f"stop what uses it, or choose another with {each.setting}"
         if each.state is PortState.ANY:
             yield _ok(check, f"{each.address}: the system chooses one that is free")
+        elif first.setdefault(each.address, each.what) != each.what:
+            yield _bad(
+                check,
+                f"{each.address} is to be that of {first[each.address]} too",
+                f"choose another with {each.setting}",
+            )
         elif each.state is PortState.FREE:
             yield _ok(check, f"{each.address} is free")
         elif each.state is PortState.REFUSED:
@@ -297,7 +304,11 @@ def _about(micros: int) -> str:
 def judge_server(address: str, trouble: Trouble | None) -> Finding:
     """A server that stands for the lake must answer and take the key."""
     if trouble is not None:
-        return troubled("server", trouble, "check that it runs and that the network reaches it")
+        return troubled(
+            "server",
+            trouble,
+            "check LAKEBED_KEY, that the server runs, and that the network reaches it",
+        )
     return _ok("server", f"{address} answers; what the lake needs is where that server runs")
 
 

@@ -29,6 +29,7 @@ from lakebed.views.dependencies import find_sources
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_CONDITION = re.compile(r"\[[A-Z0-9_.]+\] ")
 _LEAST_WAVE, _STEPS_PER_CORE, _UNKNOWN_CORES = 8, 4, 16
 """Steps that are sent out together: enough to keep executors busy, few enough to see progress."""
 
@@ -213,9 +214,6 @@ def _say_failures(failed: Sequence[tuple[str, str]]) -> str:
     block_id, reason = failed[0]
     more = f" and {len(failed) - 1} more" if len(failed) > 1 else ""
     return f"block {block_id}{more} could not be decoded: {reason}"
-
-
-_CONDITION = re.compile(r"\[[A-Z0-9_.]+\] ")
 
 
 def explain(error: Exception) -> str:

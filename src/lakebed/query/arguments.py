@@ -9,6 +9,7 @@ from typing import Any
 from lakebed.errors import BadInput
 
 MOST_ROWS = (1 << 63) - 1
+_MOST_SECONDS = 366 * 24 * 3600
 
 
 def check_arguments(sql: Any, parameters: Any, limit: Any, timeout: Any) -> None:
@@ -29,4 +30,4 @@ def _is_count(limit: Any) -> bool:
 
 
 def _is_duration(seconds: Any) -> bool:
-    return isinstance(seconds, int | float) and seconds >= 0
+    return isinstance(seconds, int | float) and 0 <= seconds <= _MOST_SECONDS

@@ -7,6 +7,7 @@ from __future__ import annotations
 import ipaddress
 import logging
 import signal
+import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterator
@@ -107,6 +108,33 @@ def _read_certificate(listening: Listening) -> tuple[bytes, bytes] | None:
         ) from None
 
 
+def _require_place(listening: Listening) -> None:
+    """Raise unless the host is one of this machine, and each port is meant once."""
+    ports = {"--port": listening.port}
+    if listening.otlp_port and "ingest" in listening.roles:
+        ports["--otlp-port"] = listening.otlp_port
+    if listening.flight_port and "query" in listening.roles:
+        ports["--flight-port"] = listening.flight_port
+    options = {port: [name for name in ports if ports[name] == port] for port in ports.values()}
+    for port, names in options.items():
+        if port and len(names) > 1:
+            raise BadInput(
+                f"{' and '.join(names)} are both {port}", hint="each needs a port of its own"
+            )
+    try:
+        (family, kind, protocol, _, address), *_ = socket.getaddrinfo(
+            listening.bare_host, 0, type=socket.SOCK_STREAM
+        )
+        with socket.socket(family, kind, protocol) as place:
+            place.bind(address)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise BadInput(
+            f"cannot listen on {listening.host}: {reason}",
+            hint="choose an address of this machine with --host",
+        ) from None
+
+
 def _cannot_listen(address: str, what: str) -> Unavailable:
     option = {"HTTP": "--port", "OTLP": "--otlp-port", "FlightSQL": "--flight-port"}[what]
     return Unavailable(
@@ -121,6 +149,7 @@ class Server:
     def __init__(self, lake: Lake, listening: Listening) -> None:
         has_keys = lake.keys.has_any()
         require_guarded(listening, has_keys=has_keys)
+        _require_place(listening)
         _read_certificate(listening)
         settings = replace(
             listening.settings,
@@ -148,6 +177,8 @@ class Server:
             services = flight.make_services(answering)
             self._add_grpc("FlightSQL", listening.flight_port, services, answering)
         self._stop = threading.Event()
+        self.stopping = threading.Event()
+        """Set when the server was told to stop."""
         self._uvicorn: _Uvicorn | None = None
 
     def _answer(self, settings: ServerSettings) -> Answering:
@@ -230,6 +261,7 @@ class Server:
 
     def _begin_drain(self) -> None:
         """Take no new work on any port; what was begun has a while to end."""
+        self.stopping.set()
         self.health.draining = True
         for each in self._grpc.values():
             each.begin_stop(self._listening.drain_seconds)
