@@ -19,8 +19,12 @@ the mark that a key was deleted; which values were out of range."""
 
 REJECTS = "_rejects"
 RESERVED_DATABASES = ("public", "information_schema", "lake")
-RESERVED_WORDS = ("table", "lateral", "unnest")
-"""Where SQL expects a table, something else begins with these."""
+_WORDS = """alter and as between create cross describe distinct drop else except fetch for from glob
+grant having ilike inner insert intersect into join lateral like minus not notnull on or outer
+qualify regexp returning revoke rlike rollback select serdeproperties table tablesample then uncache
+union unnest using values when where with xor"""
+RESERVED_WORDS = frozenset(_WORDS.split())
+"""Where SQL expects a table, one of the engines takes these for something else."""
 _PREFIX = "table_"
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,47}")
 _UNSPEAKABLE = re.compile(r"[\x00\ud800-\udfff]")

@@ -92,6 +92,8 @@ def _find_obstacle(connection: Connection, partition: Partition) -> str | None:
             if file is None or file.state is FileState.DELETING:
                 raise Conflict("its file is being swept")
     except (Conflict, NotFound) as error:
+        if partition.replaced and is_table(partition.view_set):
+            return "what is left of its rows lives on in what replaced it"
         return f"{error} ({error.hint})" if error.hint else str(error)
     return None
 
