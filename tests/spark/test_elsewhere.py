@@ -57,3 +57,14 @@ def test_the_whole_way(tmp_path: Path, kind: str, value: str) -> None:
         "refused": True,
         "table": [10, 4, 10, 2],
     }
+
+
+@pytest.mark.campaign
+def test_a_lake_that_was_not_closed_ends_without_a_word(tmp_path: Path) -> None:
+    code = (
+        "import lakebed\n"
+        f"lake = lakebed.init({str(tmp_path / 'lake')!r})\n"
+        "print(lake.query('SELECT 1 AS n', engine='spark').to_arrow()['n'].to_pylist())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "[1]\n", "")

@@ -114,7 +114,9 @@ def use_session(
     try:
         yield session
     finally:
-        if is_remote(session):
+        if sys.is_finalizing():
+            pass  # Python takes itself apart, and the JVM ends with it
+        elif is_remote(session):
             session.stop()
         else:
             jvm.stop(session)
