@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from queue import Queue
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO, cast
 
 from rich.console import Console
 from rich.table import Table
@@ -28,6 +28,7 @@ from rich.table import Table
 from lakebed.catalog import clock
 from lakebed.demo.rings import DATABASE, TABLE, Fleet, make_table
 from lakebed.demo.shop import Shop
+from lakebed.demo.terminals import Outlived, write_nowhere
 from lakebed.demo.visits import SERVICES
 from lakebed.errors import LakebedError
 from lakebed.lake import Lake
@@ -89,7 +90,7 @@ class Ended(Exception):
 
 def run(wishes: Wishes) -> bool:
     """Run the demo until it is ended, or once; whether all was found that was sent."""
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(file=cast(TextIO, Outlived(sys.stdout)), highlight=False, soft_wrap=True)
     with _lake_folder(wishes.keep) as folder, _told_to_end(folder, wishes) as end:
         try:
             return _Demo(wishes, console, end).run(folder)
@@ -116,10 +117,9 @@ def _told_to_end(folder: Path, wishes: Wishes) -> Iterator[threading.Event]:
         end.set()
 
     def hang_up(_number: int, _frame: FrameType | None) -> None:
-        nowhere = os.open(os.devnull, os.O_WRONLY)
         for each in (sys.__stdout__, sys.__stderr__):  # whoever writes to a terminal that is gone
             if each is not None:  # gets an error, in the middle of ending
-                os.dup2(nowhere, each.fileno())
+                write_nowhere(each)
         end.set()  # shell and system may both say so: a second one is no hurry
 
     if threading.current_thread() is not threading.main_thread():
@@ -183,9 +183,9 @@ class _Demo:
         try:
             yield ready.get(timeout=60), server.ports["FlightSQL"]
         finally:
+            server.stop()
             again = "; Ctrl-C again does not wait" if self._end.is_set() else ""
             self._say(f"ending; what was begun is finished first{again} …")
-            server.stop()
             thread.join()
 
     def _live(self, lake: Lake, url: str, flight_port: int) -> bool:

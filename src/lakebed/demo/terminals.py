@@ -1,0 +1,43 @@
+"""A terminal that may go away while something is written to it, as when its window is closed."""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import Any, TextIO
+
+
+class Outlived:
+    """A stream to a terminal. Once that is gone, what is written is lost, and no error: whoever
+    writes has to end in order, and is told to by a signal, which may come later."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        try:
+            return self._stream.write(text)
+        except OSError as error:
+            self._require_gone(error)
+            return len(text)
+
+    def flush(self) -> None:
+        try:
+            self._stream.flush()
+        except OSError as error:
+            self._require_gone(error)
+
+    def _require_gone(self, error: OSError) -> None:
+        if error.errno != errno.EIO:
+            raise error
+        write_nowhere(self._stream)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def write_nowhere(stream: TextIO) -> None:
+    """Let what is written to a stream from now on be lost."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
