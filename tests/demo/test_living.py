@@ -127,6 +127,8 @@ def test_it_ends_with_its_terminal_and_leaves_nothing() -> None:
             stdout=terminal,
             stderr=terminal,
             env=os.environ | {"TMPDIR": folder},
+            # Whoever runs the tests may have been told to outlive a terminal.
+            preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
         )
         os.close(terminal)
         shown = b""
