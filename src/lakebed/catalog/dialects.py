@@ -160,12 +160,17 @@ class SqliteDialect:
 
 
 _NOTICING = {
+    "connect_timeout": 10,
     "keepalives_idle": 15,
     "keepalives_interval": 5,
     "keepalives_count": 3,
     "tcp_user_timeout": 30_000,
 }
-"""A server that is gone from the network is noticed within half a minute, not after hours."""
+"""A server that is gone from the network is noticed within half a minute, not after hours. What an
+address says of these goes before."""
+
+_BOUNDED = f"SET LOCAL lock_timeout = '{_BUSY_SECONDS}s'"
+"""For what writes: nobody waits for the lake's clock without end."""
 
 
 class PostgresDialect:
@@ -193,13 +198,17 @@ class PostgresDialect:
             raise BadInput(
                 "a PostgreSQL catalog needs psycopg", hint="pip install 'lakebed[postgres]'"
             ) from None
+        from lakebed.catalog.silence import notice_silence
+
+        noticing = {name: each for name, each in _NOTICING.items() if name not in self.url.query}
         engine = sa.create_engine(
             self.url,
             pool_size=5,
             max_overflow=20,
             # The driver must not begin transactions: its BEGIN is a round trip of its own.
-            connect_args={"connect_timeout": 10, "autocommit": True, **_NOTICING},
+            connect_args={"autocommit": True, **noticing},
         )
+        notice_silence(engine)
         sa.event.listen(engine, "begin", _begin_postgres)
         sa.event.listen(engine, "before_cursor_execute", _choose_format)
         save_round_trips(engine)
@@ -211,6 +220,8 @@ class PostgresDialect:
             return Overlap("another live partition of the same series overlaps the range")
         if code == "25006":  # read_only_sql_transaction
             return ReadOnly("the catalog cannot be written", hint="is this a standby server?")
+        if code == "55P03":  # lock_not_available
+            return Unavailable(f"the catalog stayed locked for {_BUSY_SECONDS} s")
         if code is not None and code[:2] == "40":  # serialization failure or deadlock
             return Unavailable("two transactions met in the catalog", hint="repeat the operation")
         if isinstance(error, sa.exc.DataError):
@@ -245,6 +256,8 @@ def _begin_postgres(connection: sa.Connection) -> None:
     kind = "READ COMMITTED READ WRITE" if options.get(WRITE) else "REPEATABLE READ READ ONLY"
     begin = f"BEGIN ISOLATION LEVEL {kind}"
     connection.exec_driver_sql(begin, execution_options={LATER: True})
+    if options.get(WRITE):
+        connection.exec_driver_sql(_BOUNDED, execution_options={LATER: True})
 
 
 def _first_line(error: object) -> str:

@@ -44,9 +44,24 @@ class Busy(Unavailable):
     """The server itself cannot take more now."""
 
 
+class Silent(Unavailable):
+    """Catalog or store do not say anything; what was asked of them may still happen."""
+
+
+class NotAsked(Silent):
+    """They did not say anything before, so that nothing was asked of them."""
+
+
 def stopping() -> Busy:
     """What callers are told for whom there is no time any more."""
     return Busy("the server is stopping", hint="send it again, to another")
+
+
+def doubt(silent: Silent) -> Unavailable:
+    """What those are told who would not want to have it done twice."""
+    if isinstance(silent, NotAsked):
+        return silent
+    return OutcomeUnknown(f"{silent}, and it may have happened")
 
 
 class NotAcceptable(UnsupportedContent):

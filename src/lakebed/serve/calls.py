@@ -31,12 +31,15 @@ from lakebed.errors import (
 from lakebed.serve.answers import (
     RETRY_SECONDS,
     Busy,
+    Silent,
     conceal,
     describe,
+    doubt,
     find_status,
     note_denial,
 )
 from lakebed.serve.budget import Budget, Share
+from lakebed.serve.health import Health
 from lakebed.serve.receiving import Receiver
 from lakebed.serve.workers import Workers
 
@@ -58,8 +61,11 @@ Handlers = dict[str, grpc.GenericRpcHandler]
 class Gatekeeper:
     """Who may call what, and how errors are told, for every service on gRPC."""
 
-    def __init__(self, lake: Lake, meters: Meters, budget: Budget, *, with_keys: bool) -> None:
+    def __init__(
+        self, lake: Lake, meters: Meters, budget: Budget, health: Health, *, with_keys: bool
+    ) -> None:
         self._lake = lake
+        self.health = health
         self.meters = meters
         self.budget = budget
         self._with_keys = with_keys
@@ -75,8 +81,11 @@ class Gatekeeper:
             raise Unauthenticated(
                 "a key is needed", hint="set LAKEBED_KEY, or send: authorization: Bearer KEY"
             )
+        return await self.health.attend(self._look_up(secret.strip()))
+
+    async def _look_up(self, secret: str) -> Caller:
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, self._lake.keys.check, secret.strip())
+        return await loop.run_in_executor(self._threads, self._lake.keys.check, secret)
 
     async def refuse(
         self, context: Any, error: Exception, route: str, caller: Caller | None
@@ -143,7 +152,7 @@ class Answering:
         self._receiver = receiver
         self._stall_seconds = stall_seconds
         self._open = 0
-        self._workers = Workers("lakebed-grpc")
+        self._workers = Workers("lakebed-grpc", gate.health)
 
     def unary(
         self, route: str, role: Role, answer: Callable[[bytes, Call], bytes]
@@ -194,7 +203,11 @@ class Answering:
                     raise PayloadTooLarge(
                         f"more than {most_bytes >> 20} MiB in one go", hint="put it in several"
                     )
-            await context.write(await self._workers.do(lambda: finish(messages)))
+            try:
+                answer = await self._workers.do(lambda: finish(messages))
+            except Silent as error:
+                raise doubt(error) from None
+            await context.write(answer)
 
         return grpc.stream_stream_rpc_method_handler(self._guarded(route, None, work))
 
@@ -249,8 +262,8 @@ class Answering:
         """Send messages as they are made. No thread is kept while the caller does not read."""
         making = _Making(messages, asyncio.get_running_loop())
         try:
-            await self._workers.start(making.go_on)
-            while (message := await making.made.get()) is not None:
+            message = await self._gate.health.attend(self._make_first(making))
+            while message is not None:
                 if isinstance(message, BaseException):
                     raise message
                 if message is _PAUSE:
@@ -258,9 +271,14 @@ class Answering:
                 else:
                     await self._write(context, message, lambda: self._end(call, making))
                     making.sent += 1
+                message = await making.made.get()
         except BaseException:
             self._end(call, making)
             raise
+
+    async def _make_first(self, making: _Making) -> bytes | BaseException | None:
+        await self._workers.start(making.go_on)
+        return await making.made.get()
 
     async def _write(self, context: Any, message: bytes, end: Callable[[], None]) -> None:
         write = asyncio.ensure_future(context.write(message))

@@ -1,5 +1,6 @@
 """Whether a server can do its work: catalog and store are asked, on a thread that has nothing else
-to do, once for all who want to know at a time. Load balancers ask over HTTP or gRPC.
+to do, once for all who want to know at a time. Load balancers ask over HTTP or gRPC. Whoever waits
+for the lake asks too, after a while, so that nobody waits for a catalog that does not answer.
 """
 
 from __future__ import annotations
@@ -7,22 +8,27 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import grpc
 
-from lakebed.errors import TimedOut, Unavailable
-from lakebed.serve.answers import Busy
+from lakebed.errors import Unavailable
+from lakebed.serve.answers import Busy, NotAsked, Silent
 
 if TYPE_CHECKING:
     from lakebed.lake import Lake
 
 _WATCH_SECONDS = 1.0
-_PATIENCE_SECONDS = 10.0
+_UNASKED_SECONDS = 3.0
+"""How long work may take before catalog and store are asked whether they are there."""
+_PATIENCE_SECONDS = 5.0
+"""How long they have to answer. Most senders wait for ten seconds in all."""
 _SERVING, _NOT_SERVING, _SERVICE_UNKNOWN = b"\x08\x01", b"\x08\x02", b"\x08\x03"
 """Each a HealthCheckResponse."""
 _log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
 class Health:
@@ -32,6 +38,7 @@ class Health:
         self._lake = lake
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="lakebed-health")
         self._looked_at = 0.0
+        self._looking = False
         self._error: Exception | None = None
         self.draining = False
 
@@ -39,19 +46,51 @@ class Health:
         """Raise if the lake cannot be worked with, or the server is stopping."""
         if self.draining:
             raise Busy("the server is stopping")
+        error = await self._ask()
+        if error is not None:
+            raise error
+
+    async def attend(self, work: Coroutine[Any, Any, T]) -> T:
+        """What comes of some work. `Silent` if catalog or store, for which it may wait, do not
+        answer: then it goes on without anybody who waits for it. It is not even begun if they did
+        not answer before."""
+        if self._looking and time.monotonic() - self._looked_at > _PATIENCE_SECONDS:
+            work.close()
+            raise NotAsked("catalog and store do not answer")
+        task, silence = asyncio.ensure_future(work), asyncio.ensure_future(self._find_silence())
+        try:
+            await asyncio.wait({task, silence}, return_when=asyncio.FIRST_COMPLETED)
+            if not task.done():
+                raise silence.result()
+            return task.result()
+        finally:
+            task.cancel()
+            silence.cancel()
+
+    async def _find_silence(self) -> Silent:
+        """Come back if catalog or store do not answer. What else is wrong with them, those are told
+        who work with them."""
+        while True:
+            await asyncio.sleep(_UNASKED_SECONDS)
+            try:
+                await self._ask()
+            except Silent as error:
+                return error
+
+    async def _ask(self) -> Exception | None:
+        """What is wrong with catalog and store; `Silent` if they do not say."""
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(_PATIENCE_SECONDS):
-                error = await loop.run_in_executor(self._thread, self._look, time.monotonic())
+                return await loop.run_in_executor(self._thread, self._look, time.monotonic())
         except TimeoutError:
-            raise TimedOut("catalog and store take long to answer") from None
-        if error is not None:
-            raise error
+            raise Silent(f"catalog and store did not answer for {_PATIENCE_SECONDS:g} s") from None
 
     def _look(self, since: float) -> Exception | None:
         """What came of the last look that began after somebody asked."""
         if self._looked_at < since:
             self._looked_at = time.monotonic()
+            self._looking = True
             try:
                 self.probe()
             except Unavailable as error:
@@ -60,6 +99,8 @@ class Health:
                 self._error = Unavailable(str(error))
             else:
                 self._error = None
+            finally:
+                self._looking = False
         return self._error
 
     def probe(self) -> None:

@@ -39,8 +39,10 @@ from lakebed.serve.answers import (
     JSON,
     PROTOBUF,
     NotAcceptable,
+    Silent,
     answer_nowhere,
     answer_wrong_method,
+    doubt,
     note_denial,
     refuse,
     refuse_otlp,
@@ -103,8 +105,8 @@ class HttpSide:
         self._meters = meters
         self._budget = budget
         self._health = health
-        self._workers = Workers("lakebed-http")
-        self._aside = Workers("lakebed-http-aside", _ASIDE_THREADS)
+        self._workers = Workers("lakebed-http", health)
+        self._aside = Workers("lakebed-http-aside", health, _ASIDE_THREADS)
 
     def make_app(self) -> Starlette:
         """The ASGI application."""
@@ -188,14 +190,20 @@ class HttpSide:
             count(response.status_code)
         return response
 
-    async def _work(self, do: Callable[[], T], caller: Caller | None = None) -> T:
-        """Do it on a thread; on behalf of whom, if it changes the lake."""
+    async def _work(
+        self, do: Callable[[], T], caller: Caller | None = None, *, once: bool = False
+    ) -> T:
+        """Do it on a thread; on behalf of whom, if it changes the lake, and whether it would be
+        done twice if it were asked for again."""
 
         def work() -> T:
             with on_behalf_of(*([] if caller is None else [caller.asker])):
                 return do()
 
-        return await self._workers.do(work)
+        try:
+            return await self._workers.do(work)
+        except Silent as error:
+            raise doubt(error) if once else error from None
 
     def _answer_rows(
         self,
@@ -287,6 +295,7 @@ class HttpSide:
                     key=request.headers.get("idempotency-key"),
                 ),
                 caller,
+                once="idempotency-key" not in request.headers,
             )
         self._meters.records.labels("records").inc(done.rows)
         self._meters.bytes.labels("records").inc(len(body))
@@ -319,7 +328,11 @@ class HttpSide:
 
     async def _metrics(self, request: Request) -> Response:
         await self._let_in(request, Role.READ)
-        return Response(await self._aside.do(self._meters.show), media_type=CONTENT_TYPE)
+        try:
+            shown = await self._aside.do(self._meters.show)
+        except Silent:
+            shown = self._meters.show_without_lake()
+        return Response(shown, media_type=CONTENT_TYPE)
 
     async def _version(self, _request: Request) -> Response:
         return JSONResponse({"lakebed": __version__})

@@ -62,12 +62,25 @@ class Meters:
         self.waiting = Gauge(
             "lakebed_requests_waiting", "Requests that are being answered.", registry=self.registry
         )
-        self.registry.register(_LakeState(lake))
+        self._state = _LakeState(lake)
+        self.registry.register(self._state)
 
     def show(self) -> bytes:
         """All of it as OpenMetrics text."""
-        shown: bytes = generate_latest(self.registry)  # type: ignore[no-untyped-call]
-        return shown
+        return _show(self.registry)
+
+    def show_without_lake(self) -> bytes:
+        """What is known without a catalog, which does not answer."""
+        registry = CollectorRegistry()
+        for each in (self.requests, self.seconds, self.records, self.bytes, self.waiting):
+            registry.register(each)
+        registry.register(_Unseen(self._state))
+        return _show(registry)
+
+
+def _show(registry: CollectorRegistry) -> bytes:
+    shown: bytes = generate_latest(registry)  # type: ignore[no-untyped-call]
+    return shown
 
 
 class _LakeState(Collector):
@@ -77,7 +90,7 @@ class _LakeState(Collector):
         self._lake = lake
 
     def collect(self) -> Iterator[Metric]:
-        yield from self._show_queue()
+        yield from self.show_queue()
         try:
             with self._lake.catalog.read() as connection:
                 now = clock.upcoming(connection)
@@ -88,9 +101,9 @@ class _LakeState(Collector):
                 held = leases.list_leases(connection)
                 known = duties.list_states(connection)
         except LakebedError:
-            yield GaugeMetricFamily("lakebed_catalog_up", "Whether the catalog answers.", 0)
+            yield _catalog_is_up(0)
             return
-        yield GaugeMetricFamily("lakebed_catalog_up", "Whether the catalog answers.", 1)
+        yield _catalog_is_up(1)
         yield GaugeMetricFamily(
             "lakebed_last_landed_age_seconds",
             "How long ago the newest block landed; -1 if none did.",
@@ -120,7 +133,7 @@ class _LakeState(Collector):
         )
         yield from self._show_duties(known, now)
 
-    def _show_queue(self) -> Iterator[Metric]:
+    def show_queue(self) -> Iterator[Metric]:
         requests, size = self._lake.telemetry.waiting
         yield GaugeMetricFamily(
             "lakebed_landing_requests", "Requests that wait to be landed.", requests
@@ -148,6 +161,21 @@ class _LakeState(Collector):
         for each in states:
             failing.add_metric([each.name], 0 if each.error is None else 1)
         yield failing
+
+
+class _Unseen(Collector):
+    """What is known of a lake whose catalog does not answer."""
+
+    def __init__(self, state: _LakeState) -> None:
+        self._state = state
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self._state.show_queue()
+        yield _catalog_is_up(0)
+
+
+def _catalog_is_up(value: int) -> Metric:
+    return GaugeMetricFamily("lakebed_catalog_up", "Whether the catalog answers.", value)
 
 
 def _labelled(name: str, meaning: str, label: str, micros: Mapping[str, int]) -> Metric:

@@ -165,7 +165,7 @@ class Server:
         self.health = Health(lake)
         budget = Budget(settings.most_in_flight_bytes)
         self.http = HttpSide(lake, settings, meters, listening.roles, budget, self.health)
-        self._gate = Gatekeeper(lake, meters, budget, with_keys=settings.with_keys)
+        self._gate = Gatekeeper(lake, meters, budget, self.health, with_keys=settings.with_keys)
         self._grpc: dict[str, GrpcPort] = {}
         if INGEST in listening.roles and listening.otlp_port is not None:
             answering = self._answer(settings)

@@ -1,5 +1,5 @@
 """The threads on which a server does the lake's work: so many at once, and nobody waits for a free
-one longer than callers have patience.
+one, or for a catalog that does not answer, longer than callers have patience.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 from lakebed.serve.answers import Busy
+from lakebed.serve.health import Health
 
 _THREADS = 64
 _WAIT_SECONDS = 5.0
@@ -19,12 +20,18 @@ T = TypeVar("T")
 class Workers:
     """A number of threads, used from one event loop."""
 
-    def __init__(self, name: str, threads: int = _THREADS) -> None:
+    def __init__(self, name: str, health: Health, threads: int = _THREADS) -> None:
+        self._health = health
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix=name)
         self._free = asyncio.Semaphore(threads)
 
     async def do(self, work: Callable[[], T], *, patient: bool = False) -> T:
-        """What comes of some work."""
+        """What comes of some work. `Busy` or `Silent` if that takes long for no good reason, unless
+        there is patience."""
+        done = self._do(work, patient=patient)
+        return await (done if patient else self._health.attend(done))
+
+    async def _do(self, work: Callable[[], T], *, patient: bool) -> T:
         return await asyncio.wrap_future(await self.start(work, patient=patient))
 
     async def start(self, work: Callable[[], T], *, patient: bool = False) -> Future[T]:

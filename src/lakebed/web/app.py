@@ -70,7 +70,8 @@ class Hooks:
     """What the server lends to the pages."""
 
     work: Callable[..., Awaitable[Any]]
-    """Do something that waits for disks; on behalf of whom, if it changes the lake."""
+    """Do something that waits for disks; on behalf of whom, if it changes the lake, and ``once`` if
+    it must not be asked for again without a look."""
     measured: Callable[
         [str, Handler, Callable[[Exception], Response], Request], Awaitable[Response]
     ]
@@ -194,7 +195,8 @@ class Web:
             caller = await self._let_in(request, Role.ADMIN)
             sent = Sent(await self._read_form(request), dict(request.path_params))
             try:
-                done: Done = await self._hooks.work(lambda: deed.do(self._lake, sent), caller)
+                do = lambda: deed.do(self._lake, sent)  # noqa: E731
+                done: Done = await self._hooks.work(do, caller, once=True)
             except (BadInput, NotFound, Conflict, Refused) as error:
                 if deed.page is None:
                     raise

@@ -1,0 +1,76 @@
+"""Transactions on PostgreSQL that would wait without end: for a server that says nothing, or for a
+process that does not let go of the lake's clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from lakebed.catalog import clock, dialects, silence
+from lakebed.catalog.catalog import Catalog
+from lakebed.errors import Unavailable
+from tests.parts import servers
+from tests.parts.freezing import Freezer, freezing
+
+
+@pytest.fixture
+def freezer(postgres_url: str, migrated_postgres: str) -> Iterator[Freezer]:
+    url = servers.new_database(postgres_url, migrated_postgres)
+    with freezing(f"{url}&connect_timeout=2") as freezer:
+        yield freezer
+    servers.drop_database(url)
+
+
+@pytest.fixture
+def catalog(freezer: Freezer) -> Iterator[Catalog]:
+    catalog = Catalog(freezer.url, actor="test")
+    yield catalog
+    catalog.close()
+
+
+def read_clock(catalog: Catalog) -> int:
+    with catalog.read() as connection:
+        return clock.upcoming(connection)
+
+
+def test_a_server_that_says_nothing_is_unavailable(
+    catalog: Catalog, freezer: Freezer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = read_clock(catalog)
+    monkeypatch.setattr(silence, "SILENT_SECONDS", 0.2)
+    freezer.freeze()
+    with pytest.raises(Unavailable, match="does not answer"):
+        read_clock(catalog)
+    freezer.thaw()
+    assert read_clock(catalog) >= before
+
+
+def test_a_slow_answer_is_not_taken_for_none(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(silence, "SILENT_SECONDS", 0.05)
+    with catalog.read() as connection:
+        assert connection.exec_driver_sql("SELECT 1 FROM pg_sleep(0.5)").scalar() == 1
+
+
+def test_nobody_waits_for_another_writer_without_end(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dialects, "_BOUNDED", "SET LOCAL lock_timeout = '200ms'")
+    with (
+        catalog.write(),
+        pytest.raises(Unavailable, match="stayed locked"),
+        catalog.write(),
+    ):
+        pass
+    with catalog.write() as transaction:
+        assert transaction.tick > 0
+
+
+def test_what_an_address_says_of_a_connection_goes_before(catalog: Catalog) -> None:
+    with catalog.engine.connect() as connection:
+        parameters = connection.connection.driver_connection.info.get_parameters()
+    assert parameters["connect_timeout"] == "2"
+    assert parameters["tcp_user_timeout"] == "30000"

@@ -1,0 +1,158 @@
+"""A catalog that neither answers nor goes away: callers are told in time, nothing is done twice,
+and all goes on when it is back. A real PostgreSQL, behind something that can stop passing on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pyarrow.flight as flight
+import pytest
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2_grpc import LogsServiceStub
+
+from lakebed.access.keys import Role
+from lakebed.catalog import silence
+from lakebed.client import protocol
+from lakebed.lake import Lake
+from lakebed.opening import init_lake
+from lakebed.samples.generator import Generator
+from lakebed.serve import health
+from lakebed.views.builtin import built_in
+from tests.parts import servers
+from tests.parts.freezing import Freezer, freezing
+from tests.serve.parts import PROTOBUF, Served, serving
+from tests.serve.test_starving import wait_until
+
+COUNT = "SELECT count(*) AS n FROM log_entries"
+ALL_ROLES = ("ingest", "query", "web")
+
+
+@pytest.fixture
+def freezer(postgres_url: str, migrated_postgres: str) -> Iterator[Freezer]:
+    url = servers.new_database(postgres_url, migrated_postgres)
+    with freezing(f"{url}&connect_timeout=2") as freezer:
+        yield freezer
+    servers.drop_database(url)
+
+
+@pytest.fixture
+def lake(freezer: Freezer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lake]:
+    monkeypatch.setattr(health, "_UNASKED_SECONDS", 0.2)
+    monkeypatch.setattr(health, "_PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr(silence, "SILENT_SECONDS", 1.0)
+    with init_lake(catalog=freezer.url, store=f"file://{tmp_path}/store") as lake:
+        lake.views.ensure(built_in())
+        lake.tables.create_database("home")
+        lake.tables.create_table("home", "rings", {"time": "datetime", "bpm": "int"})
+        yield lake
+        freezer.thaw()
+
+
+def logs(seed: int) -> bytes:
+    return bytes(Generator(seed).logs(2).SerializeToString())
+
+
+def insert(served: Served, key: str | None = None) -> tuple[int, str]:
+    headers = {} if key is None else {"Idempotency-Key": key}
+    body = b'[{"time": "2026-11-16T05:00:00Z", "bpm": 61}]'
+    answer = served.post("/v1/tables/home/rings", body, headers)
+    return answer.status, answer.json().get("error", {}).get("message", "")
+
+
+def export(served: Served, **options: Any) -> grpc.StatusCode:
+    with grpc.insecure_channel(served.otlp) as channel:
+        try:
+            LogsServiceStub(channel).Export(Generator(9).logs(2), timeout=60, **options)
+        except grpc.RpcError as refused:
+            return refused.code()
+    return grpc.StatusCode.OK
+
+
+def read(served: Served, sql: str = COUNT) -> None:
+    handle = protocol.new("TicketStatementQuery", statement_handle=sql.encode())
+    with flight.FlightClient(served.flight) as client:
+        client.do_get(flight.Ticket(protocol.wrap(handle))).read_all()
+
+
+def prepare(served: Served, sql: str = COUNT) -> None:
+    command = protocol.wrap(protocol.new("CommandStatementQuery", query=sql))
+    with flight.FlightClient(served.flight) as client:
+        client.get_flight_info(flight.FlightDescriptor.for_command(command))
+
+
+def test_callers_are_told_in_time_and_all_goes_on_afterwards(lake: Lake, freezer: Freezer) -> None:
+    with serving(lake, roles=ALL_ROLES) as served, ThreadPoolExecutor() as pool:
+        assert served.post("/v1/logs", logs(1), PROTOBUF).status == 200
+        freezer.freeze()
+        landed = pool.submit(served.post, "/v1/logs", logs(2), PROTOBUF)
+        inserted = pool.submit(insert, served)
+        kept = pool.submit(insert, served, "a key")
+        exported = pool.submit(export, served)
+        asked = pool.submit(served.post, "/v1/query", COUNT.encode())
+        shown = pool.submit(served.ask, "GET", "/lake")
+        refusals = [pool.submit(read, served), pool.submit(prepare, served)]
+        meters = pool.submit(served.ask, "GET", "/metrics")
+        for each in (landed, asked, shown):
+            assert each.result().status == 503
+        assert landed.result().headers["retry-after"] == "2"
+        assert landed.result().headers["content-type"] == PROTOBUF["Content-Type"]
+        assert inserted.result() == (503, "the catalog went away, and it may have happened")
+        assert kept.result() == (503, "the catalog or the store does not answer")
+        assert exported.result() == grpc.StatusCode.UNAVAILABLE
+        for refused in refusals:
+            with pytest.raises(flight.FlightUnavailableError, match="does not answer"):
+                refused.result()
+        assert meters.result().status == 200
+        assert b"lakebed_catalog_up 0.0" in meters.result().body
+        assert b"lakebed_records_total" in meters.result().body
+        assert served.ask("GET", "/livez").status == 200
+        assert served.ask("GET", "/readyz").status == 503
+
+        freezer.thaw()
+        wait_until(lambda: served.ask("GET", "/readyz").status == 200)
+        assert served.post("/v1/logs", logs(2), PROTOBUF).status == 200  # as its sender does
+        assert export(served) == grpc.StatusCode.OK
+        assert served.query(COUNT) == [{"n": 6}]
+        assert insert(served, "a key")[0] == 200
+        assert b"lakebed_catalog_up 1.0" in served.ask("GET", "/metrics").body
+
+
+def test_nothing_is_begun_while_the_catalog_is_known_to_be_silent(
+    lake: Lake, freezer: Freezer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(silence, "SILENT_SECONDS", 60.0)
+    with serving(lake) as served:
+        freezer.freeze()
+        assert served.ask("GET", "/readyz").status == 503
+        monkeypatch.setattr(health, "_UNASKED_SECONDS", 60.0)  # so that only this can answer
+        assert insert(served) == (503, "the catalog or the store does not answer")
+        assert served.post("/v1/logs", logs(1), PROTOBUF).status == 503
+        assert export(served) == grpc.StatusCode.UNAVAILABLE
+        freezer.thaw()
+        wait_until(lambda: served.ask("GET", "/readyz").status == 200)
+        assert served.query(COUNT) == [{"n": 0}]
+        assert served.query("SELECT count(*) AS n FROM home.rings") == [{"n": 0}]
+
+
+def test_keys_that_cannot_be_looked_up_are_not_refused(lake: Lake, freezer: Freezer) -> None:
+    key = lake.keys.create("sender", [Role.INGEST]).secret
+    with serving(lake) as served:
+        freezer.freeze()
+        headers = {**PROTOBUF, "Authorization": f"Bearer {key}"}
+        assert served.post("/v1/logs", logs(1), headers).status == 503
+        metadata = [("authorization", f"Bearer {key}")]
+        assert export(served, metadata=metadata) == grpc.StatusCode.UNAVAILABLE
+
+
+def test_a_long_statement_is_no_silence(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catalog and store answer while it runs, however often they are asked."""
+    monkeypatch.setattr(health, "_UNASKED_SECONDS", 0.01)
+    long = (
+        "SELECT count(*) AS n FROM range(30000) a, range(30000) b WHERE a.value % 7 = b.value % 5"
+    )
+    with serving(lake) as served:
+        assert served.post("/v1/query", long.encode()).status == 200
