@@ -65,6 +65,8 @@ def _measure(port: int, times: int) -> list[Result]:
         "Tables": "/tables",
         "a table, drawn": "/tables/fleet/heart_rate?plot=bpm&by=ring&begin=24h",
         "SQL": _SQL,
+        "SQL, every column": "/sql?sql=SELECT+*+FROM+spans",
+        "SQL, 500 rows of it": "/sql?sql=SELECT+*+FROM+spans&rows=500",
         "Admin": "/admin",
     }
     results = []

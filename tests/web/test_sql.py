@@ -89,6 +89,22 @@ def test_rows_are_what_the_lake_answers(served: Served, lake: Lake) -> None:
     assert (len(cut["rows"]), cut["is_cut"]) == (7, True)
 
 
+def test_wide_results_show_fewer_rows_unless_asked_for(served: Served) -> None:
+    wide = ", ".join(f"value + {place} AS c{place}" for place in range(60))
+    sql = f"SELECT {wide} FROM range(400)"
+    shown = data_of(served, sql)["answer"]
+    assert (len(shown["rows"]), shown["is_cut"]) == (100, True)
+    assert "100 rows, and there are more" in see(served.ask("GET", address(sql))).text
+    assert len(data_of(served, sql, rows="500")["answer"]["rows"]) == 400
+
+
+def test_values_are_shown_as_sql_has_them(served: Served) -> None:
+    sql = "SELECT true AS yes, NULL AS nothing, [1, 2] AS list, '<b>' AS text, 1.5 AS number"
+    page = see(served.ask("GET", address(sql)))
+    assert "true NULL [1,2] <b> 1.5" in page.text
+    assert len(page.all("td", class_="num")) == 1
+
+
 def test_what_was_pruned_is_told(served: Served) -> None:
     all_read = data_of(served, "SELECT count(*) FROM log_entries")["answer"]["tables"]
     assert [(each["partitions_read"], each["tail_rows"]) for each in all_read] == [(1, 50)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ _FOLDER = Path(__file__).parent
 _PAGES = re.compile(
     rf"(?<![\w/.:])({'|'.join(re.escape(path) for path, _ in SHOWN_TO_ADMINISTRATORS)})(?![\w/?])"
 )
+_NULL = Markup('<span class="null">NULL</span>')
 _BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
@@ -85,6 +86,27 @@ def address(path: str, given: Mapping[str, Any] | None = None, **changes: Any) -
     return f"{path}?{query}" if query else path
 
 
+def value(each: Any) -> Markup:
+    """A value of a result: nothing is shown as such; booleans, lists and objects as JSON."""
+    if each is None:
+        return _NULL
+    return escape(compact(each) if isinstance(each, dict | list | bool) else each)
+
+
+def compact(each: Any) -> str:
+    """A value as JSON."""
+    return msgspec.json.encode(each).decode()
+
+
+def cells(row: Sequence[Any]) -> Markup:
+    """A row of a result; a function, because there are thousands of these."""
+    made = (
+        f'<td class="{"num" if type(each) in (int, float) else "cell"}">{value(each)}</td>'
+        for each in row
+    )
+    return Markup("".join(made))  # noqa: S704  (values are escaped above)
+
+
 def link_pages(text: str) -> Markup:
     """Text in which the addresses of pages are links; everything else in it is escaped."""
     parts = enumerate(_PAGES.split(text))  # every second one is an address
@@ -134,7 +156,9 @@ def make_environment() -> jinja2.Environment:
         "nanoseconds": nanoseconds,
         "moment": moment,
         "link_pages": link_pages,
-        "compact": lambda value: msgspec.json.encode(value).decode(),
+        "compact": compact,
+        "value": value,
+        "cells": cells,
     }
     environment.globals |= {
         "address": address,

@@ -24,6 +24,8 @@ FROM log_entries
 GROUP BY 1, 2
 ORDER BY 1"""
 _ROWS = 500
+_CELLS = 6_000
+"""How much is shown unless told otherwise: fewer rows of wide results, which nobody reads whole."""
 _MOST_ROWS = 10_000
 _MOST_SERIES = 6
 _MOST_BARS = 60
@@ -109,6 +111,8 @@ def read_sql(lake: Lake, asked: Mapping[str, str], seconds: float | None) -> Sql
     with run(lake, asked, seconds, limit=limit + 1) as result:
         table = result.to_arrow()
         explanation = result.explanation
+    if "rows" not in wanted:
+        limit = min(limit, _CELLS // max(1, table.num_columns))
     shown = table.slice(0, limit)
     described = explanation.as_dict()
     answer = Answer(
