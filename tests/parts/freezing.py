@@ -1,4 +1,4 @@
-"""A PostgreSQL that can be frozen: it keeps its connections, takes new ones, and says nothing."""
+"""Servers that can be frozen: they keep their connections, take new ones, and say nothing."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import sqlalchemy as sa
 
 
 class Freezer:
-    """Stands between a lake and its PostgreSQL, and can stop passing on what they say."""
+    """Stands between a lake and a server, and can stop passing on what they say."""
 
-    def __init__(self, url: str) -> None:
-        server = sa.make_url(url)
-        folder = server.query.get("host")
-        port = server.port or 5432
-        self._server: object = (server.host or "127.0.0.1", port)
-        if isinstance(folder, str) and folder.startswith("/"):
-            self._server = str(Path(folder) / f".s.PGSQL.{port}")
+    def __init__(self, server: str | tuple[str, int]) -> None:
+        """``server`` is the path of a socket, or a host and a port."""
+        self._server = server
         self._flows = threading.Event()
         self._flows.set()
         self._listening = socket.create_server(("127.0.0.1", 0))
         self._sockets = [self._listening]
-        here = server.set(host="127.0.0.1", port=self._listening.getsockname()[1])
-        self.url = here.difference_update_query(["host"]).render_as_string(hide_password=False)
+        self._lock = threading.Lock()
+        self._closed = False
+        self.port: int = self._listening.getsockname()[1]
+        self.url = ""
+        """The address of the server, as seen through this."""
         threading.Thread(target=self._accept, daemon=True).start()
 
     def freeze(self) -> None:
@@ -40,22 +40,31 @@ class Freezer:
     def close(self) -> None:
         """End all connections."""
         self._flows.set()
-        for each in self._sockets:
-            with suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
-            each.close()
+        with self._lock:
+            self._closed = True
+            for each in self._sockets:
+                with suppress(OSError):
+                    each.shutdown(socket.SHUT_RDWR)
+                each.close()
 
     def _accept(self) -> None:
         with suppress(OSError):  # closed
             while True:
                 near, _ = self._listening.accept()
                 self._flows.wait()
-                kind = socket.AF_UNIX if isinstance(self._server, str) else socket.AF_INET
-                far = socket.socket(kind)
-                far.connect(self._server)
-                self._sockets += [near, far]
-                for ends in ((near, far), (far, near)):
-                    threading.Thread(target=self._pass_on, args=ends, daemon=True).start()
+                self._join(near)
+
+    def _join(self, near: socket.socket) -> None:
+        far = socket.socket(socket.AF_UNIX if isinstance(self._server, str) else socket.AF_INET)
+        with self._lock:
+            if self._closed:
+                near.close()
+                far.close()
+                return
+            self._sockets += [near, far]
+            far.connect(self._server)
+        for ends in ((near, far), (far, near)):
+            threading.Thread(target=self._pass_on, args=ends, daemon=True).start()
 
     def _pass_on(self, source: socket.socket, sink: socket.socket) -> None:
         with suppress(OSError):
@@ -68,9 +77,28 @@ class Freezer:
 
 
 @contextmanager
-def freezing(url: str) -> Iterator[Freezer]:
+def freezing_postgres(url: str) -> Iterator[Freezer]:
     """Something between a lake and the PostgreSQL at this address."""
-    freezer = Freezer(url)
+    server = sa.make_url(url)
+    folder, port = server.query.get("host"), server.port or 5432
+    place: str | tuple[str, int] = (server.host or "127.0.0.1", port)
+    if isinstance(folder, str) and folder.startswith("/"):
+        place = str(Path(folder) / f".s.PGSQL.{port}")
+    freezer = Freezer(place)
+    here = server.set(host="127.0.0.1", port=freezer.port).difference_update_query(["host"])
+    freezer.url = here.render_as_string(hide_password=False)
+    try:
+        yield freezer
+    finally:
+        freezer.close()
+
+
+@contextmanager
+def freezing_http(url: str) -> Iterator[Freezer]:
+    """Something between a lake and the HTTP server at this address."""
+    server = urlsplit(url)
+    freezer = Freezer((server.hostname or "", server.port or 80))
+    freezer.url = f"http://127.0.0.1:{freezer.port}"
     try:
         yield freezer
     finally:

@@ -1,5 +1,6 @@
-"""A catalog that neither answers nor goes away: callers are told in time, nothing is done twice,
-and all goes on when it is back. A real PostgreSQL, behind something that can stop passing on.
+"""A catalog or a store that neither answers nor goes away: callers are told in time, nothing is
+done twice, and all goes on when it is back. A real PostgreSQL and a real S3 server, behind
+something that can stop passing on.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from lakebed.samples.generator import Generator
 from lakebed.serve import health
 from lakebed.views.builtin import built_in
 from tests.parts import servers
-from tests.parts.freezing import Freezer, freezing
+from tests.parts.freezing import Freezer, freezing_http, freezing_postgres
 from tests.serve.parts import PROTOBUF, Served, serving
 from tests.serve.test_starving import wait_until
 
@@ -34,7 +35,7 @@ ALL_ROLES = ("ingest", "query", "web")
 @pytest.fixture
 def freezer(postgres_url: str, migrated_postgres: str) -> Iterator[Freezer]:
     url = servers.new_database(postgres_url, migrated_postgres)
-    with freezing(f"{url}&connect_timeout=2") as freezer:
+    with freezing_postgres(f"{url}&connect_timeout=2") as freezer:
         yield freezer
     servers.drop_database(url)
 
@@ -146,6 +147,29 @@ def test_keys_that_cannot_be_looked_up_are_not_refused(lake: Lake, freezer: Free
         assert served.post("/v1/logs", logs(1), headers).status == 503
         metadata = [("authorization", f"Bearer {key}")]
         assert export(served, metadata=metadata) == grpc.StatusCode.UNAVAILABLE
+
+
+def test_a_store_that_says_nothing_is_told_of_too(
+    s3_bucket: str, s3_endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(health, "_UNASKED_SECONDS", 0.2)
+    monkeypatch.setattr(health, "_PATIENCE_SECONDS", 0.5)
+    with freezing_http(s3_endpoint) as freezer:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", freezer.url)
+        with init_lake(tmp_path / "lake", store=f"s3://{s3_bucket}/lake") as lake:
+            lake.views.ensure(built_in())
+            with serving(lake) as served, ThreadPoolExecutor() as pool:
+                assert served.post("/v1/logs", logs(1), PROTOBUF).status == 200
+                freezer.freeze()
+                landed = pool.submit(served.post, "/v1/logs", logs(2), PROTOBUF)
+                exported = pool.submit(export, served)
+                assert landed.result().status == 503
+                assert exported.result() == grpc.StatusCode.UNAVAILABLE
+                freezer.thaw()
+                wait_until(lambda: served.ask("GET", "/readyz").status == 200)
+                assert served.post("/v1/logs", logs(2), PROTOBUF).status == 200
+                assert export(served) == grpc.StatusCode.OK
+                assert served.query(COUNT) == [{"n": 6}]
 
 
 def test_a_long_statement_is_no_silence(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
