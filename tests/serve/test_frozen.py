@@ -122,23 +122,6 @@ def test_callers_are_told_in_time_and_all_goes_on_afterwards(lake: Lake, freezer
         assert b"lakebed_catalog_up 1.0" in served.ask("GET", "/metrics").body
 
 
-def test_nothing_is_begun_while_the_catalog_is_known_to_be_silent(
-    lake: Lake, freezer: Freezer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(silence, "SILENT_SECONDS", 60.0)
-    with serving(lake) as served:
-        freezer.freeze()
-        assert served.ask("GET", "/readyz").status == 503
-        monkeypatch.setattr(health, "_UNASKED_SECONDS", 60.0)  # so that only this can answer
-        assert insert(served) == (503, "the catalog or the store does not answer")
-        assert served.post("/v1/logs", logs(1), PROTOBUF).status == 503
-        assert export(served) == grpc.StatusCode.UNAVAILABLE
-        freezer.thaw()
-        wait_until(lambda: served.ask("GET", "/readyz").status == 200)
-        assert served.query(COUNT) == [{"n": 0}]
-        assert served.query("SELECT count(*) AS n FROM home.rings") == [{"n": 0}]
-
-
 def test_keys_that_cannot_be_looked_up_are_not_refused(lake: Lake, freezer: Freezer) -> None:
     key = lake.keys.create("sender", [Role.INGEST]).secret
     with serving(lake) as served:
