@@ -22,6 +22,7 @@ from lakebed.catalog.catalog import Catalog
 from lakebed.lake import Lake
 from lakebed.opening import init_lake
 from tests.parts import servers
+from tests.parts.freezing import Freezer, freezing_postgres
 from tests.parts.schedule import pytest_xdist_make_scheduler  # noqa: F401
 from tests.parts.spark import spark  # noqa: F401
 
@@ -131,6 +132,15 @@ def new_catalog(dialect: str, tmp_path: Path, request: pytest.FixtureRequest) ->
         return f"sqlite:///{file}"
 
     return make
+
+
+@pytest.fixture
+def freezer(postgres_url: str, migrated_postgres: str) -> Iterator[Freezer]:
+    """A migrated database on a PostgreSQL that can be frozen."""
+    url = servers.new_database(postgres_url, migrated_postgres)
+    with freezing_postgres(f"{url}&connect_timeout=2") as freezer:
+        yield freezer
+    servers.drop_database(url)
 
 
 @pytest.fixture

@@ -11,16 +11,7 @@ import pytest
 from lakebed.catalog import clock, dialects, silence
 from lakebed.catalog.catalog import Catalog
 from lakebed.errors import Unavailable
-from tests.parts import servers
-from tests.parts.freezing import Freezer, freezing_postgres
-
-
-@pytest.fixture
-def freezer(postgres_url: str, migrated_postgres: str) -> Iterator[Freezer]:
-    url = servers.new_database(postgres_url, migrated_postgres)
-    with freezing_postgres(f"{url}&connect_timeout=2") as freezer:
-        yield freezer
-    servers.drop_database(url)
+from tests.parts.freezing import Freezer
 
 
 @pytest.fixture

@@ -23,21 +23,12 @@ from lakebed.opening import init_lake
 from lakebed.samples.generator import Generator
 from lakebed.serve import health
 from lakebed.views.builtin import built_in
-from tests.parts import servers
-from tests.parts.freezing import Freezer, freezing_http, freezing_postgres
+from tests.parts.freezing import Freezer, freezing_http
 from tests.serve.parts import PROTOBUF, Served, serving
 from tests.serve.test_starving import wait_until
 
 COUNT = "SELECT count(*) AS n FROM log_entries"
 ALL_ROLES = ("ingest", "query", "web")
-
-
-@pytest.fixture
-def freezer(postgres_url: str, migrated_postgres: str) -> Iterator[Freezer]:
-    url = servers.new_database(postgres_url, migrated_postgres)
-    with freezing_postgres(f"{url}&connect_timeout=2") as freezer:
-        yield freezer
-    servers.drop_database(url)
 
 
 @pytest.fixture

@@ -14,8 +14,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import grpc
 
+from lakebed.catalog import lakes
+from lakebed.catalog.catalog import Catalog
 from lakebed.errors import Unavailable
 from lakebed.serve.answers import Busy, NotAsked, Silent
+from lakebed.storage.marks import require_mark
 
 if TYPE_CHECKING:
     from lakebed.lake import Lake
@@ -36,6 +39,8 @@ class Health:
 
     def __init__(self, lake: Lake) -> None:
         self._lake = lake
+        self._catalog: Catalog | None = None
+        """On a connection of its own: those of the lake may all wait for others who write."""
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="lakebed-health")
         self._looked_at = 0.0
         self._looking = False
@@ -105,16 +110,18 @@ class Health:
 
     def probe(self) -> None:
         """Ask catalog and store."""
-        from lakebed.catalog import lakes
-        from lakebed.storage.marks import require_mark
-
-        with self._lake.catalog.read() as connection:
+        if self._catalog is None:
+            known = self._lake.catalog
+            self._catalog = Catalog(known.url, actor=known.actor, read_only=known.read_only)
+        with self._catalog.read() as connection:
             lake_id = lakes.get(connection).lake_id
         require_mark(self._lake.store, lake_id)
 
     def close(self) -> None:
         """Nobody will ask any more."""
         self._thread.shutdown(wait=False, cancel_futures=True)
+        if self._catalog is not None:
+            self._catalog.close()
 
 
 def make_health(health: Health, services: set[str]) -> grpc.GenericRpcHandler:
