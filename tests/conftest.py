@@ -138,7 +138,7 @@ def new_catalog(dialect: str, tmp_path: Path, request: pytest.FixtureRequest) ->
 def freezer(postgres_url: str, migrated_postgres: str) -> Iterator[Freezer]:
     """A migrated database on a PostgreSQL that can be frozen."""
     url = servers.new_database(postgres_url, migrated_postgres)
-    with freezing_postgres(f"{url}&connect_timeout=2") as freezer:
+    with freezing_postgres(url) as freezer:
         yield freezer
     servers.drop_database(url)
 

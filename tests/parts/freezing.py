@@ -78,7 +78,7 @@ class Freezer:
 
 @contextmanager
 def freezing_postgres(url: str) -> Iterator[Freezer]:
-    """Something between a lake and the PostgreSQL at this address."""
+    """Something between a lake and the PostgreSQL at this address, which soon gives up to connect."""
     server = sa.make_url(url)
     folder, port = server.query.get("host"), server.port or 5432
     place: str | tuple[str, int] = (server.host or "127.0.0.1", port)
@@ -86,7 +86,8 @@ def freezing_postgres(url: str) -> Iterator[Freezer]:
         place = str(Path(folder) / f".s.PGSQL.{port}")
     freezer = Freezer(place)
     here = server.set(host="127.0.0.1", port=freezer.port).difference_update_query(["host"])
-    freezer.url = here.render_as_string(hide_password=False)
+    quick = here.update_query_dict({"connect_timeout": "2"})
+    freezer.url = quick.render_as_string(hide_password=False)
     try:
         yield freezer
     finally:
