@@ -78,7 +78,7 @@ class Freezer:
 
 @contextmanager
 def freezing_postgres(url: str) -> Iterator[Freezer]:
-    """Something between a lake and the PostgreSQL at this address, which soon gives up to connect."""
+    """Something between a lake and the PostgreSQL at this address, with little patience."""
     server = sa.make_url(url)
     folder, port = server.query.get("host"), server.port or 5432
     place: str | tuple[str, int] = (server.host or "127.0.0.1", port)
