@@ -177,6 +177,15 @@ def test_bad_sql_gets_one_line_with_the_position(
     assert not small_lake.leases._pins
 
 
+def test_columns_that_there_are_are_named(small_lake: Lake) -> None:
+    many = ", ".join(f"{place} AS column_{place}" for place in range(30))
+    with pytest.raises(BadSql, match="there is no column qqq") as refused:
+        small_lake.query(f"SELECT qqq FROM (SELECT {many})").to_arrow()
+    assert refused.value.hint is not None
+    assert refused.value.hint.startswith("there are column_0, column_1, ")
+    assert refused.value.hint.endswith("column_11 and 18 more")
+
+
 @pytest.mark.parametrize("when", ["before", "known", "during"])
 def test_a_missing_file_is_damage_and_not_fewer_rows(hours: Lake, when: str) -> None:
     """Before any statement read it; after one did; and between planning and reading."""

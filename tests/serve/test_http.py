@@ -36,6 +36,12 @@ ARROW = "application/vnd.apache.arrow.stream"
 COUNT = "SELECT count(*) AS n FROM log_entries"
 
 
+SIGNALS = pytest.mark.parametrize(
+    ("held", "signal", "name"),
+    [("logs", "traces", "resourceLogs"), ("metrics", "logs", "resourceMetrics")],
+)
+
+
 def test_what_is_acknowledged_is_there(lake: Lake) -> None:
     generator = Generator(1)
     with serving(lake) as served:
@@ -52,6 +58,20 @@ def test_what_is_acknowledged_is_there(lake: Lake) -> None:
             assert served.query(f"SELECT count(*) AS n FROM {table}") == [{"n": 10}]
         empty = served.post("/v1/logs", b"", PROTOBUF)
         assert empty.status == 200
+
+
+@SIGNALS
+def test_a_json_request_of_another_signal_is_refused(
+    lake: Lake, held: str, signal: str, name: str
+) -> None:
+    """It would be acknowledged, and nothing of it stored."""
+    with serving(lake) as served:
+        body = json.dumps({name: [{}]}).encode()
+        refused = served.post(f"/v1/{signal}", body, JSON)
+        assert refused.status == 400
+        assert refused.json()["message"] == f"the request holds {held}, not {signal}"
+        for nothing in (b"{}", b'{"another": 1}'):
+            assert served.post(f"/v1/{signal}", nothing, JSON).status == 200
 
 
 def test_json_is_answered_in_json(lake: Lake) -> None:
@@ -203,6 +223,22 @@ def test_records_go_into_tables(lake: Lake) -> None:
         assert served.query("SELECT count(*) AS n FROM home.rings") == [{"n": 4}]
         other = served.post("/v1/tables/home/rings", array, key)
         assert other.status == 409
+
+
+def test_options_that_mean_nothing_are_refused(lake: Lake) -> None:
+    """Whoever mistypes one would get something else than was meant."""
+    lake.tables.create_database("home")
+    lake.tables.create_table("home", "rings", {"time": "datetime", "bpm": "int"})
+    record = b'{"time": "2026-11-16T05:00:00Z", "bpm": 61}'
+    with serving(lake) as served:
+        refused = served.post("/v1/tables/home/rings?if_exist=ignore", record)
+        assert refused.status == 400
+        assert refused.json()["error"] == {
+            "message": "'if_exist' means nothing in this address",
+            "hint": "it may have on_error and if_exists",
+        }
+        assert served.post("/v1/query?limit=1", b"SELECT 1").status == 400
+        assert served.query("SELECT count(*) AS n FROM home.rings") == [{"n": 0}]
 
 
 def test_bad_records_are_named_one_by_one(lake: Lake) -> None:

@@ -112,6 +112,11 @@ def list_entries(
     ]
 
 
+def list_operations(connection: sa.Connection) -> list[str]:
+    """What the journal tells of, by name."""
+    return list(connection.scalars(sa.select(journal.c.operation).distinct().order_by("operation")))
+
+
 def has_happened(
     connection: sa.Connection, view_set: str, operations: Sequence[str], after: int
 ) -> bool:

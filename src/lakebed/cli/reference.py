@@ -29,7 +29,7 @@ you give must name its zone. Whatever condemns or deletes shows its plan and act
 | 3 | what was named does not exist |
 | 4 | conflict, or refused unless asked for by name; nothing happened |
 | 5 | done in part; the messages say what was left |
-| 69 | the catalog or the store is unavailable or cannot be written; try again |
+| 69 | the catalog or the store is unavailable or cannot be written, or a port is taken; try again |
 | 130 | interrupted |
 | 143 | ended by SIGTERM, in the same order as by an interrupt; `serve` and `demo` end with 0 |
 """

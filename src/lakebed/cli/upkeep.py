@@ -187,6 +187,15 @@ def _show_sweep_plan(plan: SweepPlan) -> None:
         output.say("      if those readers may be dead, find out with --wait")
 
 
+def _require_operations(asked: list[str], known: list[str]) -> None:
+    """Raise if the journal has never told of one of these."""
+    for each in asked:
+        if each not in known:
+            raise BadInput(
+                f"the journal has no operation {each!r}", hint=f"it has {', '.join(known)}"
+            )
+
+
 def show_journal(
     lake: LakeOption = HERE,
     limit: Annotated[int, typer.Option(min=1, help="At most so many entries.")] = 50,
@@ -215,6 +224,8 @@ def show_journal(
             view_set=tables.find_stored(connection, view_set),
         )
         names = {} if as_json else tables.list_names(connection)
+        if operation and not entries:
+            _require_operations(operation, journal.list_operations(connection))
     rows: list[dict[str, Any]] = [
         {
             "time": output.instant(each.tick),

@@ -166,6 +166,15 @@ def _read_declarations(files: list[Path]) -> list[SqlView]:
     return views
 
 
+def _explain(error: Exception) -> str:
+    """What a definition lacks, as far as that can be said without the words of Python."""
+    if isinstance(error, json.JSONDecodeError):
+        return f"it is not JSON ({str(error)[:1].lower()}{str(error)[1:]})"
+    if isinstance(error, KeyError):
+        return f"it has no {error.args[0]}"
+    return str(error) if isinstance(error, ValueError) else "it is not made like one"
+
+
 @app.command("register")
 def register_view(
     file: Annotated[Path, typer.Argument(help="A JSON file like the one that `show` prints.")],
@@ -186,7 +195,7 @@ def register_view(
         raise
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
         deep = isinstance(error, RecursionError)
-        reason = "it is nested too deeply" if deep else f"{type(error).__name__} {error}"
+        reason = "it is nested too deeply" if deep else _explain(error)
         raise BadInput(
             f"{file} is not a view set definition: {reason}",
             hint="start from the output of: lakebed views show NAME",

@@ -20,6 +20,7 @@ from lakebed.decode.descriptors import request_class
 from lakebed.decode.extents import measure
 from lakebed.decode.nesting import check_nesting
 from lakebed.decode.otlp_json import TOO_DEEP, begin_small, to_protobuf
+from lakebed.decode.recognise import json_signals
 from lakebed.decode.resources import Resource, describe_resource
 from lakebed.errors import BadPayload, PayloadTooLarge
 from lakebed.model.signal import Signal
@@ -150,7 +151,19 @@ def _json_resources(signal: Signal, body: bytes) -> list[bytes]:
         raise BadPayload(
             f"the body of {len(body):,} bytes is no JSON request of {signal}: {begin_small(text)}"
         ) from None
+    if not resources:
+        _refuse_others(signal, body)
     return [bytes(resource) for resource in resources or ()]
+
+
+def _refuse_others(signal: Signal, body: bytes) -> None:
+    """A request that holds nothing may be one of another signal, of which nothing would land."""
+    try:
+        others = json_signals(body)
+    except RecursionError:
+        raise BadPayload(TOO_DEEP) from None
+    if others and signal not in others:
+        raise BadPayload(f"the request holds {' and '.join(others)}, not {signal}")
 
 
 @cache

@@ -24,6 +24,7 @@ from lakebed.access.keys import ANYBODY, Caller, Role
 from lakebed.access.origins import require_own_site
 from lakebed.catalog.acting import on_behalf_of
 from lakebed.errors import (
+    BadInput,
     BadPayload,
     Denied,
     Unauthenticated,
@@ -282,7 +283,7 @@ class HttpSide:
     async def _insert(self, request: Request) -> Response:
         caller = await self._let_in(request, Role.INGEST)
         database, name = request.path_params["database"], request.path_params["table"]
-        asked = request.query_params
+        asked = _read_options(request, "on_error", "if_exists")
         with self._budget.share() as share:
             body = await self._read(request, share)
             done = await self._work(
@@ -305,6 +306,7 @@ class HttpSide:
 
     async def _query(self, request: Request) -> Response:
         caller = await self._let_in(request, Role.READ)
+        _read_options(request)
         with self._budget.share() as share:
             asked = _read_query(await self._read(request, share), request)
         wanted = asked.pop("format")
@@ -340,6 +342,17 @@ class HttpSide:
 
 def _content_type(request: Request) -> str:
     return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def _read_options(request: Request, *known: str) -> Mapping[str, str]:
+    """What the address says beside the path. A name that means nothing here was meant to."""
+    for name in request.query_params:
+        if name not in known:
+            raise BadInput(
+                f"{name!r:.60} means nothing in this address",
+                hint=f"it may have {' and '.join(known)}" if known else "say it in the body",
+            )
+    return request.query_params
 
 
 def _choose_format(accepted: str) -> str:

@@ -19,6 +19,8 @@ _NAMED = re.compile(
 )
 _NO_TABLE = re.compile(r"[Tt]able '(?:lake\.)?(?:public\.)?([^']+)' not found")
 _NO_FIELD = re.compile(r"No field named ([^\s]+?)\. (?:Did you mean '([^']+)'\?)?")
+_FIELDS = re.compile(r"Valid fields are (.+?)\.?$")
+_SHOWN_FIELDS = 12
 _UNGROUPED = re.compile(r'column "([^"]+)" must appear in the GROUP BY')
 _MISSING = re.compile(r"(?:No files found at|Object at location) (\S+?)(?: not found|\. )")
 _RAISED = re.compile(
@@ -79,9 +81,9 @@ def explain(error: BaseException, sql: str, tables: Collection[str] = ()) -> Lak
         hint = _suggest(unknown[1], tables)
         return BadSql(f"there is no table {unknown[1]}", line=line, column=column, hint=hint)
     field = _NO_FIELD.search(text)
-    if field is not None and field[2]:
-        hint = f"did you mean {field[2]}?"
-        return BadSql(f"there is no column {field[1]}", line=line, column=column, hint=hint)
+    if field is not None:
+        near = f"did you mean {field[2]}?" if field[2] else _list_fields(text)
+        return BadSql(f"there is no column {field[1]}", line=line, column=column, hint=near)
     ungrouped = _UNGROUPED.search(text)
     if ungrouped is not None:
         return BadSql(
@@ -110,6 +112,16 @@ def _suggest(name: str, tables: Collection[str]) -> str:
         return f"did you mean {near[0]}?"
     prefix = "" if "." in name else "those of a database are called DATABASE.TABLE; "
     return f"{prefix}see what there is with SHOW TABLES"
+
+
+def _list_fields(text: str) -> str | None:
+    """Some of the columns that there are, as the engine names them."""
+    told = _FIELDS.search(text)
+    if told is None:
+        return None
+    names = told[1].split(", ")
+    more = f" and {len(names) - _SHOWN_FIELDS} more" if len(names) > _SHOWN_FIELDS else ""
+    return f"there are {', '.join(names[:_SHOWN_FIELDS])}{more}"
 
 
 def _find_own(error: BaseException | None) -> LakebedError | None:
