@@ -24,6 +24,9 @@ class Freezer:
         self._sockets = [self._listening]
         self._lock = threading.Lock()
         self._closed = False
+        self._left: int | None = None
+        self._near: set[socket.socket] = set()
+        self._forgotten: set[socket.socket] = set()
         self.port: int = self._listening.getsockname()[1]
         self.url = ""
         """The address of the server, as seen through this."""
@@ -33,8 +36,17 @@ class Freezer:
         """Say nothing from now on."""
         self._flows.clear()
 
+    def freeze_after(self, messages: int) -> None:
+        """Say nothing any more once so much was passed on to the server."""
+        self._left = messages
+
+    def forget(self) -> None:
+        """Pass nothing on any more over the connections that there are."""
+        self._forgotten = {*self._sockets[1:]}
+
     def thaw(self) -> None:
         """Go on as if nothing had been."""
+        self._left = None
         self._flows.set()
 
     def close(self) -> None:
@@ -62,6 +74,7 @@ class Freezer:
                 far.close()
                 return
             self._sockets += [near, far]
+            self._near.add(near)
             far.connect(self._server)
         for ends in ((near, far), (far, near)):
             threading.Thread(target=self._pass_on, args=ends, daemon=True).start()
@@ -69,8 +82,13 @@ class Freezer:
     def _pass_on(self, source: socket.socket, sink: socket.socket) -> None:
         with suppress(OSError):
             while said := source.recv(65536):
+                if self._left is not None and source in self._near:
+                    self._left -= 1
+                    if self._left < 0:
+                        self._flows.clear()
                 self._flows.wait()
-                sink.sendall(said)
+                if source not in self._forgotten:
+                    sink.sendall(said)
         for each in (source, sink):
             with suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)

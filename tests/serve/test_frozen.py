@@ -48,6 +48,10 @@ def logs(seed: int) -> bytes:
     return bytes(Generator(seed).logs(2).SerializeToString())
 
 
+def bearer(key: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {key}"}
+
+
 def insert(served: Served, key: str | None = None) -> tuple[int, str]:
     headers = {} if key is None else {"Idempotency-Key": key}
     body = b'[{"time": "2026-11-16T05:00:00Z", "bpm": 61}]'
@@ -113,14 +117,33 @@ def test_callers_are_told_in_time_and_all_goes_on_afterwards(lake: Lake, freezer
         assert b"lakebed_catalog_up 1.0" in served.ask("GET", "/metrics").body
 
 
-def test_keys_that_cannot_be_looked_up_are_not_refused(lake: Lake, freezer: Freezer) -> None:
+def test_keys_that_cannot_be_looked_up_are_not_refused(
+    lake: Lake, freezer: Freezer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lakebed.access.keys._KNOWN_SECONDS", 0.0)
     key = lake.keys.create("sender", [Role.INGEST]).secret
+    reader, unseen = (lake.keys.create(name, [Role.READ]).secret for name in ("seen", "unseen"))
     with serving(lake) as served:
+        assert served.ask("GET", "/metrics", headers=bearer(reader)).status == 200
         freezer.freeze()
-        headers = {**PROTOBUF, "Authorization": f"Bearer {key}"}
-        assert served.post("/v1/logs", logs(1), headers).status == 503
+        known = served.ask("GET", "/metrics", headers=bearer(reader))
+        assert known.status == 200
+        assert b"lakebed_catalog_up 0.0" in known.body
+        assert served.ask("GET", "/metrics", headers=bearer(unseen)).status == 503
+        assert served.ask("GET", "/metrics", headers=bearer(f"{reader}x")).status == 503
+        assert served.post("/v1/logs", logs(1), PROTOBUF | bearer(key)).status == 503
         metadata = [("authorization", f"Bearer {key}")]
         assert export(served, metadata=metadata) == grpc.StatusCode.UNAVAILABLE
+
+
+def test_connections_that_are_dead_alone_are_replaced(lake: Lake, freezer: Freezer) -> None:
+    """The catalog answers newcomers all the while, and the server is ready."""
+    with serving(lake) as served:
+        assert served.post("/v1/logs", logs(1), PROTOBUF).status == 200
+        freezer.forget()
+        assert served.ask("GET", "/readyz").status == 200
+        wait_until(lambda: served.post("/v1/logs", logs(2), PROTOBUF).status == 200)
+        wait_until(lambda: served.query(COUNT) == [{"n": 4}])
 
 
 def test_a_store_that_says_nothing_is_told_of_too(

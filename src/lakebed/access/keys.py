@@ -137,6 +137,18 @@ class Keys:
         self._note_use(key.key_id)
         return Caller(key.name, frozenset(Role(each) for each in key.roles))
 
+    def recall(self, secret: str) -> Caller | None:
+        """Who came with this key when it was last looked up, however long ago; for what must be
+        told although the catalog says nothing."""
+        spelled = _SPELLED.fullmatch(secret)
+        with self._lock:
+            _, key = self._known.get(spelled[1] if spelled else "", (0.0, None))
+        if key is None or not hmac.compare_digest(_digest(secret), key.digest):
+            return None
+        if key.revoked_at is not None:
+            return None
+        return Caller(key.name, frozenset(Role(each) for each in key.roles))
+
     def _look_up(self, key_id: str) -> Key | None:
         now = time.monotonic()
         with self._lock:

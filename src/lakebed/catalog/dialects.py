@@ -169,8 +169,11 @@ _NOTICING = {
 """A server that is gone from the network is noticed within half a minute, not after hours. What an
 address says of these goes before."""
 
-_BOUNDED = f"SET LOCAL lock_timeout = '{_BUSY_SECONDS}s'"
+_LOCKED_SECONDS = 20
+_BOUNDED = f"SELECT set_config('lock_timeout', '{_LOCKED_SECONDS}s', true)"
 """For what writes: nobody waits for the lake's clock without end."""
+_ENDED = f"{_BOUNDED}, set_config('transaction_timeout', '120s', true)"
+"""From PostgreSQL 17 on: nobody keeps it for ever, as a process that was stopped would."""
 
 
 class PostgresDialect:
@@ -185,7 +188,8 @@ class PostgresDialect:
             raise BadInput(f"cannot read {url!r} as a PostgreSQL URL") from None
         self.read_only = read_only
         # What it warns of is raised as well; without a listener Python would print it to stderr.
-        logging.getLogger("psycopg").addHandler(_SILENT)
+        for name in ("psycopg", "sqlalchemy.pool"):
+            logging.getLogger(name).addHandler(_SILENT)
 
     def describe(self) -> str:
         shown = self.url.set(drivername="postgresql")
@@ -221,7 +225,9 @@ class PostgresDialect:
         if code == "25006":  # read_only_sql_transaction
             return ReadOnly("the catalog cannot be written", hint="is this a standby server?")
         if code == "55P03":  # lock_not_available
-            return Unavailable(f"the catalog stayed locked for {_BUSY_SECONDS} s")
+            return Unavailable(f"the catalog stayed locked for {_LOCKED_SECONDS} s")
+        if code == "25P04":  # transaction_timeout
+            return Unavailable("this process stood still while it wrote", hint="repeat it")
         if code is not None and code[:2] == "40":  # serialization failure or deadlock
             return Unavailable("two transactions met in the catalog", hint="repeat the operation")
         if isinstance(error, sa.exc.DataError):
@@ -257,7 +263,9 @@ def _begin_postgres(connection: sa.Connection) -> None:
     begin = f"BEGIN ISOLATION LEVEL {kind}"
     connection.exec_driver_sql(begin, execution_options={LATER: True})
     if options.get(WRITE):
-        connection.exec_driver_sql(_BOUNDED, execution_options={LATER: True})
+        version = connection.dialect.server_version_info or ()
+        bounds = _ENDED if version >= (17,) else _BOUNDED
+        connection.exec_driver_sql(bounds, execution_options={LATER: True})
 
 
 def _first_line(error: object) -> str:

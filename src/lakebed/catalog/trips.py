@@ -54,7 +54,11 @@ def _abandon(connection: sa.Connection | None) -> None:
     """The transaction has failed: what is under way does not matter any more."""
     if connection is None or connection.closed or connection.invalidated:
         return
-    pipeline = connection.info.pop(_PIPELINE, None)
+    try:
+        info = connection.info
+    except NotImplementedError:  # of a connection that is not finished
+        return
+    pipeline = info.pop(_PIPELINE, None)
     if pipeline is not None:
         with suppress(Exception):
             pipeline.close()

@@ -18,6 +18,8 @@ from lakebed.storage.objects import Store
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_HELD_BYTES = 1024
+"""What a column takes beside its values, as measured, and half of what a table does."""
 _LARGE_BYTES = 4 << 20
 """Files above this size are not kept."""
 
@@ -61,7 +63,7 @@ class RowReader:
 
     def keep(self, path: str, rows: pa.Table) -> None:
         """Remember what is in a file."""
-        size = rows.nbytes
+        size = _count_held(rows)
         if size > self._cache_bytes or size > _LARGE_BYTES:
             return
         with self._lock:
@@ -70,7 +72,7 @@ class RowReader:
                 self._size += size
             while self._size > self._cache_bytes:
                 _, dropped = self._kept.popitem(last=False)
-                self._size -= dropped.nbytes
+                self._size -= _count_held(dropped)
 
     def _find(self, path: str) -> pa.Table | None:
         with self._lock:
@@ -112,6 +114,12 @@ class RowReader:
                 hint="its rows cannot be made again; restore the file from a backup, or accept the "
                 f"loss with: lakebed partitions retire --file {path}",
             ) from error
+
+
+def _count_held(rows: pa.Table) -> int:
+    """How much memory a table takes: of small ones, mostly what is around their values."""
+    size: int = rows.nbytes + _HELD_BYTES * (2 + rows.num_columns)
+    return size
 
 
 def _as_stored_now(rows: pa.Table, schema: pa.Schema, version: int) -> pa.Table:

@@ -40,7 +40,8 @@ class Health:
     def __init__(self, lake: Lake) -> None:
         self._lake = lake
         self._catalog: Catalog | None = None
-        """On a connection of its own: those of the lake may all wait for others who write."""
+        """Asked on connections of its own: those of the lake may wait for others who write, or be
+        dead."""
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="lakebed-health")
         self._looked_at = 0.0
         self._looking = False
@@ -113,8 +114,11 @@ class Health:
         if self._catalog is None:
             known = self._lake.catalog
             self._catalog = Catalog(known.url, actor=known.actor, read_only=known.read_only)
-        with self._catalog.read() as connection:
-            lake_id = lakes.get(connection).lake_id
+        try:
+            with self._catalog.read() as connection:
+                lake_id = lakes.get(connection).lake_id
+        finally:
+            self._catalog.engine.dispose()  # the next one asks as a newcomer again
         require_mark(self._lake.store, lake_id)
 
     def close(self) -> None:

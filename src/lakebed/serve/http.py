@@ -40,6 +40,7 @@ from lakebed.serve.answers import (
     JSON,
     PROTOBUF,
     NotAcceptable,
+    NotAsked,
     Silent,
     answer_nowhere,
     answer_wrong_method,
@@ -228,6 +229,16 @@ class HttpSide:
         caller.require(role)
         return caller
 
+    def _let_in_again(self, request: Request, role: Role) -> None:
+        """Raise unless whoever asks was let in before; keys cannot be looked up now."""
+        if not self._settings.with_keys:
+            return
+        _, _, secret = request.headers.get("authorization", "").partition(" ")
+        caller = self._lake.keys.recall(secret.strip())
+        if caller is None:
+            raise NotAsked("the key cannot be looked up")
+        caller.require(role)
+
     def _require_own_site(self, request: Request) -> None:
         require_own_site(
             request.headers.get("host", ""),
@@ -329,10 +340,11 @@ class HttpSide:
         return PlainTextResponse("ready\n")
 
     async def _metrics(self, request: Request) -> Response:
-        await self._let_in(request, Role.READ)
         try:
+            await self._let_in(request, Role.READ)
             shown = await self._aside.do(self._meters.show)
         except Silent:
+            self._let_in_again(request, Role.READ)
             shown = self._meters.show_without_lake()
         return Response(shown, media_type=CONTENT_TYPE)
 

@@ -1,0 +1,20 @@
+"""What is kept of tables for the next who reads them has a bound, however small each of them is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from lakebed.partitions.rows import RowReader
+
+
+def test_many_small_tables_take_no_more_memory_than_they_may() -> None:
+    """Of a few rows, most of the memory is what stands around the values."""
+    nowhere: Any = None
+    reader = RowReader(nowhere, cache_bytes=1 << 20)
+    for number in range(5000):
+        reader.keep(f"file {number}", pa.table({"time": [number], "ring": ["left"], "bpm": [61]}))
+    assert 100 < len(reader._kept) < 300
+    assert "file 4999" in reader._kept
+    assert 0 < reader._size <= 1 << 20
