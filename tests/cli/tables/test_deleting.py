@@ -80,7 +80,7 @@ def test_rows_are_deleted_by_a_condition(cli: Cli) -> None:
     ("where", "words"),
     [
         ("", "the condition is empty"),
-        ("nothing = 1", "no field named nothing"),
+        ("nothing = 1", "there is no column nothing"),
         ("bpm = 60 AND nothing = 1", "(line 1, column 14)"),
         ("bpm =", "at its end"),
         ("bpm = 60; SELECT 1", "(line 1, column 9)"),
