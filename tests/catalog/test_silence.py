@@ -84,7 +84,7 @@ def test_a_writer_that_stands_still_is_ended(
     catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Somebody else writes in the middle of its transaction, which has not happened."""
-    ended = dialects._ENDED.replace("120s", "300ms")
+    ended = dialects._ENDED.replace("300s", "300ms")
     assert ended != dialects._ENDED
     monkeypatch.setattr(dialects, "_ENDED", ended)
     ticks: list[int] = []

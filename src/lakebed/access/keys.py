@@ -129,13 +129,11 @@ class Keys:
         good for is looked up every few seconds."""
         spelled = _SPELLED.fullmatch(secret)
         key = self._look_up(spelled[1]) if spelled else None
-        digest = _digest(secret)
-        same = hmac.compare_digest(digest, key.digest if key else bytes(len(digest)))
-        if key is None or not same or key.revoked_at is not None:
+        if not _opens(key, secret) or key is None:
             _log.warning("a key was refused", extra={"key_id": spelled[1] if spelled else None})
             raise Unauthenticated("the key is not known, or was revoked")
         self._note_use(key.key_id)
-        return Caller(key.name, frozenset(Role(each) for each in key.roles))
+        return _name_caller(key)
 
     def recall(self, secret: str) -> Caller | None:
         """Who came with this key when it was last looked up, however long ago; for what must be
@@ -143,11 +141,7 @@ class Keys:
         spelled = _SPELLED.fullmatch(secret)
         with self._lock:
             _, key = self._known.get(spelled[1] if spelled else "", (0.0, None))
-        if key is None or not hmac.compare_digest(_digest(secret), key.digest):
-            return None
-        if key.revoked_at is not None:
-            return None
-        return Caller(key.name, frozenset(Role(each) for each in key.roles))
+        return _name_caller(key) if _opens(key, secret) and key is not None else None
 
     def _look_up(self, key_id: str) -> Key | None:
         now = time.monotonic()
@@ -200,6 +194,17 @@ def _read_roles(roles: Collection[Role | str]) -> tuple[str, ...]:
     if isinstance(roles, str) or not roles or any(str(each) not in known for each in roles):
         raise BadInput(f"{roles!r} are no roles", hint=f"some of {', '.join(known)}")
     return tuple(each for each in known if each in {str(role) for role in roles})
+
+
+def _opens(key: Key | None, secret: str) -> bool:
+    """Whether a secret is that of a key in force; for keys that nobody knows it takes as long."""
+    digest = _digest(secret)
+    same = hmac.compare_digest(digest, key.digest if key else bytes(len(digest)))
+    return key is not None and same and key.revoked_at is None
+
+
+def _name_caller(key: Key) -> Caller:
+    return Caller(key.name, frozenset(Role(each) for each in key.roles))
 
 
 def _digest(secret: str) -> bytes:

@@ -169,11 +169,11 @@ _NOTICING = {
 """A server that is gone from the network is noticed within half a minute, not after hours. What an
 address says of these goes before."""
 
-_LOCKED_SECONDS = 20
-_BOUNDED = f"SELECT set_config('lock_timeout', '{_LOCKED_SECONDS}s', true)"
+_BOUNDED = f"SELECT set_config('lock_timeout', '{_BUSY_SECONDS}s', true)"
 """For what writes: nobody waits for the lake's clock without end."""
-_ENDED = f"{_BOUNDED}, set_config('transaction_timeout', '120s', true)"
-"""From PostgreSQL 17 on: nobody keeps it for ever, as a process that was stopped would."""
+_ENDED = f"{_BOUNDED}, set_config('transaction_timeout', '300s', true)"
+"""From PostgreSQL 17 on: nobody keeps it for ever, as a process that was stopped would. What is
+large, as a retirement of very many partitions, has its time."""
 
 
 class PostgresDialect:
@@ -225,7 +225,7 @@ class PostgresDialect:
         if code == "25006":  # read_only_sql_transaction
             return ReadOnly("the catalog cannot be written", hint="is this a standby server?")
         if code == "55P03":  # lock_not_available
-            return Unavailable(f"the catalog stayed locked for {_LOCKED_SECONDS} s")
+            return Unavailable(f"the catalog stayed locked for {_BUSY_SECONDS} s")
         if code == "25P04":  # transaction_timeout
             return Unavailable("this process stood still while it wrote", hint="repeat it")
         if code is not None and code[:2] == "40":  # serialization failure or deadlock

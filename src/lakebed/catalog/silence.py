@@ -71,7 +71,8 @@ class _Attentive(psycopg.Connection[Any]):
         """Give up if the server answers nobody, or does not know that it is waited for; whether it
         answers newcomers."""
         try:
-            with psycopg.Connection.connect(**self.address) as newcomer:
+            with _Attentive.connect(**self.address) as newcomer:
+                newcomer.address = self.address  # the server may fall silent at this moment
                 row = newcomer.execute(_WAITS, [self.info.backend_pid]).fetchone()
         except psycopg.errors.ConnectionTimeout:
             self._give_up("the server does not answer")
