@@ -12,6 +12,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from lakebed.catalog import clock
@@ -47,6 +48,42 @@ def test_tables_are_read_however_little_of_the_tail_may_be(lake: Lake) -> None:
     found = few.query(f"SELECT value FROM d.{table.name} ORDER BY 1").to_arrow()
     assert found["value"].to_pylist() == [1, 2]
     few.close()
+
+
+@pytest.mark.parametrize("dialect", SQLITE_FIRST)
+def test_what_hides_rows_is_held_and_not_the_rows(lake: Lake) -> None:
+    """A table may be larger than the memory for statements, if the newer keys are not."""
+    table = make(lake, BY_TIME)
+    count, newer = 120_000, 90_000
+    rows = pa.table(
+        {
+            "device": [f"ring-{each % 7}" for each in range(count)],
+            "time": pa.array(range(count), pa.timestamp("us", "UTC")),
+            "value": range(count),
+            "note": [f"{each:0300}" for each in range(count)],
+        }
+    )
+    table.insert(rows)
+    zeros = rows.set_column(2, "value", pa.array([0] * count)).slice(0, newer)
+    for part in (zeros.slice(0, newer // 2), zeros.slice(newer // 2)):
+        table.insert(part)
+    settings = QuerySettings(memory_bytes=16 << 20)
+    little = Queries(lake.catalog, lake.store, lake.leases, settings)
+    with little.query(f"SELECT * FROM d.{table.name}") as found:
+        values = Counter(value for batch in found for value in batch["value"].to_pylist())
+    assert values.pop(0) == newer
+    assert values == Counter(range(newer, count))
+    little.close()
+
+
+def test_columns_may_have_any_name(lake: Lake) -> None:
+    """Also one that a query could give to something of its own."""
+    names = ["hiding_0", "hiding_1", "stored", "hiding", "rows", "made", "Select"]
+    columns = {name: {"type": "int", "unique": True} for name in names}
+    table = make(lake, {"time": {"type": "datetime", "unit": "us"}, "value": "int"} | columns)
+    for value in range(3):
+        table.insert(dict.fromkeys(names, 1) | {"time": NOON, "value": value})
+    assert values_of(table) == [2]
 
 
 def test_the_last_insert_wins(lake: Lake) -> None:

@@ -71,7 +71,7 @@ def fold(
     is_mark = last[DELETED]
     if marks_from is not None:
         is_mark = pc.and_(is_mark, pc.less(last[VERSION], marks_from))
-    return last.filter(pc.invert(is_mark))
+    return last.filter(pc.invert(is_mark)) if pc.any(is_mark).as_py() else last
 
 
 def follow_each_other(table: UserTable, partitions: Sequence[Partition]) -> bool:
@@ -98,7 +98,6 @@ def keep_last(rows: pa.Table, key: Sequence[str]) -> pa.Table:
     """Of each key the last row; those that are left stay in order. Without a key, all rows."""
     import numpy as np
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     if not key:
         return rows
@@ -110,7 +109,9 @@ def keep_last(rows: pa.Table, key: Sequence[str]) -> pa.Table:
     ]
     if len(last) == rows.num_rows:
         return rows
-    return rows.take(last.take(pc.sort_indices(last)))
+    is_last = np.zeros(rows.num_rows, bool)
+    is_last[last.to_numpy()] = True
+    return rows.filter(pa.array(is_last))
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,9 +21,10 @@ if TYPE_CHECKING:
 _HELD_BYTES = 1024
 """What a column takes beside its values, as measured, and half of what a table does."""
 _LARGE_BYTES = 4 << 20
-"""Files above this size are not kept."""
-
-
+"""What is in files above this size is not kept."""
+_MOST_SHARE = 8
+"""Nor are rows that would take more than this part of what may be kept: they are several times as
+large as their files."""
 _SINGLE_BYTES = 256 << 10
 """Files below this size are read sooner without threads."""
 
@@ -58,13 +59,13 @@ class RowReader:
             whole = partition.file_size <= _LARGE_BYTES and self._cache_bytes > 0
             rows = self._open(table, partition, path, None if whole else names)
             if whole:
-                self.keep(path, rows)
+                self.keep(path, rows, partition.file_size)
         return _as_stored_now(rows, wanted, partition.insert_range.begin)
 
-    def keep(self, path: str, rows: pa.Table) -> None:
-        """Remember what is in a file."""
+    def keep(self, path: str, rows: pa.Table, file_size: int) -> None:
+        """Remember what is in a file, unless it is large."""
         size = _count_held(rows)
-        if size > self._cache_bytes or size > _LARGE_BYTES:
+        if file_size > _LARGE_BYTES or size > self._cache_bytes // _MOST_SHARE:
             return
         with self._lock:
             if path not in self._kept:

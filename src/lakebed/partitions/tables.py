@@ -290,7 +290,7 @@ class TablePublisher:
         def write(store: Store, part: Part, path: str) -> WrittenRows:
             file = parquet.write(store, path, part.rows, part.table.view_set)
             if self._reader is not None:
-                self._reader.keep(path, part.rows)
+                self._reader.keep(path, part.rows, file.size)
             return WrittenRows(part.table, part.instance, file)
 
         if len(parts) <= 1:

@@ -106,7 +106,9 @@ class Engine:
         self._one = self._context.read_table(one)
         self._lock = threading.Lock()
         self._files: OrderedDict[tuple[str, ...], Any] = OrderedDict()
-        self._user_tables = UserTables(self._context, self._table_of_files, self._table_of_rows)
+        self._user_tables = UserTables(
+            self._context, self._table_of_files, self._table_of_rows, self._plan_over
+        )
         self._empty: dict[tuple[str, bytes], Any] = {}
 
     def close(self) -> None:
@@ -273,6 +275,12 @@ class Engine:
         self._context.register_record_batches("made", [list(batches)])
         return self._tables.take_made()
 
+    def _plan_over(self, sql: str, frames: Mapping[str, DataFrame]) -> DataFrame:
+        """A statement of ours over these frames, for what they cannot be asked in Python. It is for
+        tables that are being made: those of the user's statement are shown afterwards."""
+        self._catalog.show({name: frame.into_view() for name, frame in frames.items()})
+        return self._context.sql_with_options(sql, ONLY_READ)
+
     def _table_of_files(self, paths: tuple[str, ...], view_set: ViewSet) -> Any:
         """A table over exactly these files; the last ones used are kept. The names of what is
         nested in a column are not the file's, but those that were declared."""
@@ -302,6 +310,10 @@ def _make_context(memory_bytes: int, catalog: LakeCatalog) -> SessionContext:
         .set("datafusion.execution.parquet.pushdown_filters", "true")
         # What it knew of whole files it would use wrongly: see mistakes.py.
         .set("datafusion.execution.collect_statistics", "false")
+        # What a join holds is not split among threads if it is as small as this: splitting it means
+        # to split all that passes by, too.
+        .set("datafusion.optimizer.hash_join_single_partition_threshold", str(32 << 20))
+        .set("datafusion.optimizer.hash_join_single_partition_threshold_rows", "1000000")
     )
     runtime = RuntimeEnvBuilder().with_fair_spill_pool(memory_bytes)
     runtime = runtime.with_disk_manager_os()

@@ -4,7 +4,7 @@ join that leaves out what something newer hides.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -32,10 +32,12 @@ class UserTables:
         context: SessionContext,
         table_of_files: Callable[[tuple[str, ...], ViewSet], Any],
         table_of_rows: Callable[[pa.Table], Any],
+        plan_over: Callable[[str, Mapping[str, DataFrame]], DataFrame],
     ) -> None:
         self._context = context
         self._table_of_files = table_of_files
         self._table_of_rows = table_of_rows
+        self._plan_over = plan_over
 
     def make(self, content: UserContent) -> Any:
         """The table that a statement sees."""
@@ -95,7 +97,9 @@ class UserTables:
         return _as_now(frame, table, table.view_set, col(VERSION))
 
     def _hide(self, frame: DataFrame, content: UserContent) -> DataFrame:
-        """The rows of which nothing newer is known."""
+        """The rows of which nothing newer is known. What hides them is small beside them, or at
+        least narrow: it stands to the left, where the engine holds it in memory, and the rows pass
+        by."""
         key = content.table.key
         parts = []
         if content.hiding is not None:
@@ -112,10 +116,11 @@ class UserTables:
                 for part in parts
             ]
         )
-        same = [col(f'"{name}"') == col(names[name]) for name in key]
+        same = [f'stored."{name}" = hiding.{names[name]}' for name in key]
         if content.compares:
-            same.append(col(names[VERSION]) > col(VERSION))
-        return frame.join_on(hiding, *same, how="anti")
+            same.append(f"hiding.{names[VERSION]} > stored.{VERSION}")
+        statement = f"SELECT stored.* FROM hiding RIGHT ANTI JOIN stored ON {' AND '.join(same)}"
+        return self._plan_over(statement, {"stored": frame, "hiding": hiding})
 
 
 def _union(frames: Sequence[DataFrame]) -> DataFrame:
