@@ -1,5 +1,6 @@
 """Replacing 1,000 records of a million, 50 times, and then reading a day: in one bucket, and over
-thirty. Folding is part of it.
+thirty. Folding is part of it. Three rounds: of the reads right after so many upserts the median
+counts, and the first is shown, in which the process also gets the memory for them.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from benchmarks.record_systems import (
 TITLE = "Replacing 1,000 of 1,000,000 records, 50 times, then reading one day"
 _TARGETS = {1: (25, 200), 30: (150, 500)}
 _LOAD = 100_000
+_ROUNDS = 3
 
 
 def run(places: Places) -> list[Result]:
@@ -54,33 +56,34 @@ def _measure(
         system.append(known[begin : begin + _LOAD])
     if isinstance(system, DeltaRecords):  # each takes it longer than all of them take the others
         times = min(times, 10)
-    system.read_day(0)
-    os.sync()
-    upserts = []
-    for number in range(times):
-        batch = changes(known, size, seed=number)
-        upserts.append(stopwatch(partial(system.upsert, batch)))
-    found = 0
+    expected = sum(each["time"] < FIRST_DAY + DAY_MS for each in known)
 
     def read() -> None:
-        nonlocal found
         found = system.read_day(0)
+        if found != expected:
+            raise AssertionError(f"{system.name} read {found} rows of {expected}")
 
-    reads = [stopwatch(read) for _ in range(5)]
-    expected = sum(each["time"] < FIRST_DAY + DAY_MS for each in known)
-    if found != expected:
-        raise AssertionError(f"{system.name} read {found} rows of {expected}")
+    read()
+    os.sync()
+    upserts, reads, again = [], [], []
+    for round_ in range(_ROUNDS):
+        for number in range(times):
+            batch = changes(known, size, seed=round_ * times + number)
+            upserts.append(stopwatch(partial(system.upsert, batch)))
+        reads.append(stopwatch(read))
+        again += [stopwatch(read) for _ in range(3)]
     few = max(1, times // 10)
-    median, first_read = median_ms(upserts), reads[0] * 1000
+    first = upserts[:times]
     figures = {
         "buckets": days,
-        "upsert median ms": median,
+        "upsert median ms": median_ms(upserts),
         "mean ms": statistics.mean(upserts) * 1000,
         "p99 ms": percentile_ms(upserts, 99),
-        "last / first": statistics.median(upserts[-few:]) / statistics.median(upserts[:few]),
-        "read after ms": first_read,
-        "read again ms": median_ms(reads[1:]),
-        "rows read": found,
+        "last / first": statistics.median(first[-few:]) / statistics.median(first[:few]),
+        "read after ms": median_ms(reads),
+        "the first ms": reads[0] * 1000,
+        "read again ms": median_ms(again),
+        "rows read": expected,
     }
     if not system.name.startswith("Lakebed"):
         return Result(system.name, figures)
@@ -89,6 +92,6 @@ def _measure(
         figures,
         {
             f"upsert ≤ {targets[0]} ms": figures["mean ms"] <= targets[0],
-            f"read ≤ {targets[1]} ms": first_read <= targets[1],
+            f"read ≤ {targets[1]} ms": figures["read after ms"] <= targets[1],
         },
     )
