@@ -5,13 +5,12 @@ drives a real lake and `model.Model`, and after every step compares what readers
 from __future__ import annotations
 
 import copy
-import itertools
 import os
 import shutil
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, ClassVar
@@ -55,9 +54,9 @@ from tests.tables.parts import (
 SHRINK = bool(os.environ.get("LAKEBED_SEED"))
 """Shrinking takes minutes: only when a failure is replayed."""
 
-BATCHES = 40 if CAMPAIGN else 36
+BATCHES = 40
+"""Of the campaign. A few are enough for every rule to run; the default run has one."""
 USUAL = user_tables._SMALL_BYTES, folding.MANY_PARTITIONS
-"""One or two are enough for every rule to run; the rest is for bad luck."""
 
 KINDS = {"by id": BY_ID, "by time": BY_TIME, "loose": LOOSE}
 FIRST = datetime(2026, 3, 2, tzinfo=UTC)
@@ -86,7 +85,8 @@ class TableMachine(RuleBasedStateMachine):
     server: ClassVar[str] = ""
     template: ClassVar[str] = ""
     runs: ClassVar[Counter[str]] = Counter()
-    turns: ClassVar[Iterator[int]] = itertools.count()
+    kills: ClassVar[Counter[str]] = Counter()
+    """How often it was tried to die while doing what; what was seldom killed comes first."""
 
     @initialize(kind=st.sampled_from(list(KINDS)), small=st.sampled_from([0, 1_700, 4 << 20]))
     def make_a_table(self, kind: str, small: int) -> None:
@@ -216,9 +216,10 @@ class TableMachine(RuleBasedStateMachine):
         self.settle()
         self.ran("insert once")
 
-    @precondition(lambda self: self.repeatable)
-    @rule(data=st.data())
-    def repeat(self, data: st.DataObject) -> None:
+    @rule(data=st.data(), first=batches)
+    def repeat(self, data: st.DataObject, first: list[dict[str, Any]]) -> None:
+        if not self.repeatable:
+            self.insert_once(first)
         key, batch, tick = data.draw(st.sampled_from(self.repeatable))
         again = self.table.insert(batch, key=key)
         assert again.repeated
@@ -278,7 +279,6 @@ class TableMachine(RuleBasedStateMachine):
         self.names = list(self.table.schema.names)
         self.ran("alter")
 
-    @precondition(lambda self: len(self.past) % 4 == 1)
     @rule()
     def delete_and_restore_the_table(self) -> None:
         self.lake.tables.delete_table("d", "t")
@@ -317,9 +317,11 @@ class TableMachine(RuleBasedStateMachine):
                 unit.retired = unit.restorable = True
         self.ran("retire a bucket")
 
-    @precondition(lambda self: self.model.gone)
+    @precondition(lambda self: self.model.gone or self.model.live)
     @rule(data=st.data())
     def restore(self, data: st.DataObject) -> None:
+        if not self.model.gone:
+            self.retire(data, hold=False)
         unit = data.draw(st.sampled_from(self.model.gone))
         self.lake.retirement.restore(self.gone(unit).partition_id)
         unit.retired = False
@@ -359,7 +361,6 @@ class TableMachine(RuleBasedStateMachine):
         self.sweep(hours=2, leases_die=False)
         self.read_the_past(data, first=True)
 
-    @precondition(lambda self: len(self.past) % 4 == 2)
     @rule()
     def reopen(self) -> None:
         self.lake.close()
@@ -378,7 +379,8 @@ class TableMachine(RuleBasedStateMachine):
     )
     def kill(self, batch: list[dict[str, Any]], point: int, time: datetime) -> None:
         """Die before some statement or some operation on disk: it happened, or it did not."""
-        verb = ("insert", "delete", "fold", "forget")[next(TableMachine.turns) % 4]
+        verb = min(self.kills, key=lambda each: (self.runs[f"kill {each}"], self.kills[each]))
+        self.kills[verb] += 1
         column = self.model.key[0] if self.model.key else "time"
         value = self.fit(batch)[0][column]
         before, known = copy.deepcopy(self.model), {each.partition_id for each in self.live()}
@@ -522,8 +524,11 @@ RULES = {
     "as_of refused",
 }  # fmt: skip
 
+EXAMPLES = {"sqlite": 8, "postgresql": 3}
+"""Of the default run. Hypothesis begins with one in which next to nothing happens."""
+
 SETTINGS = settings(
-    max_examples=6 if CAMPAIGN else 2,
+    max_examples=8,
     stateful_step_count=50 if CAMPAIGN else 30,
     deadline=None,
     database=None,
@@ -533,29 +538,33 @@ SETTINGS = settings(
 )
 
 
-def run_machine(dialect: str, request: pytest.FixtureRequest, batches: int) -> Counter[str]:
-    """Run until every rule did, or so often; how often each rule ran."""
+def run_machine(dialect: str, request: pytest.FixtureRequest) -> Counter[str]:
+    """Run all batches; how often each rule ran."""
     fixtures = {"server": "", "template": str(request.getfixturevalue("migrated_sqlite"))}
     if dialect == "postgresql":
         fixtures["server"] = request.getfixturevalue("postgres_url")
         fixtures["template"] = request.getfixturevalue("migrated_postgres")
     machine = type("Machine", (TableMachine,), fixtures)
     TableMachine.runs.clear()
+    TableMachine.kills = Counter(dict.fromkeys(("insert", "delete", "fold", "forget"), 0))
     seed = int(os.environ.get("LAKEBED_SEED", int.from_bytes(os.urandom(4), "big")))
     sys.stdout.write(f"seed {seed}; replay with LAKEBED_SEED={seed}\n")
-    for batch in range(batches):
+    for batch in range(BATCHES if CAMPAIGN else 1):
         machine._hypothesis_internal_use_seed = seed + batch  # type: ignore[attr-defined]
-        run_state_machine_as_test(machine, settings=SETTINGS)
-        if set(TableMachine.runs) >= RULES and not CAMPAIGN:
-            break
+        examples = SETTINGS.max_examples if CAMPAIGN else EXAMPLES[dialect]
+        run_state_machine_as_test(machine, settings=settings(SETTINGS, max_examples=examples))
     return TableMachine.runs
 
 
 def test_any_sequence_of_operations_keeps_every_promise(
     dialect: str, request: pytest.FixtureRequest
 ) -> None:
-    must_run = RULES if dialect == "sqlite" or CAMPAIGN else set()
-    counts = run_machine(dialect, request, BATCHES if must_run else 1)
+    """In the campaign every rule runs; by default, on SQLite, most do, and others in the next
+    run."""
+    counts = run_machine(dialect, request)
     sys.stdout.write("".join(f"{count:6} {name}\n" for name, count in sorted(counts.items())))
-    assert must_run <= set(counts), f"these never ran: {sorted(must_run - set(counts))}"
+    missed = RULES - set(counts)
+    sys.stdout.write(f"these never ran: {sorted(missed)}\n")
+    if CAMPAIGN or dialect == "sqlite":
+        assert len(missed) <= (0 if CAMPAIGN else len(RULES) // 2)
     assert set(counts) - RULES <= {"delete nothing", "kill too late"}

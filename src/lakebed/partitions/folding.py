@@ -111,7 +111,7 @@ def keep_last(rows: pa.Table, key: Sequence[str]) -> pa.Table:
         return rows
     is_last = np.zeros(rows.num_rows, bool)
     is_last[last.to_numpy()] = True
-    return rows.filter(pa.array(is_last))
+    return rows.take(pa.array(np.flatnonzero(is_last)))
 
 
 @dataclass(frozen=True, slots=True)
