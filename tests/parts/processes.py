@@ -13,7 +13,18 @@ from typing import Any
 
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(
-    ["tests.conftest", "tests.proof.killing", "tests.tables.crowd", "lakebed.query.embedded.engine"]
+    [
+        "psycopg",
+        "pysqlite3.dbapi2",
+        "sqlalchemy.dialects.postgresql.psycopg",
+        "sqlalchemy.dialects.sqlite.pysqlite",
+        "tests.conftest",
+        "tests.proof.killing",
+        "tests.tables.crowd",
+        "tests.tables.killed_imports",
+        "tests.tables.killing",
+        "lakebed.query.embedded.engine",
+    ]
 )
 
 

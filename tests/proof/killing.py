@@ -152,6 +152,22 @@ class Places:
         self._server = server
         self._folder = folder
         self._count = 0
+        self._migrated: Place | None = None
+
+    def make(self, prepare: Callable[[Lake], object]) -> Place:
+        """A lake to which something was done, all of it in its files, to be copied. Only the first
+        catalog is migrated; the others begin as copies of it."""
+        if self._migrated is None:
+            self._migrated = self.blank()
+            catalog = Catalog(self._migrated.catalog, actor="test")
+            catalog.migrate()
+            _settle(catalog)
+            catalog.close()
+        place = self.copy(self._migrated)
+        with init_lake(catalog=place.catalog, store=self.store_url(place), grace="0s") as lake:
+            prepare(lake)
+            _settle(lake.catalog)
+        return place
 
     def blank(self) -> Place:
         self._count += 1
@@ -182,6 +198,13 @@ class Places:
 
     def store_url(self, place: Place) -> str | None:
         return f"file://{place.folder}/store" if self._dialect == "postgresql" else None
+
+
+def _settle(catalog: Catalog) -> None:
+    """Everything into the file that will be copied."""
+    if catalog.dialect.name == "sqlite":
+        with catalog.engine.connect() as connection:
+            connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
 def _point_to_store(url: str, folder: Path) -> None:
@@ -325,17 +348,6 @@ def choose_points(events: list[str], every: int) -> list[int]:
     return sorted(telling | set(range(1, len(events) + 1, every)))
 
 
-def prepare_base(places: Places, scenario: Scenario) -> Place:
-    """The lake that every kill starts from, all of it in its files."""
-    base = places.blank()
-    with init_lake(catalog=base.catalog, store=places.store_url(base), grace="0s") as lake:
-        scenario.prepare(lake)
-        if lake.catalog.dialect.name == "sqlite":
-            with lake.catalog.engine.connect() as connection:
-                connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
-    return base
-
-
 def run_calmly(place: Place, scenario: Scenario) -> tuple[list[Any], list[str]]:
     """An undisturbed run: the states before it and after each step, and every event."""
     with place.open() as lake:
@@ -356,7 +368,7 @@ def run_calmly(place: Place, scenario: Scenario) -> tuple[list[Any], list[str]]:
 def run_scenario(name: str, places: Places, every: int) -> dict[str, Any]:
     """Kill at every so-many-th point of an operation; the report that the test judges."""
     scenario = SCENARIOS[name]
-    base = prepare_base(places, scenario)
+    base = places.make(scenario.prepare)
     states, events = run_calmly(places.copy(base), scenario)
     failures = []
     points = choose_points(events, every)

@@ -19,7 +19,6 @@ from tests.proof.killing import (
     Places,
     judge,
     operate,
-    prepare_base,
     run_calmly,
 )
 
@@ -44,7 +43,7 @@ def _count(name: str, place: Place) -> Counter[str]:
 def run(name: str, folder: Path, most: int) -> dict[str, Any]:
     """Kill at up to ``most`` calls of each kind, evenly spread; the report that the test judges."""
     scenario, places = SCENARIOS[name], Places("sqlite", "", folder)
-    base = prepare_base(places, scenario)
+    base = places.make(scenario.prepare)
     states, _ = run_calmly(places.copy(base), scenario)
     counts = _count(name, places.copy(base))
     failures, kills = [], 0

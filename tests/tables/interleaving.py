@@ -19,7 +19,6 @@ import sqlalchemy as sa
 from lakebed.catalog.dialects import WRITE
 from lakebed.errors import BadSchema, BadSql, Conflict, LakebedError, NotFound
 from lakebed.lake import Lake
-from lakebed.opening import init_lake
 from lakebed.storage.local import LocalStore
 from lakebed.tables.table import Table
 from tests.proof.killing import Place, Places
@@ -204,14 +203,8 @@ class Stage:
 
     def __init__(self, places: Places, kind: str) -> None:
         self._places = places
-        self._base = places.blank()
+        self._base = places.make(lambda lake: prepare(lake, kind))
         self._serial: dict[tuple[str, ...], Any] = {}
-        url, store = self._base.catalog, places.store_url(self._base)
-        with init_lake(catalog=url, store=store, grace="0s") as lake:
-            prepare(lake, kind)
-            if lake.catalog.dialect.name == "sqlite":
-                with lake.catalog.engine.connect() as connection:
-                    connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def one_after_the_other(self, *names: str) -> Any:
         """What comes of some operations in their order."""

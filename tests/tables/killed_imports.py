@@ -1,11 +1,9 @@
-"""Kills an import at its steps and looks at what is left. Run as a program, like `proof.killing`,
-whose lakes and kill points it uses.
+"""Kills an import at its steps and looks at what is left. Run in a process of its own, like
+`proof.killing`, whose lakes and kill points it uses.
 """
 
 from __future__ import annotations
 
-import json
-import sys
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,7 @@ from lakebed.lake import Lake
 from lakebed.model.partition import FileState
 from lakebed.tables.adoption import ImportReport
 from tests.parts.data import stored_files
-from tests.proof.killing import Place, Places, Scenario, choose_points, kill, prepare_base
+from tests.proof.killing import Place, Places, choose_points, kill
 from tests.proof.seams import Killer, Recorder, hook_lake
 from tests.tables.parts import HOUR_US, damage, jump, sweep
 from tests.tables.trees import as_bytes, as_counter, aside, put, rows
@@ -30,10 +28,6 @@ def build_tree(root: Path) -> None:
     put(root, "copy.parquet", SOUND[1])
     put(root, "cut.parquet", as_bytes(rows(3))[:-9])
     put(root, "notes.txt", b"nothing to see")
-
-
-def prepare(_lake: Lake) -> None:
-    """The import makes everything."""
 
 
 def adopt(lake: Lake, root: Path) -> ImportReport:
@@ -82,10 +76,11 @@ def judge(place: Place, root: Path, wanted: tuple[Any, dict[str, str]]) -> list[
     return problems
 
 
-def run(places: Places, root: Path, every: int, most: int) -> dict[str, Any]:
+def run(dialect: str, folder: Path, every: int, most: int, server: str = "") -> dict[str, Any]:
     """Kill at some points of an import, evenly chosen; the report that the test judges."""
+    places, root = Places(dialect, server, folder / "lakes"), folder / "tree"
     build_tree(root)
-    base = prepare_base(places, Scenario(prepare, ()))
+    base = places.make(lambda _lake: None)  # the import makes everything
     with places.copy(base).open() as lake:
         recorder = Recorder()
         hook_lake(lake, recorder)
@@ -115,15 +110,3 @@ def run(places: Places, root: Path, every: int, most: int) -> dict[str, Any]:
         "aside": len(wanted[1]),
         "failures": failures,
     }
-
-
-def main() -> None:
-    """``killed_imports DIALECT FOLDER EVERY MOST [SERVER]`` prints its report as JSON."""
-    dialect, folder, every, most = sys.argv[1:5]
-    places = Places(dialect, sys.argv[5] if len(sys.argv) > 5 else "", Path(folder) / "lakes")
-    report = run(places, Path(folder) / "tree", int(every), int(most))
-    sys.stdout.write(json.dumps(report))
-
-
-if __name__ == "__main__":
-    main()

@@ -1,5 +1,5 @@
-"""Kills what is done to a table at its steps, and looks at what is left. Run as a program, like
-`proof.killing`, whose lakes and kill points it uses.
+"""Kills what is done to a table at its steps, and looks at what is left. Run in a process of its
+own, like `proof.killing`, whose lakes and kill points it uses.
 
 Nobody here asks in SQL but the children that are killed: a process whose engine has begun to work
 cannot be forked. What readers would see is folded from the partitions.
@@ -23,8 +23,7 @@ from lakebed.model.partition import FileState
 from lakebed.partitions import folding
 from lakebed.tables.table import Table
 from tests.parts.data import stored_files
-from tests.proof.killing import Place, Places, choose_points, kill, prepare_base, run_and_die
-from tests.proof.killing import Scenario as Prepared
+from tests.proof.killing import Place, Places, choose_points, kill, run_and_die
 from tests.proof.seams import Killer, Recorder, hook_lake
 from tests.tables.parts import BY_ID, HOUR_US, LOOSE, damage, jump, partitions_of, retire, sweep
 
@@ -202,7 +201,7 @@ def run(places: Places, name: str, every: int, most: int) -> dict[str, Any]:
         lake.tables.create_database("d")
         scenario.prepare(lake, lake.tables.create_table("d", "t", scenario.schema, scenario.bucket))
 
-    base = prepare_base(places, Prepared(prepare, ()))
+    base = places.make(prepare)
     calm = places.copy(base)
     with calm.open() as lake:
         before = state_of(lake)

@@ -6,12 +6,9 @@ from __future__ import annotations
 
 import os
 import random
-import shutil
 import sys
-import tempfile
 import threading
 from collections import Counter
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -22,7 +19,6 @@ import pytest
 from lakebed.lake import Lake
 from lakebed.opening import open_lake
 from tests.conftest import CAMPAIGN, NewLake
-from tests.parts import servers
 from tests.parts.processes import PROCESSES
 from tests.proof.killing import Places
 from tests.tables import crowd
@@ -195,12 +191,10 @@ def test_eight_processes_insert_while_others_read(
 
 
 @pytest.fixture
-def places(dialect: str, request: pytest.FixtureRequest) -> Iterator[Places]:
+def places(dialect: str, quick_folder: Path, request: pytest.FixtureRequest) -> Places:
     """Where lakes are copied to and from."""
-    folder = Path(tempfile.mkdtemp(dir=servers.quick_folder()))
     server = request.getfixturevalue("postgres_url") if dialect == "postgresql" else ""
-    yield Places(dialect, server, folder)
-    shutil.rmtree(folder)
+    return Places(dialect, server, quick_folder)
 
 
 @pytest.mark.parametrize("kind", KINDS)

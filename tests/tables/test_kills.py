@@ -4,17 +4,13 @@ sound, it can be done again, and nothing is left behind.
 
 from __future__ import annotations
 
-import shutil
 import sys
-import tempfile
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import CAMPAIGN
-from tests.parts import servers
 from tests.parts.processes import run_alone
 from tests.tables.killing import SCENARIOS, run_all
 
@@ -27,14 +23,6 @@ SOME = {
     "sqlite": {**dict.fromkeys(SCENARIOS, 1), "fold": 2, "insert": 100_000},
     "postgresql": {"insert": 3, "delete": 1, "fold": 1},
 }
-
-
-@pytest.fixture
-def quick_folder() -> Iterator[Path]:
-    """A folder in memory if there is one: a killed process leaves the same files there."""
-    folder = Path(tempfile.mkdtemp(dir=servers.quick_folder()))
-    yield folder
-    shutil.rmtree(folder)
 
 
 def test_killed_at_any_step(
