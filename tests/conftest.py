@@ -22,6 +22,7 @@ from lakebed.catalog.catalog import Catalog
 from lakebed.lake import Lake
 from lakebed.opening import init_lake
 from tests.parts import servers
+from tests.parts.compiling import share_compiled_statements
 from tests.parts.freezing import Freezer, freezing_postgres
 from tests.parts.schedule import pytest_xdist_make_scheduler  # noqa: F401
 from tests.parts.spark import spark  # noqa: F401
@@ -38,6 +39,8 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 settings.load_profile("default")
+
+share_compiled_statements()
 
 
 @pytest.hookimpl(tryfirst=True)

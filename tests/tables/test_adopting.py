@@ -18,6 +18,7 @@ from lakebed.lake import Lake
 from lakebed.storage.objects import read_all
 from lakebed.tables.adoption import Fate, FileClass
 from lakebed.tables.table import Table
+from tests.conftest import SQLITE_FIRST
 from tests.tables.parts import damage, meanwhile, sweep_all
 from tests.tables.trees import (
     SCHEMA,
@@ -56,6 +57,7 @@ def table(home: Lake) -> Table:
 # ---- the whole tree ----------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("dialect", SQLITE_FIRST, indirect=True)
 def test_every_file_is_told_by_class(table: Table, home: Lake, root: Path) -> None:
     expected = build_mess(root)
     found = plan(home, root)
@@ -167,6 +169,7 @@ def test_what_was_imported_is_remembered_for_good(table: Table, home: Lake, root
     assert only(home, root).kind is FileClass.IMPORTED
 
 
+@pytest.mark.parametrize("dialect", SQLITE_FIRST, indirect=True)
 def test_the_bytes_count_and_not_the_name(table: Table, home: Lake, root: Path) -> None:
     first = put(root, "date=2024-05-01/data.parquet", rows(1))
     adopt(home, root)
@@ -178,6 +181,7 @@ def test_the_bytes_count_and_not_the_name(table: Table, home: Lake, root: Path) 
     assert table.count() == 10
 
 
+@pytest.mark.parametrize("dialect", SQLITE_FIRST, indirect=True)
 def test_one_file_is_imported_by_its_name(table: Table, home: Lake, root: Path) -> None:
     file = put(root, "_backup.parquet", rows(1))
     report = adopt(home, file)
@@ -214,6 +218,7 @@ def test_a_file_that_changed_since_the_plan_is_judged_again(
     assert [each.file.path for each in report.left_behind] == ["gone.parquet"]
 
 
+@pytest.mark.parametrize("dialect", SQLITE_FIRST, indirect=True)
 def test_a_file_that_never_stands_still_is_left_behind(
     table: Table, home: Lake, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -21,7 +21,7 @@ from lakebed.opening import open_lake
 from lakebed.query import user_tables
 from lakebed.storage.local import LocalStore
 from lakebed.tables.table import Table
-from tests.conftest import CAMPAIGN
+from tests.conftest import CAMPAIGN, SQLITE_FIRST
 from tests.tables.parts import BY_ID, BY_TIME, LOOSE, NOON, make, retire, values_of
 
 FLIPS = 400 if CAMPAIGN else 12
@@ -123,6 +123,7 @@ def test_inserts_go_on_beside_a_damaged_file(lake: Lake) -> None:
             assert values_of(twin) == list(range(43))
 
 
+@pytest.mark.parametrize("dialect", SQLITE_FIRST, indirect=True)
 def test_no_bit_that_flips_gets_into_another_file(lake: Lake) -> None:
     """A fold reads the checksums too: what it wrote would be sound for ever."""
     seed = int(os.environ.get("LAKEBED_SEED", int.from_bytes(os.urandom(4), "big")))
@@ -160,6 +161,7 @@ def test_no_bit_that_flips_gets_into_another_file(lake: Lake) -> None:
     assert values_of(table) == list(range(200))
 
 
+@pytest.mark.parametrize("dialect", SQLITE_FIRST, indirect=True)
 def test_a_smaller_file_in_its_place_is_damage_and_not_fewer_rows(lake: Lake) -> None:
     """A sound file of the same table, but another one."""
     for small in (True, False):

@@ -81,6 +81,7 @@ def test_of_many_who_make_a_table_or_database_one_does(lake: Lake) -> None:
     assert lake.tables.list_databases() == ["d", "same"]
 
 
+@pytest.mark.parametrize("dialect", SQLITE_FIRST, indirect=True)
 def test_names_that_sql_has_for_itself_are_refused(lake: Lake) -> None:
     lake.tables.create_database("d")
     for name in ("table", "lateral", "unnest", "select", "values"):
@@ -94,6 +95,7 @@ def test_names_that_sql_has_for_itself_are_refused(lake: Lake) -> None:
         assert (table.count(), table.delete_rows("value = 1")) == (2, 1)
 
 
+@pytest.mark.parametrize("dialect", SQLITE_FIRST, indirect=True)
 def test_a_name_that_is_no_text_is_no_name(lake: Lake) -> None:
     table = make(lake)
     for name in (5, None, [table.name]):

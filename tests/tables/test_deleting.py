@@ -106,6 +106,7 @@ def test_the_first_and_last_times_of_a_table_are_those_of_its_rows(lake: Lake) -
     assert stats.earliest == stats.latest == to_instant(NOON)
 
 
+@pytest.mark.parametrize("dialect", SQLITE_FIRST, indirect=True)
 def test_conditions_about_the_whole_table_need_a_key(lake: Lake) -> None:
     """Without one, partitions are looked at one by one, of which each has a largest value."""
     keyed, loose = make(lake, BY_ID), make(lake, LOOSE)
@@ -121,6 +122,7 @@ def test_conditions_about_the_whole_table_need_a_key(lake: Lake) -> None:
     assert values_of(loose) == [0, 1, 2]
 
 
+@pytest.mark.parametrize("dialect", SQLITE_FIRST, indirect=True)
 @pytest.mark.parametrize(
     "text",
     [
@@ -379,6 +381,7 @@ def test_forgetting_takes_all_versions_of_whoever_is_meant(lake: Lake) -> None:
     assert [row["note"] for row in rows_of(loose)] == ["y"]
 
 
+@pytest.mark.parametrize("dialect", SQLITE_FIRST, indirect=True)
 def test_forgetting_asks_for_values_that_can_be(lake: Lake) -> None:
     table = make(lake, LOOSE | {"tags": "string[]"})
     table.insert({"time": NOON, "value": 1, "tags": ["a"]})

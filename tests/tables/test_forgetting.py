@@ -8,6 +8,7 @@ from lakebed.errors import BadInput, DamagedFile, LakebedError
 from lakebed.lake import Lake
 from lakebed.opening import open_lake
 from lakebed.storage.local import LocalStore
+from tests.conftest import SQLITE_FIRST
 from tests.tables.parts import retire, sweep_all
 
 SCHEMA = {"time": "datetime", "device": {"type": "string", "unique": True}, "tags": "string[]"}
@@ -29,6 +30,7 @@ def test_what_was_forgotten_can_be_forgotten_again(filled: Lake) -> None:
     assert pulse.forget(device="ring-7") == []
 
 
+@pytest.mark.parametrize("dialect", SQLITE_FIRST, indirect=True)
 def test_nothing_is_forgotten_by_lists(filled: Lake) -> None:
     pulse = filled.tables.get("home", "pulse")
     with pytest.raises(BadInput, match="tags holds lists"):
@@ -80,6 +82,7 @@ def test_a_live_file_that_cannot_be_read_is_named(filled: Lake) -> None:
         assert [each.readable for each in pulse.forget(device="ring-7")] == [False]
 
 
+@pytest.mark.parametrize("dialect", SQLITE_FIRST, indirect=True)
 @pytest.mark.parametrize(
     ("record", "goes"),
     [
@@ -103,6 +106,7 @@ def test_rejects_with_the_value_anywhere_are_forgotten(
     assert filled.tables.get("home", "pulse_rejects").count() == (0 if goes else 1)
 
 
+@pytest.mark.parametrize("dialect", SQLITE_FIRST, indirect=True)
 def test_rejects_are_told_by_times_and_numbers_too(lake: Lake) -> None:
     lake.tables.create_database("home")
     table = lake.tables.create_table("home", "seen", {"time": "datetime", "person": "int"})

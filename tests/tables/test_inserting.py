@@ -137,6 +137,7 @@ def test_samples_of_the_same_second_all_survive(lake: Lake) -> None:
     assert Counter(each["value"] for each in rows_of(table)) == {1: 1, 2: 3, None: 1}
 
 
+@pytest.mark.parametrize("dialect", SQLITE_FIRST, indirect=True)
 def test_fractions_of_a_second_are_times_of_their_own_in_a_key(lake: Lake) -> None:
     table = make(lake, BY_TIME)
     fractions = ["", ".000001", ".000002", ".1", ".100001", ".999999"]
@@ -281,6 +282,7 @@ def test_rejects_lose_nothing_that_came(lake: Lake) -> None:
     }
 
 
+@pytest.mark.parametrize("dialect", SQLITE_FIRST, indirect=True)
 def test_json_that_no_column_holds_is_one_bad_record_among_good_ones(lake: Lake) -> None:
     table = make(lake, LOOSE | {"reading": "float"})
     huge = "9" * 5000
@@ -323,6 +325,7 @@ def test_a_repeated_insert_counts_once(lake: Lake) -> None:
     assert not other_table.insert([row(1)], key="k").repeated
 
 
+@pytest.mark.parametrize("dialect", SQLITE_FIRST, indirect=True)
 @pytest.mark.parametrize(
     ("first", "other"),
     [
@@ -342,6 +345,7 @@ def test_records_that_only_look_alike_are_others(
         table.insert([{"time": NOON, **other}], key="k", on_error="keep")
 
 
+@pytest.mark.parametrize("dialect", SQLITE_FIRST, indirect=True)
 def test_rows_in_other_pieces_are_the_same(lake: Lake) -> None:
     table = make(lake, LOOSE)
     texts = pa.array(["x", None, "y"]).dictionary_encode()

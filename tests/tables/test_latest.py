@@ -9,6 +9,7 @@ import pytest
 from lakebed.errors import BadInput
 from lakebed.lake import Lake
 from lakebed.tables.table import Table
+from tests.conftest import SQLITE_FIRST
 
 
 @pytest.fixture(params=[True, False], ids=["key", "no key"])
@@ -52,6 +53,7 @@ def test_buckets_whose_rows_moved_elsewhere_do_not_count(pulse: Table) -> None:
     assert _days(pulse, 2) == ["2026-11-02", "2026-11-03"]
 
 
+@pytest.mark.parametrize("dialect", SQLITE_FIRST, indirect=True)
 @pytest.mark.parametrize("buckets", ["1", None, 2.5])
 def test_buckets_are_counted_in_whole_numbers(pulse: Table, buckets: Any) -> None:
     with pytest.raises(BadInput, match="a whole number"):

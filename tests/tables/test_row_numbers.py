@@ -12,6 +12,7 @@ import pytest
 from lakebed.errors import BadRecords
 from lakebed.lake import Lake
 from lakebed.tables.row_numbers import list_row_numbers
+from tests.conftest import SQLITE_FIRST
 
 SCHEMA = {"time": "datetime", "id": "int"}
 WHOLE = pd.DataFrame({"time": pd.to_datetime(["2026-01-01", "2026-01-02"], utc=True), "id": [1, 2]})
@@ -29,6 +30,7 @@ def table(lake: Lake) -> Any:
     return lake.tables.create_table("d", "t", SCHEMA)
 
 
+@pytest.mark.parametrize("dialect", SQLITE_FIRST, indirect=True)
 @pytest.mark.parametrize("kind", FRAMES)
 def test_frames_are_inserted_without_them(table: Any, kind: str) -> None:
     frame = FRAMES[kind]
@@ -37,6 +39,7 @@ def test_frames_are_inserted_without_them(table: Any, kind: str) -> None:
     assert found == sorted(frame["id"])
 
 
+@pytest.mark.parametrize("dialect", SQLITE_FIRST, indirect=True)
 def test_files_of_such_frames_are_imported(lake: Lake, table: Any, tmp_path: Path) -> None:
     file = tmp_path / "sorted.parquet"
     FRAMES["sorted"].to_parquet(file)
@@ -44,6 +47,7 @@ def test_files_of_such_frames_are_imported(lake: Lake, table: Any, tmp_path: Pat
     assert lake.tables.carry_out_import(plan).rows_inserted == 2
 
 
+@pytest.mark.parametrize("dialect", SQLITE_FIRST, indirect=True)
 def test_an_index_with_a_name_is_a_column(table: Any) -> None:
     table.insert(WHOLE.set_index("time"))
     assert table.count() == 2

@@ -76,6 +76,7 @@ def test_what_hides_rows_is_held_and_not_the_rows(lake: Lake) -> None:
     little.close()
 
 
+@pytest.mark.parametrize("dialect", SQLITE_FIRST, indirect=True)
 def test_columns_may_have_any_name(lake: Lake) -> None:
     """Also one that a query could give to something of its own."""
     names = ["hiding_0", "hiding_1", "stored", "hiding", "rows", "made", "Select"]
@@ -96,6 +97,7 @@ def test_the_last_insert_wins(lake: Lake) -> None:
     assert {row["id"]: row["value"] for row in rows_of(table)} == {1: 8, 2: 7}
 
 
+@pytest.mark.parametrize("dialect", SQLITE_FIRST, indirect=True)
 def test_of_one_batch_the_last_row_of_a_key_wins(lake: Lake) -> None:
     for schema in (BY_ID, BY_TIME):
         check_of_one_batch_the_last_row_of_a_key_wins(lake, schema)
@@ -109,6 +111,7 @@ def check_of_one_batch_the_last_row_of_a_key_wins(lake: Lake, schema: Any) -> No
     assert values_of(table) == [4]
 
 
+@pytest.mark.parametrize("dialect", SQLITE_FIRST, indirect=True)
 def test_of_one_batch_the_last_row_wins_also_in_another_bucket(lake: Lake) -> None:
     table = make(lake)
     days = [f"2026-03-0{day}T12:00:00Z" for day in (5, 3, 4)]
@@ -148,6 +151,7 @@ def check_a_key_that_moves_stays_one_row(lake: Lake, bucket: str) -> None:
         table.fold()
 
 
+@pytest.mark.parametrize("dialect", SQLITE_FIRST, indirect=True)
 def test_a_key_that_moves_within_its_bucket_is_not_found_where_it_was(lake: Lake) -> None:
     table = make(lake)
     table.insert({"id": 1, "time": "2026-03-02T05:00:00Z", "value": 1})
@@ -157,6 +161,7 @@ def test_a_key_that_moves_within_its_bucket_is_not_found_where_it_was(lake: Lake
     assert values_of(table, "time < '2026-03-02T12:00:00Z'") == []
 
 
+@pytest.mark.parametrize("dialect", SQLITE_FIRST, indirect=True)
 def test_a_value_that_was_replaced_is_not_found(lake: Lake) -> None:
     """By columns that are not the key, no version can be left out."""
     for schema in (BY_ID, BY_TIME):
