@@ -10,7 +10,7 @@ import msgspec
 import sqlalchemy as sa
 
 from lakebed.catalog import clock
-from lakebed.catalog.dialects import one_of, one_of_bound
+from lakebed.catalog.expressions import one_of, one_of_bound
 from lakebed.catalog.schema import blocks, processes, segments, streams
 from lakebed.model.block import Block, Process, Stream
 from lakebed.model.partition import NO_SOURCE, Partition

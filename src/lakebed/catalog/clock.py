@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from lakebed.catalog.dialects import catalog_clock, greatest
+from lakebed.catalog.expressions import catalog_clock, greatest
 from lakebed.catalog.schema import lake_clock
 from lakebed.errors import LakeNotFound, SnapshotExpired
 from lakebed.model.time import format_instant

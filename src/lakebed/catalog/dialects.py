@@ -1,17 +1,14 @@
-"""What differs between SQLite and PostgreSQL: how to connect, how transactions begin, how an error
-is recognised, and the few SQL expressions that the two spell differently. Queries elsewhere are
-the same on both.
+"""What differs between SQLite and PostgreSQL: how to connect, how transactions begin, and how an
+error is recognised. Queries elsewhere are the same on both.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import random
 import re
 import sqlite3
 import time
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
@@ -19,8 +16,6 @@ from typing import Any, Protocol
 from urllib.parse import quote
 
 import sqlalchemy as sa
-from sqlalchemy.ext.compiler import compiles
-from sqlalchemy.sql.functions import FunctionElement
 
 from lakebed.catalog.trips import LATER, save_round_trips
 from lakebed.errors import BadInput, LakebedError, Overlap, ReadOnly, Unavailable
@@ -361,85 +356,3 @@ def _may_write(folder: Path) -> bool:
 
 def _has_log(path: Path) -> bool:
     return path.with_name(path.name + "-wal").exists()
-
-
-class greatest(FunctionElement[int]):  # noqa: N801
-    """The larger of two numbers."""
-
-    type = sa.BigInteger()
-    inherit_cache = True
-
-
-class catalog_clock(FunctionElement[int]):  # noqa: N801
-    """The database's own clock in microseconds; no other clock decides anything."""
-
-    type = sa.BigInteger()
-    inherit_cache = True
-
-
-@compiles(greatest, "sqlite")
-def _(element: Any, compiler: Any, **kw: Any) -> str:
-    return f"max({compiler.process(element.clauses, **kw)})"
-
-
-@compiles(greatest, "postgresql")
-def _(element: Any, compiler: Any, **kw: Any) -> str:
-    return f"greatest({compiler.process(element.clauses, **kw)})"
-
-
-@compiles(catalog_clock, "sqlite")
-def _(_element: Any, _compiler: Any, **_kw: Any) -> str:
-    return "CAST((julianday('now') - 2440587.5) * 86400000000.0 AS INTEGER)"
-
-
-@compiles(catalog_clock, "postgresql")
-def _(_element: Any, _compiler: Any, **_kw: Any) -> str:
-    return "CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT)"
-
-
-class _ValueList(sa.types.TypeDecorator[Sequence[Any]]):
-    """A list as one bound value: an array on PostgreSQL, a JSON text on SQLite."""
-
-    impl = sa.Text
-    cache_ok = True
-
-    def __init__(self, item: type[sa.types.TypeEngine[Any]]) -> None:
-        super().__init__()
-        self.item = item
-
-    def load_dialect_impl(self, dialect: sa.Dialect) -> Any:
-        if dialect.name == "postgresql":
-            return dialect.type_descriptor(sa.ARRAY(self.item))
-        return dialect.type_descriptor(sa.Text())
-
-    def process_bind_param(self, value: Any, dialect: sa.Dialect) -> Any:
-        return list(value) if dialect.name == "postgresql" else json.dumps(list(value))
-
-
-class value_table(FunctionElement[Any]):  # noqa: N801
-    """The elements of a bound list as rows; there is no limit to how many."""
-
-    inherit_cache = True
-
-
-@compiles(value_table, "sqlite")
-def _(element: Any, compiler: Any, **kw: Any) -> str:
-    return f"(SELECT value FROM json_each({compiler.process(element.clauses, **kw)}))"
-
-
-@compiles(value_table, "postgresql")
-def _(element: Any, compiler: Any, **kw: Any) -> str:
-    return f"(SELECT unnest({compiler.process(element.clauses, **kw)}))"
-
-
-def one_of_bound(column: sa.ColumnElement[Any], name: str) -> sa.ColumnElement[bool]:
-    """`one_of` for texts that are bound when the statement runs; for statements built once."""
-    bound = sa.bindparam(name, type_=_ValueList(sa.Text))
-    return column.op("IN", is_comparison=True)(value_table(bound))
-
-
-def one_of(column: sa.ColumnElement[Any], values: Sequence[Any]) -> sa.ColumnElement[bool]:
-    """``column IN (…)`` for any number of values, without a limit on bound parameters."""
-    item = sa.BigInteger if values and isinstance(values[0], int) else sa.Text
-    bound = sa.bindparam(None, list(values), type_=_ValueList(item), unique=True)
-    return column.op("IN", is_comparison=True)(value_table(bound))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 
-from lakebed.catalog.dialects import one_of, one_of_bound
+from lakebed.catalog.expressions import one_of, one_of_bound
 from lakebed.catalog.schema import leases, partitions, temporary_files
 from lakebed.catalog.trips import LATER
 from lakebed.model.partition import FileState

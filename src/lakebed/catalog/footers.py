@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 
-from lakebed.catalog.dialects import one_of
+from lakebed.catalog.expressions import one_of
 from lakebed.catalog.schema import partition_metadata
 from lakebed.catalog.trips import LATER
 from lakebed.errors import UnknownFooter

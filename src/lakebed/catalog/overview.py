@@ -10,7 +10,7 @@ from typing import NamedTuple
 import sqlalchemy as sa
 
 from lakebed.catalog import journal as entries
-from lakebed.catalog.dialects import one_of
+from lakebed.catalog.expressions import one_of
 from lakebed.catalog.schema import blocks, journal
 from lakebed.catalog.schema import partitions as table
 from lakebed.model.time import TimeRange

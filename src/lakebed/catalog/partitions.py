@@ -14,7 +14,7 @@ import msgspec
 import sqlalchemy as sa
 
 from lakebed.catalog import clock
-from lakebed.catalog.dialects import one_of
+from lakebed.catalog.expressions import one_of
 from lakebed.catalog.schema import partitions as table
 from lakebed.catalog.schema import series, view_sets
 from lakebed.catalog.trips import LATER

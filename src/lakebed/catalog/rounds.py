@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import sqlalchemy as sa
 
 from lakebed.catalog.blocks import Segment
-from lakebed.catalog.dialects import one_of
+from lakebed.catalog.expressions import one_of
 from lakebed.catalog.partitions import read_partition
 from lakebed.catalog.schema import partitions, segments
 from lakebed.model.partition import Partition

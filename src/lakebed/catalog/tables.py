@@ -11,7 +11,7 @@ from functools import lru_cache
 
 import sqlalchemy as sa
 
-from lakebed.catalog.dialects import one_of
+from lakebed.catalog.expressions import one_of
 from lakebed.catalog.partitions import read_partition
 from lakebed.catalog.schema import (
     databases,

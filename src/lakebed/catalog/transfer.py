@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import sqlalchemy as sa
 
-from lakebed.catalog.dialects import one_of
+from lakebed.catalog.expressions import one_of
 from lakebed.catalog.schema import (
     api_keys,
     blocks,
