@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from lakebed.catalog import files, tables
+from lakebed.catalog import files, inserts
 from lakebed.errors import StalePlan
 from lakebed.lake import Lake
 from lakebed.storage.objects import read_all
@@ -165,7 +165,7 @@ def test_what_was_imported_is_remembered_for_good(table: Table, home: Lake, root
     adopt(home, root)
     table.insert([{"time": "2024-05-01T00:00:00Z"}], key="retry")
     with home.catalog.write() as transaction:
-        assert tables.forget_inserts(transaction.connection, transaction.tick) == 1
+        assert inserts.forget(transaction.connection, transaction.tick) == 1
     assert only(home, root).kind is FileClass.IMPORTED
 
 

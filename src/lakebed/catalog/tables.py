@@ -1,5 +1,5 @@
-"""Databases and users' tables: their names, every version of their schemas, and the inserts that
-must count once. Their rows are partitions like all others.
+"""Databases and users' tables: their names, and every version of their schemas. Their rows are
+partitions like all others.
 """
 
 from __future__ import annotations
@@ -11,12 +11,10 @@ from functools import lru_cache
 
 import sqlalchemy as sa
 
-from lakebed.catalog.expressions import one_of
 from lakebed.catalog.partitions import read_partition
 from lakebed.catalog.schema import (
     databases,
     series,
-    table_inserts,
     table_versions,
     tables,
     temporary_files,
@@ -27,9 +25,6 @@ from lakebed.model.partition import FileState, Partition
 from lakebed.model.table import Bucket, TableSchema
 from lakebed.model.user_table import UserTable, is_table, require_text, split_name
 
-ADOPTED = "import:"
-"""How the keys of inserts begin that took in a file; the file's digest follows."""
-
 
 @dataclass(frozen=True, slots=True)
 class Database:
@@ -39,16 +34,6 @@ class Database:
     name: str
     created_at: int
     deleted_at: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class KnownInsert:
-    """An insert that carried a key, and what it did."""
-
-    digest: bytes
-    tick: int
-    rows: int
-    rejected: int
 
 
 def insert_database(connection: sa.Connection, database: Database) -> None:
@@ -296,66 +281,6 @@ def find_ground(
     known = [row[2:] for row in rows if row[2] is not None]
     numbers = {instance: number for instance, number, _ in known}
     return Ground(version, changed_at, numbers, {instance: live for instance, _, live in known})
-
-
-_INSERTED = sa.select(
-    table_inserts.c.digest, table_inserts.c.tick, table_inserts.c.rows, table_inserts.c.rejected
-).where(
-    table_inserts.c.table_id == sa.bindparam("table_id"), table_inserts.c.key == sa.bindparam("key")
-)
-_INSERTED_LIVE = _INSERTED.join_from(
-    table_inserts, tables, tables.c.table_id == table_inserts.c.table_id
-).where(tables.c.deleted_at.is_(None))
-
-
-def find_insert(connection: sa.Connection, table_id: str, key: str) -> KnownInsert | None:
-    """What an insert with this key did, if there was one; None too if the table is not there any
-    more, because its rows went with it."""
-    row = connection.execute(_INSERTED_LIVE, {"table_id": table_id, "key": key}).one_or_none()
-    return None if row is None else KnownInsert(bytes(row[0]), *row[1:])
-
-
-def has_insert(connection: sa.Connection, table_id: str, key: str) -> bool:
-    """Whether there was an insert with this key, whatever became of the table."""
-    return connection.execute(_INSERTED, {"table_id": table_id, "key": key}).first() is not None
-
-
-def list_inserts(
-    connection: sa.Connection, table_id: str, beginnings: Sequence[str]
-) -> list[tuple[str, KnownInsert]]:
-    """Inserts whose key begins like one of these, which are all of the same length."""
-    if not beginnings:
-        return []
-    table = table_inserts
-    begins = sa.func.substr(table.c.key, 1, len(beginnings[0]))
-    rows = connection.execute(
-        sa.select(table.c.key, table.c.digest, table.c.tick, table.c.rows, table.c.rejected)
-        .where(table.c.table_id == table_id, one_of(begins, beginnings))
-        .order_by(table.c.key)
-    )
-    return [(row[0], KnownInsert(bytes(row[1]), *row[2:])) for row in rows]
-
-
-def record_insert(connection: sa.Connection, table_id: str, key: str, known: KnownInsert) -> None:
-    """Remember an insert by its key."""
-    connection.execute(
-        sa.insert(table_inserts).values(
-            table_id=table_id,
-            key=key,
-            digest=known.digest,
-            tick=known.tick,
-            rows=known.rows,
-            rejected=known.rejected,
-        )
-    )
-
-
-def forget_inserts(connection: sa.Connection, before: int) -> int:
-    """Forget keys of inserts that happened before a tick; which files were adopted is kept."""
-    adopted = table_inserts.c.key.startswith(ADOPTED, autoescape=True)
-    return connection.execute(
-        sa.delete(table_inserts).where(table_inserts.c.tick < before, ~adopted)
-    ).rowcount
 
 
 def list_partitions(

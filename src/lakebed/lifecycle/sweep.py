@@ -16,11 +16,11 @@ from lakebed.catalog import (
     clock,
     files,
     footers,
+    inserts,
     journal,
     lakes,
     leases,
     partitions,
-    tables,
 )
 from lakebed.catalog.catalog import Catalog, Connection, Transaction
 from lakebed.catalog.files import TemporaryFile
@@ -279,7 +279,7 @@ class Sweeper:
             with self._catalog.write() as transaction:
                 before = transaction.tick - self._journal_retention_us
                 dropped = journal.prune(transaction, before, self._batch)
-                tables.forget_inserts(transaction.connection, before)
+                inserts.forget(transaction.connection, before)
             result.journal_entries_dropped += dropped
             if dropped < self._batch:
                 return

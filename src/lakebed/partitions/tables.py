@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from lakebed.catalog import files, footers, journal, lakes, partitions, tables
+from lakebed.catalog import files, footers, inserts, journal, lakes, partitions, tables
 from lakebed.catalog.catalog import Catalog, Connection, Transaction
-from lakebed.catalog.tables import KnownInsert
+from lakebed.catalog.inserts import KnownInsert
 from lakebed.errors import (
     AlreadyThere,
     BadInput,
@@ -322,7 +322,7 @@ def _insert(
     connection, tick = transaction.connection, transaction.tick
     first, remembered = insertion.table, insertion.remembered
     if remembered is not None:
-        known = tables.find_insert(connection, first.table_id, remembered.key)
+        known = inserts.find(connection, first.table_id, remembered.key)
         if known is not None:
             require_same(first, remembered, known)
             raise _Repeated(known)
@@ -352,7 +352,7 @@ def _insert(
     done = Inserted(tick, sum(counts), sum(rejected), buckets=buckets, crowded=crowded)
     if remembered is not None:
         known = KnownInsert(remembered.digest, tick, done.rows, done.rejected)
-        tables.record_insert(connection, first.table_id, remembered.key, known)
+        inserts.record(connection, first.table_id, remembered.key, known)
     entry = journal.Entry(
         insertion.operation,
         insertion.reason,
@@ -432,7 +432,7 @@ def _is_known(connection: Connection, insertion: Insertion, ids: Sequence[str]) 
     remembered = insertion.remembered
     if remembered is None:
         return _are_there(connection, ids)
-    known = tables.has_insert(connection, insertion.table.table_id, remembered.key)
+    known = inserts.is_known(connection, insertion.table.table_id, remembered.key)
     return known and _are_there(connection, ids)
 
 

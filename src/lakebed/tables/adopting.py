@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from lakebed.catalog import tables
+from lakebed.catalog import inserts, tables
 from lakebed.catalog.catalog import Catalog
 from lakebed.errors import BadInput, Conflict, StalePlan
 from lakebed.model.time import format_instant
@@ -150,9 +150,9 @@ class Adopter:
         """What the table has of these files."""
         known = Known()
         if target.table_id is not None:
-            beginnings = [f"{tables.ADOPTED}{each}" for each in digests]
+            beginnings = [f"{inserts.ADOPTED}{each}" for each in digests]
             with self._catalog.read() as connection:
-                found = tables.list_inserts(connection, target.table_id, beginnings)
+                found = inserts.list_beginning(connection, target.table_id, beginnings)
             for key, insert in found:
                 known.add(key, f"at {format_instant(insert.tick)}")
         return known
@@ -236,7 +236,7 @@ class Adopter:
     ) -> ImportOutcome:
         """Insert a file's rows, unless the table has them."""
         with self._catalog.glance() as connection:
-            known = tables.find_insert(connection, target.table_id or "", file.key)
+            known = inserts.find(connection, target.table_id or "", file.key)
         if known is not None:
             return _skip_known(file, known)
         data = source.read_bytes()
@@ -288,7 +288,7 @@ class Adopter:
         return ImportOutcome(file, Fate.QUARANTINED, kept_as=kept.path)
 
 
-def _skip_known(file: ImportFile, known: tables.KnownInsert | Inserted) -> ImportOutcome:
+def _skip_known(file: ImportFile, known: inserts.KnownInsert | Inserted) -> ImportOutcome:
     reason = file.reason if file.kind is FileClass.IMPORTED else f"at {format_instant(known.tick)}"
     file = replace(file, kind=FileClass.IMPORTED, reason=reason)
     return ImportOutcome(file, Fate.SKIPPED, f"{file.kind} {reason}")

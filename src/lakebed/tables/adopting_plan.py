@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from lakebed.catalog.tables import ADOPTED
+from lakebed.catalog.inserts import ADOPTED
 from lakebed.errors import BadInput
 from lakebed.model.table import Bucket, TableSchema
 from lakebed.model.user_table import UserTable

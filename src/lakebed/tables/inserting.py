@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from lakebed.catalog import clock, tables
+from lakebed.catalog import clock, inserts, tables
 from lakebed.catalog.catalog import Catalog
 from lakebed.errors import BadInput, BadRecords, LeaseLost, Refused, StalePlan, UnknownTable
 from lakebed.model.user_table import REJECTS, UserTable, is_speakable, require_text
@@ -188,7 +188,7 @@ class Inserter:
 
     def _find_repeated(self, table: UserTable, remembered: Remembered) -> Inserted | None:
         with self._catalog.glance() as connection:
-            known = tables.find_insert(connection, table.table_id, remembered.key)
+            known = inserts.find(connection, table.table_id, remembered.key)
         if known is None:
             return None
         require_same(table, remembered, known)
