@@ -17,7 +17,6 @@ from lakebed.catalog.inserts import KnownInsert
 from lakebed.errors import (
     AlreadyThere,
     BadInput,
-    Conflict,
     LakebedError,
     LeaseLost,
     StalePlan,
@@ -28,7 +27,8 @@ from lakebed.model.partition import NO_SOURCE, Partition
 from lakebed.model.time import TimeRange
 from lakebed.model.user_table import UserTable
 from lakebed.partitions import folding
-from lakebed.partitions.buckets import Part, TableRows, split_rows
+from lakebed.partitions.buckets import Part, split_rows
+from lakebed.partitions.insertions import Inserted, Insertion, Premise, require_same
 from lakebed.partitions.names import NamePool
 from lakebed.partitions.publish import WrittenPartition, retire_rows, stored_footers
 from lakebed.partitions.quarantine import Quarantine
@@ -44,54 +44,6 @@ _ATTEMPTS = 2
 _WRITERS = 4
 FOLDER = "rows"
 """Where a table's files are, whatever their bucket, so that names can be reserved for all."""
-
-
-@dataclass(frozen=True, slots=True)
-class Remembered:
-    """The key under which an insert counts once, and what it was an insert of."""
-
-    key: str
-    digest: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Premise:
-    """What a change rests on: that a table is as it was read at a tick, or at least that nothing
-    was done since which matters."""
-
-    tick: int
-    undone: tuple[str, ...] = ()
-    """Only these operations matter."""
-    minds: Callable[[Sequence[Partition]], bool] | None = None
-    """Only what is live since then matters; whether it does."""
-
-
-@dataclass(frozen=True, slots=True)
-class Insertion:
-    """Rows of a table and, if some were refused, of the table of its rejects; all or nothing."""
-
-    rows: Sequence[TableRows]
-    operation: str = journal.INSERTED
-    reason: str | None = None
-    premise: Premise | None = None
-    remembered: Remembered | None = None
-
-    @property
-    def table(self) -> UserTable:
-        return self.rows[0].table
-
-
-@dataclass(frozen=True, slots=True)
-class Inserted:
-    """What an insert did, or had done already."""
-
-    tick: int
-    rows: int
-    rejected: int = 0
-    repeated: bool = False
-    buckets: tuple[str, ...] = ()
-    crowded: tuple[str, ...] = ()
-    """Those of the buckets whose small partitions this insert should fold."""
 
 
 class _Repeated(LakebedError):
@@ -364,15 +316,6 @@ def _insert(
     journal.append(transaction, [entry])
     _take(connection, [part.file for part in written], lease)
     return done
-
-
-def require_same(table: UserTable, remembered: Remembered, known: KnownInsert) -> None:
-    """Raise unless an insert is the one that is known by its key."""
-    if known.digest != remembered.digest:
-        raise Conflict(
-            f"an insert of other records into {table.full_name} had the key {remembered.key!r}",
-            hint="give each insert a key of its own, and the same one only when repeating it",
-        )
 
 
 def _require_ground(

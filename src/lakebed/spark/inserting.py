@@ -15,8 +15,9 @@ from lakebed.errors import BadInput, LeaseLost, OutcomeUnknown, StalePlan
 from lakebed.lake import Lake
 from lakebed.model.user_table import REJECTS, UserTable
 from lakebed.partitions.buckets import TableRows
+from lakebed.partitions.insertions import Inserted, Insertion
 from lakebed.partitions.names import NamePool
-from lakebed.partitions.tables import FOLDER, Inserted, Insertion, TablePublisher, WrittenRows
+from lakebed.partitions.tables import FOLDER, TablePublisher, WrittenRows
 from lakebed.pipeline.executors import StoreAddress
 from lakebed.pipeline.writing import read_descriptor
 from lakebed.spark.insert_task import ANSWER, NAMES, InsertOrder, insert_task

@@ -18,8 +18,8 @@ from lakebed.catalog.catalog import Catalog
 from lakebed.errors import BadInput, Conflict, StalePlan
 from lakebed.model.time import format_instant
 from lakebed.model.user_table import UserTable, check_name
+from lakebed.partitions.insertions import Inserted
 from lakebed.partitions.quarantine import Quarantine
-from lakebed.partitions.tables import Inserted
 from lakebed.tables.adopting_files import (
     Broken,
     describe,

@@ -13,9 +13,10 @@ from lakebed.errors import BadInput, LeaseLost, StalePlan
 from lakebed.model.table import BUCKET_COLUMN
 from lakebed.model.user_table import DELETED, VERSION, UserTable
 from lakebed.partitions.buckets import TableRows
+from lakebed.partitions.insertions import Insertion, Premise
 from lakebed.partitions.rows import RowReader
 from lakebed.partitions.table_snapshots import TableSnapshots
-from lakebed.partitions.tables import Insertion, Premise, TablePublisher
+from lakebed.partitions.tables import TablePublisher
 from lakebed.tables.forgetting import Forgetter, Trace
 
 if TYPE_CHECKING:

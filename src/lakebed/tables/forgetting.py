@@ -15,9 +15,10 @@ from lakebed.errors import BadInput, DamagedFile, LeaseLost, StalePlan
 from lakebed.model.partition import Partition
 from lakebed.model.table import Column
 from lakebed.model.user_table import UserTable
+from lakebed.partitions.insertions import Premise
 from lakebed.partitions.rows import RowReader
 from lakebed.partitions.table_snapshots import TableSnapshot, TableSnapshots
-from lakebed.partitions.tables import Premise, TablePublisher
+from lakebed.partitions.tables import TablePublisher
 from lakebed.tables.converting import convert
 
 if TYPE_CHECKING:

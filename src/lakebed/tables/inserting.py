@@ -17,16 +17,10 @@ from lakebed.errors import BadInput, BadRecords, LeaseLost, Refused, StalePlan, 
 from lakebed.model.user_table import REJECTS, UserTable, is_speakable, require_text
 from lakebed.partitions import folding
 from lakebed.partitions.buckets import TableRows, as_stored
+from lakebed.partitions.insertions import Inserted, Insertion, Premise, Remembered, require_same
 from lakebed.partitions.rows import RowReader
 from lakebed.partitions.table_snapshots import TableSnapshots
-from lakebed.partitions.tables import (
-    Inserted,
-    Insertion,
-    Premise,
-    Remembered,
-    TablePublisher,
-    require_same,
-)
+from lakebed.partitions.tables import TablePublisher
 from lakebed.tables.digesting import digest
 from lakebed.tables.existing import have_keys, leave_out_existing
 from lakebed.tables.folding import Folder

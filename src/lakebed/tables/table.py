@@ -11,7 +11,7 @@ from lakebed.model.partition import Partition
 from lakebed.model.table import BUCKET_COLUMN, TableSchema
 from lakebed.model.time import Instant
 from lakebed.model.user_table import DELETED, REJECTS, VERSION, UserTable
-from lakebed.partitions.tables import Inserted
+from lakebed.partitions.insertions import Inserted
 
 if TYPE_CHECKING:
     from lakebed.tables.folding import Folded

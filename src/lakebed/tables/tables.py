@@ -13,9 +13,10 @@ from lakebed.catalog.files import TemporaryFile
 from lakebed.model.partition import Partition
 from lakebed.model.time import Instant
 from lakebed.model.user_table import UserTable
+from lakebed.partitions.insertions import Inserted
 from lakebed.partitions.rows import RowReader
 from lakebed.partitions.table_snapshots import TableSnapshots
-from lakebed.partitions.tables import Inserted, TablePublisher
+from lakebed.partitions.tables import TablePublisher
 from lakebed.tables.definitions import Definitions, Restore
 from lakebed.tables.deleting import Deleter, Match
 from lakebed.tables.folding import Folder
