@@ -92,6 +92,40 @@ def test_the_same_bytes_with_other_values_of_folders_are_other_rows(home: Lake, 
     assert adopt(home, root).counts == {FileClass.IMPORTED: 4}
 
 
+def test_the_same_bytes_with_more_folders_are_other_rows(home: Lake, root: Path) -> None:
+    """Also if those with fewer came first, in the same import or in one before."""
+    given = rows(1, 1).drop_columns(["device"])
+    put(root, "all.parquet", given)
+    put(root, "device=a/1.parquet", given)
+    put(root, "device=a/site=x/1.parquet", given)
+    assert adopt(home, root).counts == {FileClass.SOUND: 3}
+    put(root, "device=b/1.parquet", given)
+    put(root, "copy.parquet", given)
+    assert adopt(home, root).counts == {FileClass.SOUND: 1, FileClass.IMPORTED: 4}
+    found = home.query("SELECT device, site FROM home.pulse").to_arrow().to_pylist()
+    assert {(row["device"], row["site"]) for row in found} == {
+        (None, None), ("a", None), ("a", "x"), ("b", None),
+    }  # fmt: skip
+    assert len(found) == 4
+
+
+def test_what_folders_gave_nothing_to_is_known_when_they_would(
+    table: Table, home: Lake, root: Path
+) -> None:
+    """The table has a column for them only since; the file is the same."""
+    put(root, "date=2024-05-01/1.parquet", rows(1))
+    assert adopt(home, root).counts == {FileClass.SOUND: 1}
+    planned = plan(home, put(root, "date=2024-05-02/2.parquet", rows(2)).parent)
+    table.alter(add={"date": "string"})
+    assert adopt(home, root).counts == {FileClass.SOUND: 1, FileClass.IMPORTED: 1}
+    dates = {row["date"] for row in table.query("SELECT date FROM pulse").to_arrow().to_pylist()}
+    assert dates == {None, "2024-05-02"}
+    put(root, "flat.parquet", rows(2))
+    assert adopt(home, root).counts == {FileClass.SOUND: 1, FileClass.IMPORTED: 2}
+    home.tables.carry_out_import(planned)  # of the schema before: it is judged again
+    assert adopt(home, root).counts == {FileClass.IMPORTED: 3}
+
+
 def test_what_a_folder_says_is_never_dropped(table: Table, home: Lake, root: Path) -> None:
     put(root, "site=a/1.parquet", rows(1))
     put(root, "site=b/1.parquet", rows(1))

@@ -17,6 +17,7 @@ import pytest
 
 from lakebed.catalog import clock
 from lakebed.lake import Lake
+from lakebed.opening import open_lake
 from lakebed.query import user_tables
 from lakebed.query.queries import Queries, QuerySettings
 from lakebed.tables.table import Table
@@ -191,6 +192,20 @@ def test_ignoring_minds_what_comes_meanwhile(lake: Lake) -> None:
         new = [{"id": each, "time": NOON, "value": 10 + each} for each in (1, 2, 3 + number)]
         assert table.insert(new[1 - number :], if_exists="ignore").rows == 1
     assert values_of(table) == [1, 2, 13, 14]
+
+
+def test_ignoring_when_no_row_is_left_to_look_for(lake: Lake) -> None:
+    """Nothing came, all was refused, or it was judged by a schema that has changed since."""
+    table = make(lake)
+    table.insert({"id": 1, "time": NOON, "value": 1})
+    assert table.insert([], if_exists="ignore").rows == 0
+    done = table.insert([{"id": 2}], if_exists="ignore", on_error="keep")
+    assert (done.rows, done.rejected) == (0, 1)
+    with open_lake(lake.catalog.url) as other:
+        other.tables.alter_table("d", table.name, add={"more": "int"})
+    known = {"id": 3, "time": NOON, "value": 3, "more": 1}
+    done = table.insert(known, if_exists="ignore", on_error="keep")
+    assert (done.rows, done.rejected) == (1, 0)
 
 
 def test_ignoring_takes_only_keys_that_the_whole_table_lacks(lake: Lake) -> None:

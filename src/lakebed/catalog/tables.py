@@ -166,6 +166,16 @@ def get_by_id(connection: sa.Connection, table_id: str) -> UserTable:
     return found[0]
 
 
+def list_versions(connection: sa.Connection, table_id: str) -> list[tuple[int, TableSchema]]:
+    """Every version of a table's schema with the tick at which it came, the oldest first."""
+    query = (
+        sa.select(table_versions.c.created_at, table_versions.c.definition)
+        .where(table_versions.c.table_id == table_id)
+        .order_by(table_versions.c.version)
+    )
+    return [(tick, _read_schema(text)) for tick, text in connection.execute(query)]
+
+
 def insert(connection: sa.Connection, table: UserTable, database_id: str) -> None:
     """Make a table; the caller has looked that there is none of the name."""
     connection.execute(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import io
+from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -153,8 +154,11 @@ class Adopter:
             beginnings = [f"{inserts.ADOPTED}{each}" for each in digests]
             with self._catalog.read() as connection:
                 found = inserts.list_beginning(connection, target.table_id, beginnings)
+                versions = tables.list_versions(connection, target.table_id)
+            since = [tick for tick, _ in versions]
             for key, insert in found:
-                known.add(key, f"at {format_instant(insert.tick)}")
+                _, schema = versions[bisect_right(since, insert.tick) - 1]
+                known.add(key, f"at {format_instant(insert.tick)}", schema)
         return known
 
     # -- carrying out ---------------------------------------------------------------------------
@@ -194,7 +198,7 @@ class Adopter:
                         f"table {now.full_name} was made meanwhile, with another schema",
                         hint="plan the import again",
                     ) from None
-        return self._target(plan), created
+        return replace(self._target(plan), schema=plan.schema), created
 
     def _target(self, plan: ImportPlan) -> Target:
         table = self._definitions.get(plan.database, plan.name)
@@ -234,7 +238,10 @@ class Adopter:
     def _take(
         self, plan: ImportPlan, target: Target, file: ImportFile, source: Path
     ) -> ImportOutcome:
-        """Insert a file's rows, unless the table has them."""
+        """Insert a file's rows, unless the table has them. What folders give them, and so the key
+        by which they are known, goes by the schema."""
+        if self._target(plan) != target:
+            raise _Changed
         with self._catalog.glance() as connection:
             known = inserts.find(connection, target.table_id or "", file.key)
         if known is not None:
@@ -245,8 +252,7 @@ class Adopter:
         try:
             return self._insert(plan, target, file, data)
         except (Broken, BadInput) as error:
-            # What was judged sound fits no longer: the table was altered meanwhile.
-            if self._target(plan) != target:
+            if self._target(plan) != target:  # altered at this very moment
                 raise _Changed from error
             file = replace(file, kind=FileClass.UNREADABLE, reason=str(error).splitlines()[0])
             return self._keep(plan, file, source)

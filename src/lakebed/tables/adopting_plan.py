@@ -40,24 +40,34 @@ class Target:
     table_id: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """A file that was taken, under which key, when, and by which schema."""
+
+    key: str
+    when: str
+    schema: TableSchema
+
+
 class Known:
     """Files that a table has, or will have when what is planned is done."""
 
     def __init__(self) -> None:
-        self._by_digest: dict[str, list[tuple[str, frozenset[str], str]]] = {}
+        self._by_digest: dict[str, list[_Taken]] = {}
 
-    def add(self, key: str, when: str) -> None:
+    def add(self, key: str, when: str, schema: TableSchema) -> None:
         """A file was taken under this key, or will be."""
-        digest, *marks = key.removeprefix(ADOPTED).split(":")
-        self._by_digest.setdefault(digest, []).append((key, frozenset(marks), when))
+        digest = key.removeprefix(ADOPTED).split(":")[0]
+        self._by_digest.setdefault(digest, []).append(_Taken(key, when, schema))
 
-    def find(self, digest: str, path: str) -> tuple[str, str] | None:
-        """The key and the time of the same bytes, if all that folders gave them then they give
-        them here too: the name of a file, and folders that gave nothing, do not matter."""
-        here = {_mark(name, value) for name, value in read_folders(path).items()}
-        for key, marks, when in self._by_digest.get(digest, []):
-            if marks <= here:
-                return key, when
+    def find(self, found: Found, bucket: Bucket) -> tuple[str, str] | None:
+        """The key and the time of the same rows: of the same bytes, to which folders gave then what
+        they would have given to these. Names of files, and folders that give nothing, do not
+        matter."""
+        for taken in self._by_digest.get(found.file.digest, []):
+            then = Fit(taken.schema, bucket, found.schema, read_folders(found.file.path))
+            if not then.drift and _key_of(found.file.digest, then.used) == taken.key:
+                return taken.key, taken.when
         return None
 
 
@@ -83,7 +93,7 @@ def classify(found: Found, target: Target, known: Known) -> ImportFile:
     if found.schema is None:
         return file
     fit = Fit(target.schema, target.bucket, found.schema, read_folders(file.path))
-    same = known.find(file.digest, file.path)
+    same = known.find(found, target.bucket)
     if same is not None:
         return replace(file, kind=FileClass.IMPORTED, key=same[0], reason=same[1])
     if file.rows == 0:
@@ -91,7 +101,7 @@ def classify(found: Found, target: Target, known: Known) -> ImportFile:
     verdict = _judge(found, fit)
     key = _key_of(file.digest, fit.used)
     if verdict.kind is FileClass.SOUND:
-        known.add(key, f"as {show_path(file.path)}")
+        known.add(key, f"as {show_path(file.path)}", target.schema)
     return replace(file, kind=verdict.kind, reason=verdict.reason, key=key)
 
 

@@ -25,7 +25,7 @@ def leave_out_existing(reader: RowReader, snapshot: TableSnapshot, rows: pa.Tabl
 
     table = snapshot.table
     chosen = [each for each in snapshot.partitions if _may_have(table, each, rows)]
-    if not chosen or not rows.num_rows:
+    if not chosen:
         return rows
     first = pa.array(pc.unique(rows[table.key[0]]))
     found = []
@@ -61,7 +61,7 @@ def have_keys(
 
 def _may_have(table: UserTable, partition: Partition, rows: pa.Table) -> bool:
     """Whether a partition may have the key of one of the rows, by what the catalog knows of it."""
-    if partition.is_empty:
+    if partition.is_empty or not rows.num_rows:
         return False
     return all(
         _touches(partition, name, rows[name], name == table.time_column) for name in table.key
