@@ -58,6 +58,9 @@ class LakebedError(Exception):
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)
         self.hint = hint
+        self.hint_note = f"hint: {hint}"
+        if hint:  # for those who see a traceback
+            self.add_note(self.hint_note)
 
 
 class BadInput(LakebedError):

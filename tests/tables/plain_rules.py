@@ -22,30 +22,33 @@ class No(Exception):
     pass
 
 
+NO_TIME = "datetime such as 2026-11-16T05:00:00Z"
+
+
 def plain_time(text: str) -> int:
     shape = re.sub("[0-9]", "0", text[:19])
     if shape not in [f"0000{dash}00{dash}00{t}00:00:00" for dash in "-." for t in "Tt "]:
-        raise No("datetime")
+        raise No(NO_TIME)
     rest = text[19:]
     fraction = ""
     if rest.startswith("."):
         fraction = rest[1:].rstrip("Zz").split("+")[0].split("-")[0]
         rest = rest[1 + len(fraction) :]
         if not fraction or set(fraction) - set("0123456789"):
-            raise No("datetime")
+            raise No(NO_TIME)
     offset = 0
     if rest not in ("", "Z", "z"):
         if re.sub("[0-9]", "0", rest) not in ("+00:00", "-00:00"):
-            raise No("datetime")
+            raise No(NO_TIME)
         hours, minutes = int(rest[1:3]), int(rest[4:])
         if hours > 23 or minutes > 59:
-            raise No("datetime")
+            raise No(NO_TIME)
         offset = (hours * 60 + minutes) * (1 if rest[0] == "+" else -1)
     try:
         parts = [int(text[a:b]) for a, b in ((0, 4), (5, 7), (8, 10), (11, 13), (14, 16), (17, 19))]
         moment = datetime(*parts, tzinfo=UTC)
     except ValueError:
-        raise No("datetime") from None
+        raise No(NO_TIME) from None
     return to_instant(moment) + int(fraction[:6].ljust(6, "0")) - offset * 60_000_000
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import random
 import threading
+import traceback
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -93,6 +94,16 @@ def test_names_that_sql_has_for_itself_are_refused(lake: Lake) -> None:
         table = lake.tables.create_table("d", name, LOOSE)
         fill(table, range(2))
         assert (table.count(), table.delete_rows("value = 1")) == (2, 1)
+
+
+@pytest.mark.parametrize("dialect", SQLITE_FIRST, indirect=True)
+def test_a_traceback_says_what_to_do(lake: Lake) -> None:
+    with pytest.raises(BadInput) as refused:
+        lake.tables.create_database("A")
+    assert "".join(traceback.format_exception(refused.value)).endswith(
+        "'A' is not the name of a database\nhint: use lowercase letters, digits and _, at most 48, "
+        "beginning with a letter\n"
+    )
 
 
 @pytest.mark.parametrize("dialect", SQLITE_FIRST, indirect=True)

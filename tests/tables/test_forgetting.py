@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from lakebed.errors import BadInput, DamagedFile, LakebedError
@@ -28,6 +30,25 @@ def test_what_was_forgotten_can_be_forgotten_again(filled: Lake) -> None:
     assert [each.is_empty for each in pulse.partitions()] == [True]
     assert pulse.plan_forget(device="ring-7") == []
     assert pulse.forget(device="ring-7") == []
+
+
+@pytest.mark.parametrize("dialect", ["sqlite"], indirect=True)
+def test_the_catalogs_file_does_not_keep_what_it_deleted(filled: Lake) -> None:
+    """The bounds of a file's values are in its partition and in its footer; both are deleted with
+    it, and SQLite leaves what it deletes in the pages unless it is told not to."""
+    pulse = filled.tables.get("home", "pulse")
+    for number in range(40):
+        pulse.insert([{**RING, "device": f"ring-{number}", "tags": ["y" * 900]}])
+    pulse.insert([{**RING, "device": "secret-ring"}])
+    file = Path(filled.catalog.url.removeprefix("sqlite:///"))
+    with filled.catalog.engine.connect() as connection:
+        connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
+    assert b"secret-ring" in file.read_bytes()
+    pulse.forget(device="secret-ring")
+    sweep_all(filled)
+    with filled.catalog.engine.connect() as connection:
+        connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
+    assert b"secret-ring" not in file.read_bytes()
 
 
 @pytest.mark.parametrize("dialect", SQLITE_FIRST, indirect=True)

@@ -14,6 +14,7 @@ from datetime import datetime
 from itertools import product
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 import pytest
 
@@ -280,6 +281,26 @@ def test_rejects_lose_nothing_that_came(lake: Lake) -> None:
         "value": "a" * 70 + "\\ud800the end",
         "note": ["nan", "-inf", str(1 << 70)],
     }
+
+
+@pytest.mark.parametrize("dialect", SQLITE_FIRST, indirect=True)
+def test_a_value_that_cannot_be_kept_takes_no_other_with_it(lake: Lake) -> None:
+    """Times of pandas are kept as texts that can be sent again."""
+    table = make(lake, LOOSE)
+    deep: list[Any] = []
+    for _ in range(100_000):
+        deep = [deep]
+    times = pd.to_datetime(["2026-01-01T01:02:03.123456789Z"])
+    for came in (
+        {"time": NOON, "value": 10**5000, "note": "x"},
+        {"time": NOON, "value": deep, "note": "x"},
+        pd.DataFrame({"time": times, "value": [0.5], "note": ["x"]}),
+    ):
+        assert table.insert(came, on_error="keep").rejected == 1
+    kept = [json.loads(each["record"]) for each in rejects_of(lake, table)]
+    assert [each["note"] for each in kept] == ["x"] * 3
+    assert [each["time"] for each in kept] == [NOON, NOON, "2026-01-01T01:02:03.123456789+00:00"]
+    assert [each["value"] for each in kept] == [hex(10**5000), "a value too deep to show", 0.5]
 
 
 @pytest.mark.parametrize("dialect", SQLITE_FIRST, indirect=True)

@@ -53,7 +53,8 @@ def test_bad_records_are_named_with_everything_wrong_and_the_others_are_kept() -
     assert validated.rows["device"].to_pylist() == ["b", "c"]
     assert [str(each) for each in validated.bad] == [
         'record 0: bpm: expected int, got "fast"',
-        'record 2: at: expected datetime, got "soon"; device: expected a value, got nothing; '
+        'record 2: at: expected datetime such as 2026-11-16T05:00:00Z, got "soon"; '
+        "device: expected a value, got nothing; "
         "bpm: expected at most 220, got 300; note: expected string, got 5; "
         'colour: expected a column of the table (at, device, bpm, note), got "red"',
         "record 3: expected an object, got 5",
@@ -222,7 +223,7 @@ def test_times_are_read_from_text(text: str, stored: int) -> None:
     ],
 )
 def test_what_is_no_time_is_refused(text: str) -> None:
-    assert take(text, "datetime") == "expected datetime"
+    assert take(text, "datetime") == "expected datetime such as 2026-11-16T05:00:00Z"
     alone = validate([{"at": text}], parse_schema({"at": "datetime"}))
     assert [each.index for each in alone.bad] == [0]
 

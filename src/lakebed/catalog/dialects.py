@@ -129,6 +129,7 @@ class SqliteDialect:
             mode, sync = ("WAL", "FULL") if self.uses_wal else ("DELETE", "EXTRA")
             connection.execute(f"PRAGMA journal_mode = {mode}").fetchone()
             connection.execute(f"PRAGMA synchronous = {sync}")
+            connection.execute("PRAGMA secure_delete = ON")  # what is forgotten is overwritten
         return connection
 
     def translate(self, error: sa.exc.DBAPIError) -> LakebedError | None:

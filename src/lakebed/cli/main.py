@@ -165,7 +165,8 @@ def run(arguments: list[str], *, alone: bool = False) -> int:
         text = f"error: {error}" + (f"; {error.hint}" if error.hint else "")
         typer.echo(" ".join(text.split()), err=True)
         for note in getattr(error, "__notes__", ()):
-            typer.echo(note, err=True)
+            if note != error.hint_note:  # that is in the line already
+                typer.echo(note, err=True)
         return error.exit_code
     except Exception as error:  # noqa: BLE001  (the last line of defence: no traceback for users)
         if debug:

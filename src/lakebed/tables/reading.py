@@ -14,6 +14,7 @@ from typing import Any
 from lakebed.model.table import FIRST_INSTANT, LAST_INSTANT, UNITS, Column
 
 YEARS = "datetime of the years 1 to 9999"
+_TIME_TEXT = "datetime such as 2026-11-16T05:00:00Z"
 TIME = re.compile(
     r"([0-9]{4})(?:-([0-9]{2})-|\.([0-9]{2})\.)([0-9]{2})[T ]"
     r"([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.([0-9]+))?(?:Z|([+-])([0-9]{2}):([0-9]{2}))?"
@@ -163,18 +164,18 @@ def read_datetime(value: Any, unit: str | None) -> int:
 def _read_time_text(text: str) -> int:
     match = _IN_ANY_CASE.fullmatch(text)
     if match is None:
-        raise Misfit("datetime")
+        raise Misfit(_TIME_TEXT)
     year, dashed, dotted, day, hour, minute, second, fraction, sign, hours, minutes = match.groups()
     micros = int(((fraction or "") + "000000")[:6])
     try:
         if int(minutes or 0) > 59:
-            raise Misfit("datetime")
+            raise Misfit(_TIME_TEXT)
         offset = timedelta(hours=int(hours or 0), minutes=int(minutes or 0))
         zone = timezone(-offset if sign == "-" else offset)
         date = int(year), int(dashed or dotted), int(day)
         moment = datetime(*date, int(hour), int(minute), int(second), micros, tzinfo=zone)
     except ValueError:
-        raise Misfit("datetime") from None
+        raise Misfit(_TIME_TEXT) from None
     return (moment - _EPOCH) // _MICROSECOND
 
 

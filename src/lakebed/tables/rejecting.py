@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -12,6 +13,8 @@ from lakebed.tables.reading import Unreadable
 from lakebed.tables.validation import BadRecord, show
 
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
+_MOST_BITS = 12_000
+"""Python spells hardly longer numbers with ten digits."""
 
 REJECTS_SCHEMA: Mapping[str, Any] = {
     "time": {"type": "datetime", "unit": "us", "description": "when it was refused"},
@@ -32,11 +35,17 @@ def describe_bad(bad: BadRecord, now: int) -> dict[str, Any]:
 
 
 def _as_json(record: Any) -> Any:
-    """The record as it can be kept: what is no JSON, as a text of it."""
+    """The record as it can be kept, value by value: what is no JSON, as a text of it."""
+    if isinstance(record, Mapping):
+        return {str(_keep(name)): _keep(value) for name, value in record.items()}
+    return _keep(record)
+
+
+def _keep(value: Any) -> Any:
     try:
-        return msgspec.json.decode(msgspec.json.encode(_plain(record), enc_hook=repr))
+        return msgspec.json.decode(msgspec.json.encode(_plain(value), enc_hook=repr))
     except (TypeError, ValueError, RecursionError):
-        return show(record)
+        return show(value)
 
 
 def _plain(value: Any) -> Any:
@@ -47,7 +56,9 @@ def _plain(value: Any) -> Any:
         case float() if not math.isfinite(value):
             return repr(value)
         case int() if not _LEAST <= value <= _MOST:
-            return str(value)
+            return str(value) if value.bit_length() < _MOST_BITS else hex(value)
+        case datetime() if type(value) is not datetime:  # as those of pandas
+            return value.isoformat()
         case Unreadable():
             return value.text
         case Mapping():
