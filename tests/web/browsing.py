@@ -94,6 +94,7 @@ class Seen:
         """Nothing threw, nothing that was shown became part of the page, nothing sticks out, every
         word can be read."""
         page = self.page
+        page.wait_for_load_state()  # whoever clicked may be here before the page is
         assert self.complaints == [], (page.url, self.complaints)
         assert "Lakebed" in page.title(), page.url
         assert page.locator("h1").count() == 1, page.url
