@@ -75,11 +75,13 @@ def retire(lake: Lake, partition: Partition, *, hold: bool = False) -> None:
 
 
 def partitions_of(lake: Lake, table: Table) -> list[Partition]:
-    """Every partition of a table, retired ones too, by insert time."""
+    """Every partition of a table, retired ones too, by insert time; always in the same order."""
     name = table.definition.stored_as
     found = lake.partitions.list_partitions(include_retired=True)
     mine = [each for each in found if each.view_set == name]
-    return sorted(mine, key=lambda each: (each.insert_range.begin, each.published_at))
+    return sorted(
+        mine, key=lambda each: (each.insert_range.begin, each.published_at, each.instance)
+    )
 
 
 def jump(lake: Lake, by_us: int) -> None:

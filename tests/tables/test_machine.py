@@ -85,8 +85,6 @@ class TableMachine(RuleBasedStateMachine):
     server: ClassVar[str] = ""
     template: ClassVar[str] = ""
     runs: ClassVar[Counter[str]] = Counter()
-    kills: ClassVar[Counter[str]] = Counter()
-    """How often it was tried to die while doing what; what was seldom killed comes first."""
 
     @initialize(kind=st.sampled_from(list(KINDS)), small=st.sampled_from([0, 1_700, 4 << 20]))
     def make_a_table(self, kind: str, small: int) -> None:
@@ -373,14 +371,13 @@ class TableMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: len(self.past) % 3 != 1)
     @rule(
+        verb=st.sampled_from(["insert", "delete", "fold", "forget"]),
         batch=batches,
         point=st.integers(1, 45),
         time=times,
     )
-    def kill(self, batch: list[dict[str, Any]], point: int, time: datetime) -> None:
+    def kill(self, verb: str, batch: list[dict[str, Any]], point: int, time: datetime) -> None:
         """Die before some statement or some operation on disk: it happened, or it did not."""
-        verb = min(self.kills, key=lambda each: (self.runs[f"kill {each}"], self.kills[each]))
-        self.kills[verb] += 1
         column = self.model.key[0] if self.model.key else "time"
         value = self.fit(batch)[0][column]
         before, known = copy.deepcopy(self.model), {each.partition_id for each in self.live()}
@@ -546,7 +543,6 @@ def run_machine(dialect: str, request: pytest.FixtureRequest) -> Counter[str]:
         fixtures["template"] = request.getfixturevalue("migrated_postgres")
     machine = type("Machine", (TableMachine,), fixtures)
     TableMachine.runs.clear()
-    TableMachine.kills = Counter(dict.fromkeys(("insert", "delete", "fold", "forget"), 0))
     seed = int(os.environ.get("LAKEBED_SEED", int.from_bytes(os.urandom(4), "big")))
     sys.stdout.write(f"seed {seed}; replay with LAKEBED_SEED={seed}\n")
     for batch in range(BATCHES if CAMPAIGN else 1):
