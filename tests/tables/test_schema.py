@@ -111,6 +111,20 @@ def test_the_time_column_is_marked_or_the_only_datetime() -> None:
     assert problems_of(unmarked) == ("mark the one that is the time with time: true, of born, at",)
 
 
+def test_a_key_or_a_time_that_may_be_missing_is_refused() -> None:
+    optional = {"required": False}
+    assert problems_of(
+        {
+            "id": {"type": "int", "unique": True, **optional},
+            "at": {"type": "datetime", **optional},
+            "bpm": {"type": "int", **optional},
+        }
+    ) == (
+        "id: is the key and always required; leave required out",
+        "at: is every row's time and always required; leave required out",
+    )
+
+
 def test_bounds_are_read_as_their_columns_values() -> None:
     at = {"type": "datetime", "min": "2026-01-01T01:00:00+01:00", "max": "2027-01-01T00:00:00Z"}
     schema = parse_schema({"at": at, "n": {"type": "int", "min": 3.0, "max": 4}})
@@ -268,6 +282,7 @@ def specs(draw: st.DrawFn) -> dict[str, Any]:
     spec: dict[str, Any] = {"type": kind, "required": draw(st.booleans())}
     if kind in ("int", "string", "bool", "datetime"):
         spec["unique"] = draw(st.booleans())
+        spec["required"] |= spec["unique"]
     if kind.startswith("datetime"):
         spec["unit"] = draw(st.none() | st.sampled_from(list(UNITS)))
     numbers = {"int": st.integers(-(1 << 63), (1 << 63) - 1), "float": st.floats(-1e9, 1e9)}

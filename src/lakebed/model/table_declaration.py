@@ -49,6 +49,7 @@ def parse_schema(value: Any) -> TableSchema:
         problems.append(f"{len(declared)} columns are more than the {MOST_COLUMNS} allowed")
     if declared:
         known = _find_time(known, problems, sure=len(known) == len(columns))
+    problems += _check_required(declared, known)
     if problems:
         raise BadSchema(problems)
     return TableSchema(tuple(known), out_of_range)
@@ -110,8 +111,7 @@ def _find_alterable(
     if column is None:
         problems.append(f"{name}: is no column and cannot be {how}")
     elif column.unique or column.time:
-        part = "the key" if column.unique else "every row's time"
-        problems.append(f"{name}: is {part} and cannot be {how}")
+        problems.append(f"{name}: is {_part_of(column)} and cannot be {how}")
         return None
     return column
 
@@ -316,6 +316,24 @@ def _find_time(columns: list[Column], problems: list[str], *, sure: bool) -> lis
     elif not times and sure:
         problems.append("no column is the time; declare one of type datetime")
     return columns
+
+
+def _check_required(declared: Sequence[tuple[Any, Any]], columns: Sequence[Column]) -> list[str]:
+    """Who says that a key or a time may be missing expects what will not happen."""
+    optional = [
+        name
+        for name, spec in declared
+        if isinstance(spec, Mapping) and spec.get("required") is False
+    ]
+    return [
+        f"{column.name}: is {_part_of(column)} and always required; leave required out"
+        for column in columns
+        if (column.unique or column.time) and column.name in optional
+    ]
+
+
+def _part_of(column: Column) -> str:
+    return "the key" if column.unique else "every row's time"
 
 
 def _is_text(value: Any) -> bool:
