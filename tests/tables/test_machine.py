@@ -4,7 +4,6 @@ drives a real lake and `model.Model`, and after every step compares what readers
 
 from __future__ import annotations
 
-import copy
 import os
 import shutil
 import sys
@@ -380,7 +379,7 @@ class TableMachine(RuleBasedStateMachine):
         """Die before some statement or some operation on disk: it happened, or it did not."""
         column = self.model.key[0] if self.model.key else "time"
         value = self.fit(batch)[0][column]
-        before, known = copy.deepcopy(self.model), {each.partition_id for each in self.live()}
+        known, states = {each.partition_id for each in self.live()}, self.states()
         rows, seen = self.fit(batch), self.now()
         verbs: dict[str, Callable[[], object]] = {
             "insert": lambda: self.table.insert(rows),
@@ -398,32 +397,16 @@ class TableMachine(RuleBasedStateMachine):
                 self.model.insert(max(each.insert_range.end for each in new) - 1, rows)
         elif verb == "delete" and new:
             self.model.delete(seen, max(fresh, default=0), lambda row: row["time"] <= time)
-        elif verb == "forget" and self.shown() != count_rows(before.visible(), self.names):
+        elif verb == "forget" and self.states() != states:
             self.model.forget(lambda row: row[column] == value)
-        elif verb == "forget":
-            after = copy.deepcopy(before)
-            after.forget(lambda row: row[column] == value)
-            if self.has_condemned(after):
-                self.model = after
         self.model.fold(self.live())
         assert died or verb != "insert" or new
         self.ran(f"kill {verb}" if died else "kill too late")
 
-    def has_condemned(self, after: Model) -> bool:
-        """Whether what a model lost the right to restore has lost it."""
+    def states(self) -> set[tuple[str, bool, bool]]:
+        """Of every partition, whether it is live, and whether it was replaced or condemned."""
         found = partitions_of(self.lake, self.table)
-        lost = [
-            unit
-            for unit, was in zip(after.units, self.model.units, strict=True)
-            if was.restorable and not unit.restorable
-        ]
-        return bool(lost) and all(
-            each.replaced
-            for each in found
-            for unit in lost
-            if not each.is_live
-            and (each.instance, each.insert_range.begin) == (unit.instance, unit.begin)
-        )
+        return {(each.partition_id, each.is_live, each.replaced) for each in found}
 
     def die_during(self, act: Callable[[], object], point: int) -> bool:
         left = point
