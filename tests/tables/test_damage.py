@@ -45,6 +45,7 @@ def ways_to_harm(data: bytes) -> Iterator[tuple[str, bytes | None]]:
     yield "empty", b""
     yield "cut", data[: len(data) // 2]
     yield "zeros", bytes(len(data))
+    yield "longer", data + b"x"
     yield "garbage", b"x" * len(data)
     yield "another trailer", data[:-8] + bytes(8)
     footer = len(data) - 8 - int.from_bytes(data[-8:-4], "little")

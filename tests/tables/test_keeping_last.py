@@ -16,11 +16,14 @@ KEYED = pa.schema([("n", pa.int64()), ("s", pa.string()), ("b", pa.bool_()), ("t
     st.lists(st.tuples(st.integers(0, 3), st.sampled_from("xyz"), st.booleans())),
     st.sampled_from([["n"], ["s"], ["n", "s"], ["b", "n", "s"], ["t"], []]),
     st.booleans(),
+    st.sampled_from([0, 600]),
 )
 def test_the_last_row_of_each_key_stays_in_its_place(
-    parts: list[tuple[int, str, bool]], key: list[str], chunked: bool
+    parts: list[tuple[int, str, bool]], key: list[str], chunked: bool, before: int
 ) -> None:
-    rows = [{"n": n, "s": s, "b": b, "t": n, "place": i} for i, (n, s, b) in enumerate(parts)]
+    """Few are looked at in another way than many."""
+    every = [(i % 599, "x", False) for i in range(before)] + parts
+    rows = [{"n": n, "s": s, "b": b, "t": n, "place": i} for i, (n, s, b) in enumerate(every)]
     table = pa.Table.from_pylist(rows, KEYED.append(pa.field("place", pa.int64())))
     if chunked:
         table = pa.concat_tables([table[:2], table[2:]])

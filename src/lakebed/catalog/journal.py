@@ -19,6 +19,7 @@ FORGOTTEN, RESTORED = "forget", "restore"
 QUIET = (LANDED, INSERTED, DELETED, FOLDED)
 """What changes no partition of a view set: it adds blocks, or is about users' tables."""
 
+_spell = json.JSONEncoder(separators=(",", ":")).encode
 _INSERT = sa.insert(journal).inline().execution_options(**{LATER: True})
 
 
@@ -68,7 +69,7 @@ def append(transaction: Transaction, entries: Iterable[Entry]) -> None:
             "file_path": entry.file_path,
             "rows": entry.rows,
             "bytes": entry.bytes,
-            "detail": json.dumps(entry.detail, separators=(",", ":")),
+            "detail": _spell(entry.detail),
         }
         for entry in entries
     ]

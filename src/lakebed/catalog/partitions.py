@@ -24,6 +24,7 @@ from lakebed.model.time import TimeRange
 SeriesKey = tuple[str, str, bytes]
 """What a series is the number of: view set, instance, schema hash."""
 
+_spell = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 _INSERT = sa.insert(table).inline().execution_options(**{LATER: True})
 
 
@@ -298,7 +299,7 @@ def _write(partition: Partition, series_id: int) -> dict[str, object]:
         "source_data_hash": partition.source_hash,
         "sort_order": json.dumps(list(partition.sort_order)),
         "partition_format_version": partition.format_version,
-        "statistics": json.dumps(partition.statistics, sort_keys=True, separators=(",", ":")),
+        "statistics": _spell(partition.statistics),
         "published_at": partition.published_at,
         "retired_at": partition.retired_at,
         "expiration": partition.expiration,

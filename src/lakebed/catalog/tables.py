@@ -11,6 +11,7 @@ from functools import lru_cache
 
 import sqlalchemy as sa
 
+from lakebed.catalog.expressions import one_of_bound
 from lakebed.catalog.partitions import read_partition
 from lakebed.catalog.schema import (
     databases,
@@ -266,7 +267,7 @@ _GROUND = (
             sa.and_(
                 series.c.view_set_name == sa.bindparam("view_set"),
                 series.c.file_schema_hash == sa.bindparam("schema_hash"),
-                series.c.view_instance_id.in_(sa.bindparam("instances", expanding=True)),
+                one_of_bound(series.c.view_instance_id, "instances"),
             ),
         )
     )

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from lakebed.errors import BadInput
@@ -93,6 +94,23 @@ class Bucket(StrEnum):
 NAME_LENGTHS = {Bucket.HOUR: 13, Bucket.DAY: 10, Bucket.WEEK: 10, Bucket.MONTH: 7}
 
 
+@cache
+def _arrow_types() -> dict[str, pa.DataType]:
+    """How each type of a column is stored."""
+    import pyarrow as pa
+
+    items = {
+        "int": pa.int64(),
+        "float": pa.float64(),
+        "string": pa.string(),
+        "bool": pa.bool_(),
+        "datetime": pa.timestamp("us", "UTC"),
+        "json": pa.string(),
+    }
+    arrays = {f"{name}[]": pa.list_(pa.field("element", item)) for name, item in items.items()}
+    return items | arrays
+
+
 @dataclass(frozen=True, slots=True)
 class Column:
     """One declared column."""
@@ -134,17 +152,7 @@ class Column:
     @property
     def arrow(self) -> pa.DataType:
         """The Arrow type of its values; JSON is kept as canonical text."""
-        import pyarrow as pa
-
-        item = {
-            "int": pa.int64(),
-            "float": pa.float64(),
-            "string": pa.string(),
-            "bool": pa.bool_(),
-            "datetime": pa.timestamp("us", "UTC"),
-            "json": pa.string(),
-        }[self.item_type]
-        return pa.list_(pa.field("element", item)) if self.is_array else item
+        return _arrow_types()[self.type]
 
     def to_json(self) -> dict[str, Any]:
         """The declaration as plain values, without what goes without saying."""

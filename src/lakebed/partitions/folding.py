@@ -17,6 +17,7 @@ from lakebed.partitions.grouping import fill, find_worthwhile
 from lakebed.partitions.rows import RowReader
 
 if TYPE_CHECKING:
+    import numpy as np
     import pyarrow as pa
 
 MANY_PARTITIONS = 48
@@ -33,6 +34,8 @@ CHEAP_BYTES = 1 << 20
 """So little is folded by every build."""
 MOST_BYTES, MOST_ROWS = 256 << 20, 10_000_000
 """What becomes one partition at most: folding holds all of it in memory."""
+_FEW_ROWS = 500
+"""Python looks at so few sooner than a group by is set up."""
 _MANY_ROWS = 50_000
 """Threads take longer to begin than fewer rows to group."""
 _ORDER = "_order"
@@ -96,22 +99,39 @@ def _in_order(rows: pa.Table) -> pa.Table:
 
 def keep_last(rows: pa.Table, key: Sequence[str]) -> pa.Table:
     """Of each key the last row; those that are left stay in order. Without a key, all rows."""
-    import numpy as np
     import pyarrow as pa
 
     if not key:
         return rows
-    places = pa.array(np.arange(rows.num_rows))
-    numbered = rows.select(list(key)).append_column(_ORDER, places)
-    in_threads = rows.num_rows > _MANY_ROWS
-    last = numbered.group_by(list(key), use_threads=in_threads).aggregate([(_ORDER, "max")])[
-        f"{_ORDER}_max"
+    find = _find_last_of_few if rows.num_rows <= _FEW_ROWS else _find_last
+    last = find(rows.select(list(key)))
+    return rows if len(last) == rows.num_rows else rows.take(pa.array(last))
+
+
+def _find_last_of_few(keys: pa.Table) -> list[int]:
+    """The places of the last row of each key, in order."""
+    import pyarrow as pa
+
+    values = [
+        (column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column).to_pylist()
+        for column in keys.columns
     ]
-    if len(last) == rows.num_rows:
-        return rows
-    is_last = np.zeros(rows.num_rows, bool)
+    places = dict(zip(zip(*values, strict=True), range(keys.num_rows), strict=True))
+    return sorted(places.values())
+
+
+def _find_last(keys: pa.Table) -> np.ndarray[Any, Any]:
+    """The same, for any number of rows."""
+    import numpy as np
+    import pyarrow as pa
+
+    numbered = keys.append_column(_ORDER, pa.array(np.arange(keys.num_rows)))
+    in_threads = keys.num_rows > _MANY_ROWS
+    grouped = numbered.group_by(keys.column_names, use_threads=in_threads)
+    last = grouped.aggregate([(_ORDER, "max")])[f"{_ORDER}_max"]
+    is_last = np.zeros(keys.num_rows, bool)
     is_last[last.to_numpy()] = True
-    return rows.take(pa.array(np.flatnonzero(is_last)))
+    return np.flatnonzero(is_last)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ import base64
 import logging
 import math
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -61,11 +62,36 @@ def conform(table: pa.Table, view_set: ViewSet) -> pa.Table:
     """
     import pyarrow as pa
 
-    expected = {field.name: field for field in view_set.schema}
-    if len(set(table.column_names)) != table.num_columns:
-        raise BadInput(f"the rows have a column twice: {', '.join(table.column_names)}")
-    missing = [name for name in expected if name not in table.column_names]
-    extra = [name for name in table.column_names if name not in expected]
+    declared = view_set.schema
+    as_declared = table.schema.equals(declared)
+    if not as_declared:
+        table = table.select(_match_names(table.column_names, view_set))
+        _check_types(table.schema, view_set)
+    for column, field in zip(table.columns, declared, strict=True):
+        if not field.nullable and column.null_count:
+            raise BadInput(f"column {field.name} of view set {view_set.name} must not be null")
+    if table[view_set.time_column].null_count:
+        raise BadInput(f"the time column {view_set.time_column} must not be null")
+    try:
+        if not as_declared:
+            table = table.cast(_compact_schema(table.schema, view_set)).unify_dictionaries()
+        table.validate(full=True)
+        if view_set.sort_order:
+            table = table.sort_by([(column, "ascending") for column in view_set.sort_order])
+    except pa.ArrowException as error:
+        reason = str(error).splitlines()[0]
+        raise BadInput(f"the rows do not fit view set {view_set.name}: {reason}") from error
+    _events(table[view_set.time_column])
+    return table
+
+
+def _match_names(given: Sequence[str], view_set: ViewSet) -> list[str]:
+    """The names of the view set's columns, if these are the same."""
+    expected: list[str] = view_set.schema.names
+    if len(set(given)) != len(given):
+        raise BadInput(f"the rows have a column twice: {', '.join(given)}")
+    missing = [name for name in expected if name not in given]
+    extra = [name for name in given if name not in expected]
     if missing or extra:
         raise BadInput(
             f"the rows do not fit view set {view_set.name}: "
@@ -75,42 +101,28 @@ def conform(table: pa.Table, view_set: ViewSet) -> pa.Table:
                 if names
             )
         )
-    table = table.select(view_set.schema.names)
-    as_declared = table.schema.equals(view_set.schema)
-    compact = {
-        field.name
-        for field in table.schema
-        if _is_compact(field.type, expected[field.name].type)
-        and field.name not in view_set.sort_order
-    }
-    for name, field in expected.items():
-        found = table.schema.field(name).type
-        if as_declared or _is_compact(found, field.type):
-            pass
-        elif canonical(found) != field.type:
+    return expected
+
+
+def _check_types(given: pa.Schema, view_set: ViewSet) -> None:
+    for found, field in zip(given.types, view_set.schema, strict=True):
+        if not _is_compact(found, field.type) and canonical(found) != field.type:
             raise BadInput(
-                f"column {name} of view set {view_set.name} is {field.type}, not {found}"
+                f"column {field.name} of view set {view_set.name} is {field.type}, not {found}"
             )
-        if not field.nullable and table[name].null_count:
-            raise BadInput(f"column {name} of view set {view_set.name} must not be null")
-    if table[view_set.time_column].null_count:
-        raise BadInput(f"the time column {view_set.time_column} must not be null")
-    try:
-        if not as_declared:
-            table = table.cast(
-                pa.schema(
-                    table.schema.field(name) if name in compact else field
-                    for name, field in expected.items()
-                )
-            ).unify_dictionaries()
-        table.validate(full=True)
-        if view_set.sort_order:
-            table = table.sort_by([(column, "ascending") for column in view_set.sort_order])
-    except pa.ArrowException as error:
-        reason = str(error).splitlines()[0]
-        raise BadInput(f"the rows do not fit view set {view_set.name}: {reason}") from error
-    _events(table[view_set.time_column])
-    return table
+
+
+def _compact_schema(given: pa.Schema, view_set: ViewSet) -> pa.Schema:
+    """The view set's columns, as dictionaries where they are given so; but not those that are
+    sorted by."""
+    import pyarrow as pa
+
+    return pa.schema(
+        found
+        if _is_compact(found.type, field.type) and field.name not in view_set.sort_order
+        else field
+        for found, field in zip(given, view_set.schema, strict=True)
+    )
 
 
 def _is_compact(found: pa.DataType, declared: pa.DataType) -> bool:

@@ -171,6 +171,7 @@ def _take_quickly(values: list[Any], column: Column) -> pa.Array | None:
 def _cast_quickly(values: pa.Array, column: Column) -> pa.Array | None:
     """All of an Arrow array in the column's type, or None if some might not fit."""
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     kind, given = column.item_type, values.type
     stored = _item_type(column)
@@ -189,6 +190,10 @@ def _cast_quickly(values: pa.Array, column: Column) -> pa.Array | None:
             texts = values.cast(pa.string())
             return texts if kind == "string" else _parse_quickly(texts)
         if kind == "datetime" and column.unit is not None and (integer or floating):
+            if integer and column.unit != "ns":
+                numbers, many = values.cast(pa.int64()), UNITS[column.unit]
+                near = are_all_between(numbers, FIRST_INSTANT // many, LAST_INSTANT // many)
+                return pc.multiply(numbers, many).cast(stored) if near else None
             exact = pa.int64() if integer else pa.float64()
             instants, fits = _count_instants(values.cast(exact), column.unit)
             return instants.cast(stored) if fits.true_count == len(fits) else None
@@ -272,7 +277,7 @@ def _parse_quickly(texts: pa.Array) -> pa.Array | None:
         texts = pc.replace_substring_regex(texts, r"(\.[0-9]{6})[0-9]+", r"\1")
     times = texts.cast(pa.timestamp("us", "UTC"))
     instants = times.cast(pa.int64())
-    return times if _holds_for_all(_are_in_calendar(instants)) else None
+    return times if are_all_between(instants, FIRST_INSTANT, LAST_INSTANT) else None
 
 
 def _take_timestamps(values: pa.Array) -> Converted:
@@ -304,12 +309,19 @@ def _count_instants(numbers: pa.Array, unit: str) -> tuple[pa.Array, pa.Array]:
         # In this unit, so that nothing is multiplied that would not fit.
         near = _are_between(numbers, FIRST_INSTANT // UNITS[unit], LAST_INSTANT // UNITS[unit])
         counted = pc.multiply(pc.if_else(near, numbers, None), UNITS[unit])
-    inside = _are_in_calendar(counted).fill_null(False)
+    inside = _are_between(counted, FIRST_INSTANT, LAST_INSTANT).fill_null(False)
     return pc.if_else(inside, counted, None), pc.or_(inside, numbers.is_null())
 
 
-def _are_in_calendar(instants: pa.Array) -> pa.Array:
-    return _are_between(instants, FIRST_INSTANT, LAST_INSTANT)
+def are_all_between(numbers: pa.Array, low: float | None, high: float | None) -> bool:
+    """Whether no whole number is below one bound or above another; NULL is not. Sooner known than
+    which of them are."""
+    import pyarrow.compute as pc
+
+    bounds = pc.min_max(numbers).as_py()
+    if bounds["min"] is None:
+        return True
+    return (low is None or bounds["min"] >= low) and (high is None or bounds["max"] <= high)
 
 
 def _are_between(numbers: pa.Array, low: int, high: int) -> pa.Array:

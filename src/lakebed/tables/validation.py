@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakebed.errors import BadInput
 from lakebed.model.table import Column, TableSchema
-from lakebed.tables.converting import as_value, convert
+from lakebed.tables.converting import are_all_between, as_value, convert
 from lakebed.tables.reading import Unreadable
 
 if TYPE_CHECKING:
@@ -138,6 +138,8 @@ def _find_outside(values: pa.Array, column: Column) -> Iterator[tuple[int, str]]
     if low is None and high is None:
         return
     numbers = values.cast(pa.int64()) if column.type == "datetime" else values
+    if pa.types.is_integer(numbers.type) and are_all_between(numbers, low, high):
+        return
     # Asked this way round, NaN is neither at least nor at most anything.
     above = None if low is None else pc.invert(pc.greater_equal(numbers, low))
     below = None if high is None else pc.invert(pc.less_equal(numbers, high))
