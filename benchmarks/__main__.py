@@ -7,6 +7,7 @@ import json
 import sys
 import tempfile
 import time
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 
@@ -58,6 +59,9 @@ BENCHMARKS = {
     "pages": pages,
 }
 
+_QUICK_US = 60
+"""More than it takes to create a file where nothing hinders it."""
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
@@ -76,8 +80,11 @@ def main() -> None:
             for name, value in where.items():
                 print(f"{name:16} {value}")
             measured = {}
-            for name in options.names or BENCHMARKS:
-                measured[name] = _run(name, Places(folder / name, server_url, options.quick))
+            with ExitStack() as made:  # nothing is deleted before the end: see creating_a_file_us
+                for name in options.names or BENCHMARKS:
+                    places = Places(folder / name, server_url, options.quick)
+                    made.callback(places.clear)
+                    measured[name] = _run(name, places)
     if options.json:
         report = {"environment": where, "quick": options.quick, "benchmarks": measured}
         options.json.write_text(json.dumps(report, indent=2) + "\n")
@@ -85,15 +92,20 @@ def main() -> None:
 
 def _run(name: str, places: Places) -> list[dict[str, object]]:
     module = BENCHMARKS[name]
-    print(f"\n## {name}: {module.TITLE}\n", flush=True)
+    print(f"\n## {name}: {module.TITLE}\n")
+    taken = environment.creating_a_file_us(places.new_folder())
+    print(f"creating a file takes {taken:.0f} µs{_judge(taken)}\n", flush=True)
     before = time.perf_counter()
-    try:
-        results = module.run(places)
-    finally:
-        places.clear()
+    results = module.run(places)
     print(table(results), flush=True)
     print(f"{name} took {time.perf_counter() - before:.0f} s", file=sys.stderr, flush=True)
     return [asdict(result) for result in results]
+
+
+def _judge(taken_us: float) -> str:
+    if taken_us < _QUICK_US:
+        return ""
+    return ", because many were deleted lately: what makes small files is slower for some minutes"
 
 
 if __name__ == "__main__":
