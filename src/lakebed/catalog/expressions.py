@@ -64,30 +64,38 @@ class _ValueList(sa.types.TypeDecorator[Sequence[Any]]):
         return list(value) if dialect.name == "postgresql" else json.dumps(list(value))
 
 
-class value_table(FunctionElement[Any]):  # noqa: N801
-    """The elements of a bound list as rows; there is no limit to how many."""
+class is_one_of(FunctionElement[bool]):  # noqa: N801
+    """Whether a value is in a bound list; there is no limit to how many are. PostgreSQL searches an
+    index for each of an array's elements, whatever it knows of the table; a subquery that unnests
+    it may be joined by reading all of a table that was never analyzed."""
 
+    type = sa.Boolean()
     inherit_cache = True
 
+    def self_group(self, against: Any = None) -> Any:  # noqa: ARG002
+        """A comparison: SQLite, to which truth is a number, need not compare it with 1."""
+        return self
 
-@compiles(value_table, "sqlite")
+
+@compiles(is_one_of, "sqlite")
 def _(element: Any, compiler: Any, **kw: Any) -> str:
-    return f"(SELECT value FROM json_each({compiler.process(element.clauses, **kw)}))"
+    value, listed = (compiler.process(each, **kw) for each in element.clauses)
+    return f"{value} IN (SELECT value FROM json_each({listed}))"
 
 
-@compiles(value_table, "postgresql")
+@compiles(is_one_of, "postgresql")
 def _(element: Any, compiler: Any, **kw: Any) -> str:
-    return f"(SELECT unnest({compiler.process(element.clauses, **kw)}))"
+    value, listed = (compiler.process(each, **kw) for each in element.clauses)
+    return f"{value} = ANY ({listed})"
 
 
 def one_of_bound(column: sa.ColumnElement[Any], name: str) -> sa.ColumnElement[bool]:
     """`one_of` for texts that are bound when the statement runs; for statements built once."""
-    bound = sa.bindparam(name, type_=_ValueList(sa.Text))
-    return column.op("IN", is_comparison=True)(value_table(bound))
+    return is_one_of(column, sa.bindparam(name, type_=_ValueList(sa.Text)))
 
 
 def one_of(column: sa.ColumnElement[Any], values: Sequence[Any]) -> sa.ColumnElement[bool]:
     """``column IN (…)`` for any number of values, without a limit on bound parameters."""
     item = sa.BigInteger if values and isinstance(values[0], int) else sa.Text
     bound = sa.bindparam(None, list(values), type_=_ValueList(item), unique=True)
-    return column.op("IN", is_comparison=True)(value_table(bound))
+    return is_one_of(column, bound)
