@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -113,6 +114,19 @@ def test_a_file_that_was_set_aside_is_no_damage_any_more(lake: Lake, table: Tabl
     report = lake.checker.check_table(table.definition)
     assert _kinds(report) == [(Severity.NOTE, "quarantined file")]
     assert report.files == 1
+
+
+def test_files_that_imports_set_aside_are_named(lake: Lake, table: Table, tmp_path: Path) -> None:
+    other = make(lake, BY_ID, "month")
+    (tmp_path / "tree").mkdir()
+    (tmp_path / "tree" / "half.parquet").write_bytes(b"PAR1, and no more")
+    lake.tables.carry_out_import(lake.tables.plan_import(tmp_path / "tree", "d", table.name))
+    report = lake.checker.check_table(table.definition)
+    assert report.is_clean
+    ((severity, kind, message),) = [(e.severity, e.kind, e.message) for e in report.findings]
+    assert (severity, kind) == (Severity.NOTE, "quarantined file")
+    assert f"import into d.{table.name}: half.parquet" in message
+    assert lake.checker.check_table(other.definition).findings == []
 
 
 def test_partitions_in_which_nothing_is_left_are_found(

@@ -600,6 +600,44 @@ def test_options_that_contradict_a_table_are_refused(table: Table, home: Lake, r
     assert plan(home, root, time_column="time", bucket="day").rows == 10
 
 
+def test_an_import_is_repeated_with_the_options_that_it_began_with(home: Lake, root: Path) -> None:
+    """Also if they name the key in another order than the files have its columns."""
+    sound(root)
+    for taken in (10, 0):
+        found = plan(home, root, unique=["device", "time"])
+        assert home.tables.carry_out_import(found).rows_inserted == taken
+    with pytest.raises(BadInput, match="its key is time, device, not device"):
+        plan(home, root, unique=["device"])
+
+
+def test_of_a_tree_without_a_sound_file_every_file_is_told(home: Lake, root: Path) -> None:
+    unsound(root)
+    put(root, "b.parquet", b"hello")
+    put(root, "c.parquet", b"")
+    with pytest.raises(BadInput) as refused:
+        plan(home, root)
+    for told in ("; a.parquet: truncated, it ends", "; b.parquet: ", "; c.parquet: zero bytes"):
+        assert told in str(refused.value)
+
+
+TIME = {**SCHEMA["time"], "time": True}
+WITH_MONTH = {**SCHEMA, "time": TIME, "month": {"type": "datetime", "unit": "ms"}}
+
+
+def test_columns_whose_type_only_others_know_are_drift(home: Lake, root: Path) -> None:
+    """A column of pandas' periods is stored as whole numbers, which could be milliseconds."""
+    said = {"ARROW:extension:name": "pandas.period", "ARROW:extension:metadata": ""}
+    month = pa.field("month", "int64", True, said)
+    given = rows(1)
+    put(root, "a.parquet", given.append_column(month, pa.array([672] * given.num_rows)))
+    with pytest.raises(BadInput, match=r"month: expected no such column, got pandas\.period"):
+        plan(home, root)
+    home.tables.create_table("home", "pulse", WITH_MONTH)
+    file = only(home, root)
+    assert file.kind is FileClass.DRIFT
+    assert "column month: expected datetime, got pandas.period" in file.reason
+
+
 def test_names_of_tables_and_databases_are_checked(home: Lake, root: Path) -> None:
     sound(root)
     with pytest.raises(BadInput, match="not the name of a database"):

@@ -22,7 +22,7 @@ from lakebed.lifecycle.strays import StrayKind, classify
 from lakebed.lifecycle.table_check import Remark
 from lakebed.model.partition import FileState, Partition
 from lakebed.model.time import format_instant
-from lakebed.model.user_table import UserTable
+from lakebed.model.user_table import UserTable, name_import
 from lakebed.partitions.footers import usable_bytes
 from lakebed.partitions.leases import LeaseKeeper
 from lakebed.partitions.publish import retire_rows
@@ -155,7 +155,7 @@ class Checker:
 
     def check_table(self, table: UserTable, level: Level = Level.PAGES) -> CheckReport:
         """Look at the partitions of one table, retired ones too, and at each of their files that
-        was not set aside."""
+        was not set aside; those that were are named, also by imports into the table."""
         report = CheckReport(level)
         pin = self._keeper.pin()
         try:
@@ -164,7 +164,12 @@ class Checker:
                 wanted = Search(view_sets=[(table.stored_as, None)], include_retired=True)
                 found = finding.search(connection, wanted)
                 own = {each.file_path for each in found}
-                aside = [e for e in files.list_aside(connection) if e.file_path in own]
+                imported = name_import(table.database, table.name)
+                aside = [
+                    each
+                    for each in files.list_aside(connection)
+                    if each.file_path in own or (each.reason or "").startswith(imported)
+                ]
                 looked_at = report.note_aside(aside)
                 for partition in found:
                     report.remark(table_check.look_at(partition, known))

@@ -11,6 +11,7 @@ from functools import cached_property, lru_cache
 
 from lakebed.errors import BadInput
 from lakebed.model.table import BUCKET_COLUMN, Bucket, TableSchema
+from lakebed.model.time import SECOND, parse_duration
 from lakebed.model.view_set import ViewSet
 
 VERSION, DELETED, FLAGGED = "_version", "_deleted", "_out_of_range"
@@ -47,6 +48,23 @@ def split_name(full_name: str) -> tuple[str, str]:
     if not (database and dot and name) or "." in name:
         raise BadInput(f"{full_name!r} is not the name of a table", hint="write DATABASE.TABLE")
     return database, name
+
+
+def parse_retention(text: str) -> int:
+    """How long rows are kept, in microseconds; not less than the shortest bucket, because a 0 that
+    slipped in would take everything."""
+    kept = parse_duration(text)
+    if kept < 3600 * SECOND:
+        raise BadInput(
+            f"rows are kept for 1h or longer, not {text}",
+            hint="write how long, such as 90d; without it they are kept for ever",
+        )
+    return kept
+
+
+def name_import(database: str, name: str) -> str:
+    """How the reasons begin for which imports into a table set files aside."""
+    return f"import into {database}.{name}:"
 
 
 def is_speakable(text: str) -> bool:

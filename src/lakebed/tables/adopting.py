@@ -18,7 +18,7 @@ from lakebed.catalog import inserts, tables
 from lakebed.catalog.catalog import Catalog
 from lakebed.errors import BadInput, Conflict, StalePlan
 from lakebed.model.time import format_instant
-from lakebed.model.user_table import UserTable, check_name
+from lakebed.model.user_table import UserTable, check_name, name_import
 from lakebed.partitions.insertions import Inserted
 from lakebed.partitions.quarantine import Quarantine
 from lakebed.tables.adopting_files import (
@@ -48,7 +48,6 @@ from lakebed.tables.adoption import (
     ImportOutcome,
     ImportPlan,
     ImportReport,
-    name_import,
 )
 from lakebed.tables.definitions import Definitions
 from lakebed.tables.inserting import IGNORE, REPLACE, Inserter, Wishes

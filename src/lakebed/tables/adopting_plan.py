@@ -20,6 +20,7 @@ from lakebed.tables.adopting_paths import find_unfinished, read_folders, show_pa
 from lakebed.tables.adoption import FileClass, ImportFile
 
 _SAMPLED_FILES = 20
+_SHOWN_FILES = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,10 +136,14 @@ def draft_schema(
 
 def nothing_sound(table: str, source: Path, files: Sequence[ImportFile]) -> BadInput:
     """There is neither a table nor a file to make it from."""
-    first = next((each for each in files if each.reason), None)
-    why = f"; {show_path(first.path)}: {first.reason}" if first else ""
+    told = [
+        f"{show_path(each.path)}: {each.kind}{f', {each.reason}' if each.reason else ''}"
+        for each in files[:_SHOWN_FILES]
+    ]
+    if len(files) > len(told):
+        told.append(f"and {len(files) - len(told)} more")
     return BadInput(
-        f"no file in {source} is sound, so that there is no schema for {table}{why}",
+        f"no file in {source} is sound, so that there is no schema for {table}; {'; '.join(told)}",
         hint="make the table first, and import again",
     )
 
@@ -152,12 +157,14 @@ def read_bucket(bucket: str | None) -> Bucket:
 
 def refuse_other_wishes(table: UserTable, wishes: TableWishes) -> None:
     """What a table is, is not changed by an import."""
+    in_order = [name for name in table.key if name in wishes.unique]
+    key = [*in_order, *(name for name in wishes.unique if name not in table.key)]
     unlike = [
         f"its {what} is {is_now}, not {wished}"
         for what, is_now, wished in (
             ("time column", table.time_column, wishes.time_column),
             ("bucket", table.bucket.value, wishes.bucket),
-            ("key", ", ".join(table.key) or "empty", ", ".join(wishes.unique) or None),
+            ("key", ", ".join(table.key) or "empty", ", ".join(key) or None),
         )
         if wished is not None and wished != is_now
     ]

@@ -14,11 +14,6 @@ from lakebed.model.table import Bucket, TableSchema
 from lakebed.model.user_table import UserTable
 
 
-def name_import(database: str, name: str) -> str:
-    """How the reasons begin for which imports into a table set files aside."""
-    return f"import into {database}.{name}:"
-
-
 class FileClass(StrEnum):
     """What a file turned out to be."""
 

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from lakebed.catalog.catalog import Catalog
 from lakebed.catalog.files import TemporaryFile
+from lakebed.errors import BadInput
 from lakebed.model.partition import Partition
 from lakebed.model.time import Instant
-from lakebed.model.user_table import UserTable
+from lakebed.model.user_table import UserTable, name_import
 from lakebed.partitions.insertions import Inserted
 from lakebed.partitions.rows import RowReader
 from lakebed.partitions.table_snapshots import TableSnapshots
@@ -182,6 +183,8 @@ class Tables:
         ``if_exists="ignore"`` are left out. Changes nothing."""
         from lakebed.tables.adopting_plan import TableWishes
 
+        if not isinstance(folder, str | Path):
+            raise BadInput(f"expected a folder of Parquet files or one file, got {folder!r}")
         wishes = TableWishes(time_column, bucket, (unique,) if isinstance(unique, str) else unique)
         return self._adopter.plan(Path(folder), database, name, wishes, progress, if_exists)
 
@@ -197,8 +200,6 @@ class Tables:
     def list_quarantined(self, database: str, name: str) -> list[TemporaryFile]:
         """What imports into a table set aside, with the reasons. It stays until it is condemned
         (`lakebed check --condemn`); nothing in it is ever forgotten otherwise."""
-        from lakebed.tables.adoption import name_import
-
         return self._quarantine.list_kept(name_import(database, name))
 
     @property
