@@ -20,6 +20,16 @@ from tests.tables.plain_rules import (
 from tests.tables.validating import AT, PULSE, micros, only
 
 
+class Months(pa.ExtensionType):  # type: ignore[misc]
+    """As pandas keeps its periods."""
+
+    def __init__(self) -> None:
+        super().__init__(pa.int64(), "somebodys.months")
+
+    def __arrow_ext_serialize__(self) -> bytes:
+        return b""
+
+
 @st.composite
 def arrow_columns(draw: st.DrawFn) -> tuple[pa.Array, list[Any]]:
     """An Arrow array of some type, and what it holds."""
@@ -189,3 +199,35 @@ def test_encoded_runs_are_values() -> None:
     runs = pa.RunEndEncodedArray.from_arrays([2, 3], ["a", "b"])
     table = pa.table({"at": [AT] * 3, "c": runs})
     assert validate(table, only("string")).rows["c"].to_pylist() == ["a", "a", "b"]
+
+
+def test_dictionaries_of_every_kind_of_text_are_texts() -> None:
+    """Frames of polars have views in theirs."""
+    for kind in (pa.string(), pa.large_string(), pa.string_view()):
+        values = pa.DictionaryArray.from_arrays(pa.array([1, None, 0]), pa.array(["a", "b"], kind))
+        table = pa.table({"at": [AT] * 3, "c": values})
+        assert validate(table, only("string")).rows["c"].to_pylist() == ["b", None, "a"]
+
+
+def test_what_only_others_know_the_type_of_is_refused_by_its_name() -> None:
+    """Months that are stored as numbers are no milliseconds. In a process that does not know the
+    type, the column's metadata tells."""
+    numbers = pa.array([672, None], pa.int64())
+    kind = Months()
+    known = pa.ExtensionArray.from_storage(kind, numbers)
+    said = {"ARROW:extension:name": "somebodys.months", "ARROW:extension:metadata": ""}
+    at = pa.array([AT] * 2)
+    whole = pa.table({"at": at, "c": known})
+    unknown = pa.table(
+        [at, numbers], pa.schema([("at", at.type), pa.field("c", "int64", True, said)])
+    )
+    listed = pa.ListArray.from_arrays(pa.array([0, 1, 2], pa.int32()), known)
+    for table in (whole, unknown):
+        for column, unit in (("datetime", "ms"), ("int", None), ("json", None), ("float", None)):
+            validated = validate(table, only(column, unit=unit))
+            ((place, (problem,)),) = [(each.index, each.problems) for each in validated.bad]
+            assert (place, problem.column, problem.got) == (0, "c", "somebodys.months 672")
+            assert validated.rows["c"].to_pylist() == [None]
+            assert str(validated.bad[0].record["c"]) == "somebodys.months 672"
+    validated = validate(pa.table({"at": at, "c": listed}), only("int[]"))
+    assert [each.problems[0].got for each in validated.bad] == ["somebodys.months 672"]

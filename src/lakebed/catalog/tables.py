@@ -58,7 +58,8 @@ def get_database(connection: sa.Connection, name: str) -> Database:
     found = find_database(connection, name)
     if found is None:
         raise UnknownDatabase(
-            f"there is no database {name!r}", hint=f"make it with: lakebed tables create {name}"
+            f"there is no database {name!r}",
+            hint="lakebed tables list shows those that are there, lakebed tables create makes one",
         )
     return found
 

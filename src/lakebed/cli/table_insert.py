@@ -193,8 +193,8 @@ def _tell_refused(error: LakebedError, file: str, *, several: bool) -> None:
         return
     output.say(
         f"error: {prefix}{len(error.bad):,} of {output.plural(error.total, 'record')} "
-        f"{'is' if len(error.bad) == 1 else 'are'} bad and nothing was inserted; "
-        "to insert the others: --on-error keep"
+        f"{'is' if len(error.bad) == 1 else 'are'} bad and nothing was inserted"
+        + ("; to insert the others: --on-error keep" if len(error.bad) < error.total else "")
     )
     for each in error.bad[:SHOWN_RECORDS]:
         output.say(f"  {prefix}{' '.join(str(each).split())}")

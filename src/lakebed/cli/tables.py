@@ -71,7 +71,8 @@ def create(
     Example: lakebed tables create home
     """
     if propose is not None:
-        _propose(propose, schema)
+        with problems_told():
+            _propose(propose, schema)
         return
     if name is None:
         raise typer.BadParameter("say what to create: DATABASE.TABLE, or DATABASE")
@@ -96,14 +97,13 @@ def _create_table(
 ) -> None:
     """Everything is checked before the database is made, so that a mistake leaves nothing."""
     from lakebed.model.table_declaration import parse_schema
-    from lakebed.model.time import parse_duration
-    from lakebed.model.user_table import check_name
+    from lakebed.model.user_table import check_name, parse_retention
 
     check_name(database, "database")
     check_name(table, "table")
     schema = parse_schema(text)
     if keep is not None:
-        parse_duration(keep)
+        parse_retention(keep)
     with opened(place) as lake:
         is_new = database not in lake.tables.list_databases()
         if is_new:

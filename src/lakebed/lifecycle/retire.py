@@ -17,7 +17,7 @@ from lakebed.lifecycle.changes import Changes, describe_success, restore_row
 from lakebed.lifecycle.outcomes import IncompatibleSummary, Outcome, summarize
 from lakebed.model.partition import Partition
 from lakebed.model.time import Instant, TimeRange, format_instant, parse_duration
-from lakebed.model.user_table import is_table
+from lakebed.model.user_table import is_table, parse_retention
 from lakebed.model.view_set import GLOBAL
 from lakebed.partitions.publish import retire_rows
 
@@ -133,7 +133,7 @@ class Retirement:
         with self._catalog.read() as connection:
             table = tables.get(connection, database, name)
             if keep is not None:
-                table = replace(table, retention_us=parse_duration(keep))
+                table = replace(table, retention_us=parse_retention(keep))
             if table.retention_us is None:
                 raise BadInput(
                     f"table {table.full_name} keeps its rows for ever",

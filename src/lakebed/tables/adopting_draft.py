@@ -14,6 +14,7 @@ from lakebed.errors import BadInput, BadSchema
 from lakebed.model.table import TableSchema
 from lakebed.model.table_declaration import parse_schema
 from lakebed.tables.adopting_paths import TIME_FOLDERS, Folders
+from lakebed.tables.converting import find_foreign
 from lakebed.tables.proposing import propose_schema
 
 if TYPE_CHECKING:
@@ -23,6 +24,11 @@ NOTHING = ""
 """The kind of a column that has only NULL."""
 
 
+def kind_of_field(given: pa.Field) -> str | None:
+    """The same as `kind_of` its type, unless it says that only somebody else knows that."""
+    return kind_of(given.type) if find_foreign(given.type, given.metadata) is None else None
+
+
 def kind_of(given: pa.DataType) -> str | None:
     """The type that a table's column has to hold such values as they are; `NOTHING` if there is
     only NULL to hold, None if no column can."""
@@ -30,7 +36,7 @@ def kind_of(given: pa.DataType) -> str | None:
 
     types = pa.types
     if isinstance(given, pa.BaseExtensionType):
-        return kind_of(given.storage_type)
+        return kind_of(given.storage_type) if find_foreign(given) is None else None
     if types.is_dictionary(given) or types.is_run_end_encoded(given):
         return kind_of(given.value_type)
     if is_list(given):
@@ -139,7 +145,7 @@ def draft_columns(files: Sequence[tuple[pa.Schema, Folders]], wanted: Sequence[s
     seen: dict[str, Counter[str]] = {}
     for schema, _ in files:
         for each in schema:
-            kind = kind_of(each.type)
+            kind = kind_of_field(each)
             if kind:
                 seen.setdefault(each.name, Counter())[kind] += 1
     named = {each.name for schema, _ in files for each in schema}

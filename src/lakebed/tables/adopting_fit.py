@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from lakebed.model.table import BUCKET_COLUMN, Bucket, Column, TableSchema
-from lakebed.tables.adopting_draft import NOTHING, is_list, kind_of
+from lakebed.tables.adopting_draft import NOTHING, is_list, kind_of_field
 from lakebed.tables.adopting_paths import (
     TIME_FOLDERS,
     Folders,
@@ -19,6 +19,7 @@ from lakebed.tables.adopting_paths import (
     show_path,
 )
 from lakebed.tables.adoption import FileClass
+from lakebed.tables.converting import find_foreign
 from lakebed.tables.reading import Misfit, reader_of
 from lakebed.tables.validation import BadRecord, Validated, validate
 
@@ -98,14 +99,15 @@ class Fit:
     def find_drift(self, rows: pa.Table) -> dict[str, str]:
         """Columns with values that the table has no place for. NULL has a place everywhere."""
         found = dict(self.drift)
-        for name, values in zip(rows.column_names, rows.columns, strict=True):
+        for given, values in zip(rows.schema, rows.columns, strict=True):
+            name = given.name
             if name in found or values.null_count == len(values) or name == BUCKET_COLUMN:
                 continue
             if name not in self.schema.names:
-                found[name] = f"expected no such column, got {_show_type(values.type)}"
-            elif not _has_place(self.schema.column(name), values.type):
+                found[name] = f"expected no such column, got {_show_type(given)}"
+            elif not _has_place(self.schema.column(name), given):
                 expected = self.schema.column(name).type
-                found[name] = f"expected {expected}, got {_show_type(values.type)}"
+                found[name] = f"expected {expected}, got {_show_type(given)}"
         return found
 
     def prepare(self, rows: pa.Table) -> pa.Table:
@@ -220,14 +222,14 @@ def _join(told: list[str]) -> str:
     return "; ".join([*told[:_SHOWN], *more])
 
 
-def _show_type(given: pa.DataType) -> str:
-    text = show_path(str(given))
+def _show_type(given: pa.Field) -> str:
+    text = show_path(find_foreign(given.type, given.metadata) or str(given.type))
     return text if len(text) <= _LONGEST_TYPE else f"{text[: _LONGEST_TYPE - 1]}…"
 
 
-def _has_place(column: Column, given: pa.DataType) -> bool:
+def _has_place(column: Column, given: pa.Field) -> bool:
     """Whether a column may take values of an Arrow type; whether it does is up to each value."""
-    kind = kind_of(given)
+    kind = kind_of_field(given)
     if kind is None or kind == NOTHING:
         return kind == NOTHING
     if column.type == "json":

@@ -7,7 +7,7 @@ fits; the exact one, `reading`, looks at each value, and alone says which do not
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate, chain
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,8 @@ _PYTHON: dict[str, set[type]] = {
     "string": {str},
     "bool": {bool},
 }
+_EXTENSION = b"ARROW:extension:name"
+_TOLD_BY_STORAGE = ("arrow.json",)
 _LONGEST_WITHOUT_OFFSET = len("2026-11-16T05:00:00.123456Z")
 
 
@@ -208,9 +210,12 @@ def unwrap(values: pa.Array) -> pa.Array:
     import pyarrow.compute as pc
 
     while True:
-        if isinstance(values, pa.ExtensionArray):
+        if isinstance(values, pa.ExtensionArray) and find_foreign(values.type) is None:
             values = values.storage
         elif pa.types.is_dictionary(values.type):
+            if is_text(values.type.value_type):  # of views there is no decoding
+                texts = values.dictionary.cast(pa.large_string())
+                values = pa.DictionaryArray.from_arrays(values.indices, texts)
             values = values.dictionary_decode()
         elif pa.types.is_run_end_encoded(values.type):
             values = pc.run_end_decode(values)
@@ -226,8 +231,24 @@ def is_text(kind: pa.DataType) -> bool:
     return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
 
 
+def find_foreign(given: pa.DataType, metadata: Mapping[bytes, bytes] | None = None) -> str | None:
+    """The name of a type that only somebody else knows: what its values are stored as does not say
+    what they mean. Of a column whose type nobody here has registered, its metadata tells."""
+    import pyarrow as pa
+
+    if isinstance(given, pa.BaseExtensionType):
+        name = given.extension_name
+    else:
+        name = (metadata or {}).get(_EXTENSION, b"").decode(errors="replace")
+    return name if name and name not in _TOLD_BY_STORAGE else None
+
+
 def as_values(values: pa.Array) -> list[Any]:
     """The array's values in Python, or `Unreadable`."""
+    import pyarrow as pa
+
+    if isinstance(values, pa.ExtensionArray):
+        return [as_value(scalar) for scalar in values]
     try:
         return list(values.to_pylist())
     except (ValueError, OverflowError):  # a year beyond the calendar, or text that is not UTF-8
@@ -237,7 +258,9 @@ def as_values(values: pa.Array) -> list[Any]:
 def as_value(scalar: pa.Scalar) -> Any:
     """One value in Python, or `Unreadable`."""
     try:
-        return scalar.as_py()
+        value = scalar.as_py()
+        foreign = None if value is None else find_foreign(scalar.type)
+        return value if foreign is None else Unreadable(f"{foreign} {value}")
     except (ValueError, OverflowError):
         return Unreadable(f"{scalar.type} {getattr(scalar, 'value', '')}".strip())
 

@@ -15,8 +15,8 @@ from lakebed.errors import BadInput, Conflict, Refused, UnknownDatabase, Unknown
 from lakebed.model.partition import Partition
 from lakebed.model.table import Bucket, TableSchema
 from lakebed.model.table_declaration import parse_schema, plan_alteration
-from lakebed.model.time import Instant, format_instant, parse_duration, to_instant
-from lakebed.model.user_table import REJECTS, UserTable, check_name
+from lakebed.model.time import Instant, format_instant, to_instant
+from lakebed.model.user_table import REJECTS, UserTable, check_name, parse_retention
 from lakebed.partitions.publish import retire_rows
 from lakebed.tables.rejecting import REJECTS_SCHEMA
 
@@ -81,7 +81,7 @@ class Definitions:
     ) -> UserTable:
         if bucket not in list(Bucket):
             raise BadInput(f"{bucket!r} is not a bucket", hint=f"one of {', '.join(Bucket)}")
-        kept = None if retention is None else parse_duration(retention)
+        kept = None if retention is None else parse_retention(retention)
         table_id = self._new_id().replace("-", "")[:16]
         return UserTable(table_id, database, name, Bucket(bucket), (schema,), kept)
 
@@ -156,7 +156,7 @@ class Definitions:
 
     def set_retention(self, database: str, name: str, retention: str | None) -> UserTable:
         """Keep a table's rows for so long after their time; None for ever."""
-        kept = None if retention is None else parse_duration(retention)
+        kept = None if retention is None else parse_retention(retention)
         with self._catalog.write() as transaction:
             table = tables.get(transaction.connection, database, name)
             tables.set_retention(transaction.connection, table.table_id, kept)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakebed.errors import BadInput
 from lakebed.model.table import Column, TableSchema
-from lakebed.tables.converting import are_all_between, as_value, convert
+from lakebed.tables.converting import are_all_between, as_value, convert, find_foreign
 from lakebed.tables.reading import Unreadable
 
 if TYPE_CHECKING:
@@ -204,25 +204,40 @@ class _Rows:
         self.table = table
         self.total = table.num_rows
         self.strange: dict[int, Any] = {}
+        self.foreign = {
+            field.name: foreign
+            for field in table.schema
+            if (foreign := find_foreign(field.type, field.metadata)) is not None
+        }
 
-    def column(self, name: str) -> pa.Array:
+    def column(self, name: str) -> pa.Array | list[Any]:
         import pyarrow as pa
 
         if name not in self.table.column_names:
             return pa.nulls(self.total)
-        return _in_one_piece(self.table.column(name))
+        column = _in_one_piece(self.table.column(name))
+        if name in self.foreign:
+            return [self._read(name, scalar) for scalar in column]
+        return column
 
-    def value(self, values: pa.Array, place: int) -> Any:
-        return as_value(values[place])
+    def value(self, values: pa.Array | list[Any], place: int) -> Any:
+        return values[place] if isinstance(values, list) else as_value(values[place])
 
     def record(self, place: int) -> Any:
-        return {name: as_value(self.table.column(name)[place]) for name in self.table.column_names}
+        table = self.table
+        return {name: self._read(name, table.column(name)[place]) for name in table.column_names}
+
+    def _read(self, name: str, scalar: pa.Scalar) -> Any:
+        value = as_value(scalar)
+        if name not in self.foreign or value is None or isinstance(value, Unreadable):
+            return value
+        return Unreadable(f"{self.foreign[name]} {value}")
 
     def find_unknown(self, known: frozenset[str]) -> Iterable[tuple[int, str, Any]]:
         for name in self.table.column_names:
             if name not in known:
                 for place, scalar in enumerate(self.table.column(name)):
-                    yield place, name, as_value(scalar)
+                    yield place, name, self._read(name, scalar)
 
 
 def _in_one_piece(column: pa.ChunkedArray) -> pa.Array:

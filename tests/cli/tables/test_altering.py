@@ -64,6 +64,8 @@ def test_how_long_rows_are_kept_can_be_changed(cli: Cli) -> None:
         (["--widen", "nothing"], "nothing: is no column"),
         (["--relax", "device"], "device: is the key"),
         (["--keep", "5y", "--add", "a:int"], "cannot read '5y' as a duration"),
+        (["--keep", "0d"], "rows are kept for 1h or longer, not 0d"),
+        (["--keep", "59m", "--yes"], "rows are kept for 1h or longer, not 59m"),
         (["--keep", "30d", "--widen", "worn"], "only int can be widened"),
     ],
 )

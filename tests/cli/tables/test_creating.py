@@ -56,6 +56,7 @@ def test_a_drafted_schema_is_one_that_can_be_used(cli: Cli) -> None:
         (["work.pulse", "--schema", "."], "cannot read .: is a directory"),
         (["work.pulse", "--schema", "broken.json"], "the schema is not JSON"),
         (["work.pulse", "--schema", "s.json", "--keep", "90"], "cannot read '90' as a duration"),
+        (["work.pulse", "--schema", "s.json", "--keep", "0d"], "for 1h or longer, not 0d"),
         (["work.pulse", "--schema", "s.json", "--bucket", "year"], "'hour', 'day', 'week'"),
         (["Work.pulse", "--schema", "s.json"], "'Work' is not the name of a database"),
         (["work.a-b", "--schema", "s.json"], "'a-b' is not the name of a table"),
