@@ -68,7 +68,8 @@ def test_a_folder_gives_a_column_that_the_file_lacks(home: Lake, root: Path) -> 
     put(root, "site=__HIVE_DEFAULT_PARTITION__/day=2024-05-02/b.parquet", rows(2, 1))
     found = plan(home, root)
     assert [each.reason for each in found.files] == [
-        "NULL for note; site, year, day from its folder",
+        "NULL for note; site, year, day from its folder; "
+        "1 of 1 rows are not of device=x: rows go by their own value",
         "NULL for note, year; site, day from its folder",
     ]
     home.tables.carry_out_import(found)
@@ -243,6 +244,30 @@ def test_a_folder_that_contradicts_its_rows_is_told_and_rows_go_by_their_own_tim
     assert file.reason == expected
     adopt(home, root)
     assert {each.instance for each in table.partitions()} == {"2024-05-01"}
+
+
+@pytest.mark.parametrize(
+    ("folder", "told"),
+    [
+        ("bpm=7", ""),
+        ("bpm=8", "10 of 10 rows are not of bpm=8"),
+        ("bpm=fast", "10 of 10 rows are not of bpm=fast"),
+        ("device=a", "4 of 10 rows are not of device=a"),
+        ("device=__HIVE_DEFAULT_PARTITION__", ""),
+    ],
+)
+def test_a_folder_that_says_something_else_than_its_rows_is_told(
+    table: Table, home: Lake, root: Path, folder: str, told: str
+) -> None:
+    given = rows(1, bpm=[7] * 10, device=["a"] * 6 + ["b"] * 3 + [None])
+    put(root, f"{folder}/data.parquet", given)
+    file = only(home, root)
+    assert file.kind is FileClass.SOUND
+    expected = "NULL for note" + (f"; {told}: rows go by their own value" if told else "")
+    assert file.reason == expected
+    adopt(home, root)
+    stored = table.query("SELECT count(*) AS n FROM pulse WHERE bpm = 7 AND device = 'a'")
+    assert stored.to_arrow().to_pylist() == [{"n": 6}]
 
 
 def test_a_folder_may_be_named_for_its_bucket(home: Lake, root: Path) -> None:

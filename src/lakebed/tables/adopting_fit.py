@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _SHOWN = 3
+_COMPARED = ("bool", "float", "int", "string")
 _LONGEST_TYPE = 80
 _DATE = re.compile(r"[0-9]{4}([-.])[0-9]{2}\1[0-9]{2}")
 
@@ -96,6 +98,17 @@ class Fit:
         folders = [self._folder_of(self.schema.column(name)) for name in self.filled]
         return sorted((each, self.folders[each]) for each in folders if each is not None)
 
+    @property
+    def told_twice(self) -> list[tuple[str, str, Column]]:
+        """What folders say that the file says itself, as `name` and value, and of which column."""
+        found = []
+        for column in self.schema.columns:
+            folder = self._folder_of(column) if column.name in self.given.names else None
+            text = None if folder is None else self.folders[folder]
+            if folder is not None and text is not None and column.type in _COMPARED:
+                found.append((folder, text, column))
+        return found
+
     def find_drift(self, rows: pa.Table) -> dict[str, str]:
         """Columns with values that the table has no place for. NULL has a place everywhere."""
         found = dict(self.drift)
@@ -138,6 +151,8 @@ class Judge:
         self._bad = 0
         self._examples: list[str] = []
         self._elsewhere = 0
+        self._unlike: Counter[str] = Counter()
+        """Of folders how many rows say something else than they do."""
 
     def look(self, rows: pa.Table) -> None:
         """Take in the next rows."""
@@ -148,6 +163,7 @@ class Judge:
             if not checked.bad:
                 self._compare_buckets(rows, checked)
             self._compare_folder(checked)
+            self._compare_values(checked)
         self._seen += rows.num_rows
 
     def _note_bad(self, bad: list[BadRecord]) -> None:
@@ -192,6 +208,20 @@ class Judge:
         elsewhere = pc.invert(pc.or_(inside.combine_chunks(), named))
         self._elsewhere += pc.sum(elsewhere).as_py() or 0
 
+    def _compare_values(self, checked: Validated) -> None:
+        """Count rows that say something else than a folder does."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        for folder, text, column in self._fit.told_twice:
+            values = checked.rows[column.name]
+            try:
+                value = pa.scalar(_read_folder(column, text), values.type)
+                same = pc.sum(pc.equal(values, value)).as_py() or 0
+            except (Misfit, ValueError, pa.ArrowException):  # no value of the column is like it
+                same = 0
+            self._unlike[f"{folder}={text}"] += len(values) - same
+
     def conclude(self) -> Verdict:
         """What the file is, once all rows were seen."""
         if self._drift:
@@ -209,6 +239,12 @@ class Judge:
             told.append(f"NULL for {', '.join(self._fit.missing)}")
         if self._fit.filled:
             told.append(f"{', '.join(self._fit.filled)} from its folder")
+        told += [
+            f"{count} of {self._seen} rows are not of {show_path(folder)}: "
+            "rows go by their own value"
+            for folder, count in self._unlike.items()
+            if count
+        ]
         if self._elsewhere and self._time is not None:
             told.append(
                 f"{self._elsewhere} of {self._seen} rows are not of {show_path(self._time.label)}: "
