@@ -223,6 +223,9 @@ def validate(
     """
     if parsed.num_rows != num_rows:
         raise DamagedFile(f"{path} holds {parsed.num_rows} rows, the catalog says {num_rows}")
+    grouped = sum(parsed.row_group(group).num_rows for group in range(parsed.num_row_groups))
+    if grouped != num_rows:  # it is these that are read
+        raise DamagedFile(f"{path} holds {grouped} rows in its row groups, not {num_rows}")
     if expected_hash is None:
         return
     metadata = parsed.metadata or {}
