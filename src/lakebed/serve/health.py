@@ -60,7 +60,7 @@ class Health:
         """What comes of some work. `Silent` if catalog or store, for which it may wait, do not
         answer: then it goes on without anybody who waits for it. It is not even begun if they did
         not answer before."""
-        if self._looking and time.monotonic() - self._looked_at > _PATIENCE_SECONDS:
+        if self._looking and time.monotonic() - self._looked_at >= _PATIENCE_SECONDS:
             work.close()
             raise NotAsked("catalog and store do not answer")
         task, silence = asyncio.ensure_future(work), asyncio.ensure_future(self._find_silence())
@@ -86,10 +86,13 @@ class Health:
     async def _ask(self) -> Exception | None:
         """What is wrong with catalog and store; `Silent` if they do not say."""
         loop = asyncio.get_running_loop()
+        since = time.monotonic()
         try:
             async with asyncio.timeout(_PATIENCE_SECONDS):
-                return await loop.run_in_executor(self._thread, self._look, time.monotonic())
+                return await loop.run_in_executor(self._thread, self._look, since)
         except TimeoutError:
+            # Who comes next is not to be begun, even if the look began a little after this.
+            self._looked_at = min(self._looked_at, since)
             raise Silent(f"catalog and store did not answer for {_PATIENCE_SECONDS:g} s") from None
 
     def _look(self, since: float) -> Exception | None:
