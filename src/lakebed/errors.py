@@ -93,14 +93,45 @@ class BadRecords(BadInput):
     """Records do not fit their table and nothing was written; ``bad`` has every one of them."""
 
     shown = 5
+    repeated = 3
+    """A problem that more records have is reported once, with their number."""
 
     def __init__(self, bad: Sequence[Any], total: int) -> None:
-        lines = [f"{len(bad)} of {total} records are bad", *map(str, bad[: self.shown])]
-        if len(bad) > self.shown:
-            lines.append(f"and {len(bad) - self.shown} more")
-        super().__init__("\n".join(lines))
         self.bad = tuple(bad)
         self.total = total
+        lines, more = self.summarize(self.shown)
+        lines.insert(0, f"{len(bad)} of {total} records are bad")
+        if more:
+            lines.append(f"and {more} more")
+        super().__init__("\n".join(lines))
+
+    def summarize(self, limit: int) -> tuple[list[str], int]:
+        """Return a line for each problem that many records share, then one for each of at most
+        ``limit`` records with other problems; and the number of further such records."""
+        records: dict[tuple[str, str], list[int]] = {}
+        examples: dict[tuple[str, str], str] = {}
+        for record in self.bad:
+            for problem in getattr(record, "problems", ()):
+                key = (problem.column, problem.expected)
+                records.setdefault(key, []).append(record.index)
+                examples.setdefault(key, str(problem))
+        shared = {key for key, indexes in records.items() if len(indexes) > self.repeated}
+        lines = [
+            f"{examples[key]} ({len(records[key]):,} records: "
+            f"{', '.join(map(str, records[key][: self.repeated]))}, …)"
+            for key in records
+            if key in shared
+        ]
+        singles = []
+        for record in self.bad:
+            problems = getattr(record, "problems", None)
+            if problems is None:
+                singles.append(str(record))
+                continue
+            rest = [item for item in problems if (item.column, item.expected) not in shared]
+            if rest:
+                singles.append(f"record {record.index}: {'; '.join(map(str, rest))}")
+        return lines + singles[:limit], max(0, len(singles) - limit)
 
 
 class BadSql(BadInput):

@@ -251,6 +251,10 @@ def test_bad_records_are_named_one_by_one(lake: Lake) -> None:
         (bad,) = refused.json()["error"]["records"]
         assert bad["index"] == 1
         assert {each["column"] for each in bad["problems"]} == {"time", "bpm"}
+        infinite = b'{"time": "2026-11-16T05:00:00Z", "device": "a", "bpm": Infinity}'
+        refused_line = served.post("/v1/tables/home/rings", infinite, JSON)
+        assert refused_line.status == 400
+        assert "record 0: bpm: expected " in refused_line.json()["error"]["message"]
         kept = served.post("/v1/tables/home/rings?on_error=keep", records, JSON)
         assert kept.json() == {"inserted": 1, "rejected": 1, "repeated": False}
         assert len(served.query("SELECT * FROM home.rings_rejects")) == 1

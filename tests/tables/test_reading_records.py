@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -47,6 +49,43 @@ def test_one_object_is_one_record() -> None:
     assert read_records("[1]\n[2]") == [[1], [2]]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"at": "2026-11-16T05:00:00Z", "c": NaN}\n{"at": "2026-11-16T05:00:00Z", "c": 1.5}',
+        '[{"at": "2026-11-16T05:00:00Z", "c": NaN}, {"at": "2026-11-16T05:00:00Z", "c": 1.5}]',
+    ],
+)
+def test_json_nan_is_null_where_null_is_allowed_and_a_bad_record_elsewhere(text: str) -> None:
+    optional = validate(read_records(text), only("float"))
+    assert not optional.bad
+    assert optional.rows["c"].to_pylist() == [None, 1.5]
+    required = validate(read_records(text), only("float", required=True))
+    assert [bad.index for bad in required.bad] == [0]
+    assert required.rows["c"].to_pylist() == [1.5]
+
+
+@pytest.mark.parametrize("kind", ["int", "float", "string", "datetime", "json", "float[]"])
+@pytest.mark.parametrize("constant", ["Infinity", "-Infinity"])
+def test_json_infinity_makes_its_own_record_bad(kind: str, constant: str) -> None:
+    value = f"[{constant}]" if kind == "float[]" else constant
+    lines = [f'{{"at": "{AT}"}}', f'{{"at": "{AT}", "c": {value}}}', f'{{"at": "{AT}", "c": null}}']
+    checked = validate(read_records("\n".join(lines)), only(kind))
+    (bad,) = checked.bad
+    assert bad.index == 1
+    assert constant in bad.problems[0].got
+    assert checked.rows.num_rows == 2
+
+
+def test_what_the_json_module_writes_is_read() -> None:
+    values = [{"c": math.nan}, {"c": math.inf}, {"c": {"x": [math.nan, 1]}}, {"c": 'NaN "'}]
+    first, second, third, fourth = read_records(json.dumps(values))
+    assert first == {"c": None}
+    assert str(second["c"]) == "Infinity"
+    assert third == {"c": {"x": [None, 1]}}
+    assert fourth == {"c": 'NaN "'}
+
+
 @pytest.mark.parametrize("text", ["5", "null", '"x"', "5\n6", "[5]", "[[{}]]", "[1]\n[2]"])
 def test_what_is_no_object_is_a_bad_record(text: str) -> None:
     records = read_records(text)
@@ -62,12 +101,13 @@ def test_what_is_no_object_is_a_bad_record(text: str) -> None:
         ('{"a": 1}\n{"b": }\n', "invalid character at line 2, byte 7"),
         ('[{"a": 1},\n {"b": x}]', "invalid character at line 2, byte 8"),
         ('{"a": 1}\n{"b": 2', "the text ends too early at line 2, byte 1"),
-        ('{"a": NaN}', "invalid character at line 1, byte 7"),
+        ('{"a": Nan}', "invalid character at line 1, byte 7"),
+        ('{"a": -Inf}', "invalid character at line 1, byte 8"),
+        ('{"a": NaN}\n{"b": }', "expecting value at line 2, byte 7"),
         ('[\n{"a": 1},\n{"b": 2', "the text ends too early at line 3, byte 8"),
         ('[\n{"a": 1},\n{"b": "ü', "the text ends too early at line 3, byte 10"),
         ('[\n{"a": 1},\n{"b": tru', "expecting value at line 3, byte 7"),
         ('[{"a": 1e999},\n{"b": "ü" 5}]', "expecting ',' delimiter at line 2, byte 12"),
-        ('[{"a": 1e999},\n{"b": NaN}]', "NaN is no number in JSON"),
         ('[{"a": "\\ud800"},\n{"b": "\x01"}]', "invalid control character at line 2, byte 8"),
         ('[{"a": 1e999}, ' + "[" * 100_000, "values are nested too deeply"),
         ('{"a": 1},\n{"a": 2}', "invalid character at line 1, byte 9"),

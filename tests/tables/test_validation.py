@@ -66,16 +66,30 @@ def test_bad_records_are_named_with_everything_wrong_and_the_others_are_kept() -
 
 
 def test_the_error_counts_all_and_shows_a_few() -> None:
-    bad = [BadRecord(i, (Problem("bpm", "int", '"x"'),), None) for i in range(7)]
+    bad = [BadRecord(i, (Problem(f"c{i}", "int", '"x"'),), None) for i in range(7)]
     error = BadRecords(bad, 100)
     assert str(error).splitlines() == [
         "7 of 100 records are bad",
-        *(f'record {i}: bpm: expected int, got "x"' for i in range(5)),
+        *(f'record {i}: c{i}: expected int, got "x"' for i in range(5)),
         "and 2 more",
     ]
     assert error.bad == tuple(bad)
     assert isinstance(error, BadInput)
     assert str(BadRecords(bad[:1], 1)).count("\n") == 1
+
+
+def test_problem_that_many_records_share_is_reported_once_with_its_count() -> None:
+    records: list[Any] = [{"time": 1794812400 + i, "bpm": 7} for i in range(12_090)]
+    records[5] |= {"bpm": "fast"}
+    checked = validate(records, parse_schema({"time": "datetime", "bpm": "int"}))
+    error = BadRecords(checked.bad, len(records))
+    assert str(error).splitlines() == [
+        "12090 of 12090 records are bad",
+        "time: expected datetime as text; for numbers the column needs a unit, got 1794812400 "
+        "(12,090 records: 0, 1, 2, …)",
+        'record 5: bpm: expected int, got "fast"',
+    ]
+    assert len(error.bad) == 12_090
 
 
 def test_no_records_are_no_rows() -> None:

@@ -122,8 +122,9 @@ def _show_class(kind: str, files: Sequence[ImportFile]) -> None:
     size = output.size(sum(each.size for each in files))
     counted = f", {output.plural(rows, 'row')}" if rows else ""
     output.tell(f"{kind}: {output.plural(len(files), 'file')}{counted}, {size}")
-    for each in files[:SHOWN_FILES]:
-        output.tell(f"  {_visible(each.path)}" + (f": {each.reason}" if each.reason else ""))
+    by_importance = sorted(files, key=lambda file: not file.remarks)
+    for file in by_importance[:SHOWN_FILES]:
+        output.tell(f"  {_visible(file.path)}" + (f": {file.reason}" if file.reason else ""))
     if len(files) > SHOWN_FILES:
         output.tell(f"  … and {len(files) - SHOWN_FILES:,} more; --json has all")
 
@@ -165,6 +166,7 @@ def _show_report(report: ImportReport, name: str, *, as_json: bool) -> None:
     for each in report.quarantined:
         why = f": {each.file.reason}" if each.file.reason else ""
         output.say(f"quarantined: {_visible(each.file.path)}: {each.file.kind.value}{why}")
+    _show_remarks([outcome.file for outcome in report.taken])
     for each in report.left_behind:
         output.say(f"error: {_visible(each.file.path)} was left behind: {each.note}")
     made = "made, " if report.table_created else ""
@@ -177,6 +179,18 @@ def _show_report(report: ImportReport, name: str, *, as_json: bool) -> None:
         kinds = count_classes([each.file for each in report.skipped])
         said = ", ".join(f"{count:,} {kind.value}" for kind, count in kinds.items())
         output.say(f"skipped: {said}")
+
+
+def _show_remarks(files: Sequence[ImportFile]) -> None:
+    """Print each remark once, with the first file that it concerns and the number of the others."""
+    paths: dict[str, list[str]] = {}
+    for file in files:
+        for remark in file.remarks:
+            paths.setdefault(remark, []).append(_visible(file.path))
+    for remark, concerned in paths.items():
+        rest = output.plural(len(concerned) - 1, "more file")
+        more = f" (and {rest})" if len(concerned) > 1 else ""
+        output.say(f"warning: {concerned[0]}{more}: {remark}")
 
 
 @contextmanager

@@ -183,7 +183,8 @@ def _describe_new(rows: Sequence[Row], *, several: bool, if_exists: IfExists) ->
 
 
 def _tell_refused(error: LakebedError, file: str, *, several: bool) -> None:
-    """Why a file was not inserted; of bad records, a line for each of the first."""
+    """Print why a file was not inserted. A problem that many bad records share gets one line, every
+    other bad record a line of its own."""
     is_unreadable = isinstance(error, BadPayload) and file != STANDARD_INPUT
     prefix = f"{file}: " if several or is_unreadable else ""
     if not isinstance(error, BadRecords):
@@ -196,10 +197,11 @@ def _tell_refused(error: LakebedError, file: str, *, several: bool) -> None:
         f"{'is' if len(error.bad) == 1 else 'are'} bad and nothing was inserted"
         + ("; to insert the others: --on-error keep" if len(error.bad) < error.total else "")
     )
-    for each in error.bad[:SHOWN_RECORDS]:
-        output.say(f"  {prefix}{' '.join(str(each).split())}")
-    if len(error.bad) > SHOWN_RECORDS:
-        output.say(f"  {prefix}… and {len(error.bad) - SHOWN_RECORDS:,} more; --json has all")
+    lines, more = error.summarize(SHOWN_RECORDS)
+    for line in lines:
+        output.say(f"  {prefix}{' '.join(line.split())}")
+    if more:
+        output.say(f"  {prefix}… and {more:,} more; --json has all")
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from lakebed.tables.adopting_paths import (
     Folders,
     FolderTime,
     find_time,
+    list_bad_times,
     show_path,
 )
 from lakebed.tables.adoption import FileClass
@@ -39,6 +40,8 @@ class Verdict:
 
     kind: FileClass
     reason: str
+    remarks: tuple[str, ...] = ()
+    """Contradictions between folders and rows; part of the reason of a sound file."""
 
 
 @dataclass(slots=True)
@@ -239,18 +242,28 @@ class Judge:
             told.append(f"NULL for {', '.join(self._fit.missing)}")
         if self._fit.filled:
             told.append(f"{', '.join(self._fit.filled)} from its folder")
-        told += [
+        remarks = self._list_remarks()
+        return Verdict(FileClass.SOUND, "; ".join([*told, *remarks]), tuple(remarks))
+
+    def _list_remarks(self) -> list[str]:
+        """Return what folders say that the rows do not confirm."""
+        remarks = [
             f"{count} of {self._seen} rows are not of {show_path(folder)}: "
             "rows go by their own value"
             for folder, count in self._unlike.items()
             if count
         ]
         if self._elsewhere and self._time is not None:
-            told.append(
+            remarks.append(
                 f"{self._elsewhere} of {self._seen} rows are not of {show_path(self._time.label)}: "
                 "rows go by their own time"
             )
-        return Verdict(FileClass.SOUND, "; ".join(told))
+        columns = (*self._fit.given.names, *self._fit.schema.names)
+        remarks += [
+            f"folder {show_path(folder)} does not name a time: rows go by their own time"
+            for folder in list_bad_times(self._fit.folders, columns)
+        ]
+        return remarks
 
 
 def _join(told: list[str]) -> str:

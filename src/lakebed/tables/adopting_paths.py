@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import calendar
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import PurePosixPath
@@ -15,7 +15,16 @@ from urllib.parse import unquote
 from lakebed.model.table import BUCKET_COLUMN
 from lakebed.model.time import TimeRange, to_instant
 
-TIME_FOLDERS = (BUCKET_COLUMN, "date", "dt", "year", "month", "week", "day", "hour", "minute")
+_DATE_FOLDERS = (BUCKET_COLUMN, "date", "dt")
+_NUMBERS = {
+    "year": (1, 9999),
+    "month": (1, 12),
+    "week": (1, 53),
+    "day": (1, 31),
+    "hour": (0, 23),
+    "minute": (0, 59),
+}
+TIME_FOLDERS = (*_DATE_FOLDERS, *_NUMBERS)
 """Folders that only repeat what the rows' own times say."""
 
 _ABSENT = "__HIVE_DEFAULT_PARTITION__"
@@ -25,6 +34,7 @@ _ENDINGS = (
 )
 _NUMBERED = re.compile(r".*#\d+", re.DOTALL)
 _WHEN = re.compile(r"(\d{4})[-.]?(\d\d)(?:[-.]?(\d\d)(?:[T ](\d\d))?)?")
+_WEEK = re.compile(r"\d{4}-?W\d\d")
 
 Folders = Mapping[str, str | None]
 """The values in a path's folders, by name; None stands for NULL."""
@@ -71,25 +81,66 @@ class FolderTime:
 
 
 def find_time(folders: Folders) -> FolderTime | None:
-    """What ``partition_date=``, ``date=``, ``dt=`` or ``year=``, ``month=`` … say; None if they are
-    not there or no dates."""
-    for name in (BUCKET_COLUMN, "date", "dt"):
+    """Return the time that ``partition_date=``, ``date=``, ``dt=`` or ``year=``, ``month=`` … name;
+    None if such folders are absent or do not hold a date."""
+    for name in _DATE_FOLDERS:
         value = folders.get(name)
         match = _WHEN.fullmatch(value) if value else None
         if value and match:
             span = _span([int(each) for each in match.groups() if each is not None])
             return None if span is None else FolderTime(f"{name}={value}", value, span)
-    given: list[tuple[str, str]] = []
+    parts = _list_time_parts(folders)
+    if not parts or not all(_is_number(name, value) for name, value in parts):
+        return None
+    span = _span([int(value) for _, value in parts])
+    label = _join_parts(parts)
+    return None if span is None else FolderTime(label, label, span)
+
+
+def list_bad_times(folders: Folders, columns: Collection[str]) -> list[str]:
+    """Return the folders, as ``name=value``, whose names promise a time that their values do not
+    hold. Folders named like one of the ``columns`` are values of that column and are left out."""
+    names = {name.lower() for name in columns}
+    times = {
+        name: value
+        for name, value in folders.items()
+        if value is not None and name.lower() in TIME_FOLDERS and name.lower() not in names
+    }
+    bad = [f"{name}={value}" for name, value in times.items() if not _holds_time(name, value)]
+    parts = _list_time_parts(times)
+    in_range = all(_is_number(name, value) for name, value in parts)
+    if parts and in_range and _span([int(value) for _, value in parts]) is None:
+        bad.append(_join_parts(parts))
+    return bad
+
+
+def _holds_time(name: str, value: str) -> bool:
+    """Return True if the value of one time folder is a date, a week, or a number in range."""
+    if match := _WHEN.fullmatch(value):
+        return _span([int(part) for part in match.groups() if part]) is not None
+    if _WEEK.fullmatch(value):
+        return True
+    return name.lower() in _NUMBERS and _is_number(name, value)
+
+
+def _is_number(name: str, value: str) -> bool:
+    low, high = _NUMBERS[name.lower()]
+    return value.isascii() and value.isdecimal() and len(value) < 5 and low <= int(value) <= high
+
+
+def _list_time_parts(folders: Folders) -> list[tuple[str, str]]:
+    """Return the ``year``, ``month``, ``day`` and ``hour`` folders, up to the first missing one."""
+    parts: list[tuple[str, str]] = []
     for name in ("year", "month", "day", "hour"):
         value = folders.get(name)
         if value is None:
             break
-        given.append((name, value))
-    if not given or not all(value.isdecimal() for _, value in given):
-        return None
-    span = _span([int(value) for _, value in given])
-    label = "/".join(f"{name}={value}" for name, value in given)
-    return None if span is None else FolderTime(label, label, span)
+        parts.append((name, value))
+    return parts
+
+
+def _join_parts(parts: Sequence[tuple[str, str]]) -> str:
+    return "/".join(f"{name}={value}" for name, value in parts)
 
 
 def _span(numbers: list[int]) -> TimeRange | None:

@@ -103,7 +103,7 @@ def classify(found: Found, target: Target, known: Known) -> ImportFile:
     key = _key_of(file.digest, fit.used)
     if verdict.kind is FileClass.SOUND:
         known.add(key, f"as {show_path(file.path)}", target.schema)
-    return replace(file, kind=verdict.kind, reason=verdict.reason, key=key)
+    return replace(file, kind=verdict.kind, reason=verdict.reason, key=key, remarks=verdict.remarks)
 
 
 def _judge(found: Found, fit: Fit) -> Verdict:

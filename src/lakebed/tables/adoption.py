@@ -66,6 +66,8 @@ class ImportFile:
     """The SHA-256 of its bytes; empty if there are none to read."""
     key: str = ""
     """Under which its insert counts once."""
+    remarks: tuple[str, ...] = ()
+    """Contradictions between the folders and the rows of a sound file, one text each."""
 
 
 @dataclass(frozen=True, slots=True)

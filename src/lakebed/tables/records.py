@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _BYTE = re.compile(r"\(byte (\d+)\)")
+_CONSTANTS = (b"NaN", b"Infinity")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _SPACE = re.compile(r"[ \t\n\r]*")
 _MOST_DIGITS = 4000
@@ -85,8 +86,9 @@ class _NotJson(Exception):
 
 
 def _read_exactly(data: bytes, error: Exception) -> list[Any]:
-    """The values of a text that the quick reader refused, if they are JSON. It refuses the whole
-    text for a number or an escape that no column holds, which is the fault of one record."""
+    """Return the values of a text that the quick reader refused; `_NotJson` if it is not JSON.
+    The quick reader refuses the whole text for a number, an escape, ``NaN`` or ``Infinity`` that
+    concerns one record only."""
     try:
         text = data.decode()
     except UnicodeDecodeError as wrong:
@@ -94,11 +96,13 @@ def _read_exactly(data: bytes, error: Exception) -> list[Any]:
     if isinstance(error, RecursionError):
         raise _NotJson(_TOO_DEEP)
     reason = str(error).removeprefix("JSON is malformed: ")
-    found = _BYTE.search(reason)
-    if found and "surrogate" not in reason:
-        raise _NotJson(_BYTE.sub("", reason).strip() + _place(data, int(found[1])))
+    position = _BYTE.search(reason)
+    if position and "surrogate" not in reason:
+        at = int(position[1])
+        if not data.startswith(_CONSTANTS, at):
+            raise _NotJson(_BYTE.sub("", reason).strip() + _place(data, at))
     decoder = json.JSONDecoder(
-        parse_float=_read_float, parse_int=_read_int, parse_constant=_refuse_constant
+        parse_float=_read_float, parse_int=_read_int, parse_constant=_read_constant
     )
     values = []
     begin = _skip_space(text, 0)
@@ -127,8 +131,10 @@ def _read_int(digits: str) -> int | HugeNumber:
     return int(digits) if len(digits) <= _MOST_DIGITS else HugeNumber(digits)
 
 
-def _refuse_constant(name: str) -> None:
-    raise _NotJson(f"{name} is no number in JSON")
+def _read_constant(name: str) -> HugeNumber | None:
+    """Return NULL for ``NaN``, as JSON.stringify writes it, and a value that no column takes for
+    ``Infinity`` and ``-Infinity``: they are not JSON, but Python's json module writes them."""
+    return None if name == "NaN" else HugeNumber(name)
 
 
 def _skip_space(text: str, begin: int) -> int:

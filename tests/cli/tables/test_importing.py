@@ -55,6 +55,22 @@ def test_importing_takes_what_is_sound_once(cli: Cli, tree: Path) -> None:
     assert {each["fate"] for each in told["files"]} == {"skipped"}
 
 
+def test_importing_warns_once_of_folders_that_do_not_name_a_time(cli: Cli, tree: Path) -> None:
+    folder = tree / "partition_date=garbage"
+    folder.mkdir()
+    rows = pq.read_table(tree / "day=2026-11-16" / "a.parquet", partitioning=None)
+    for bpm in (61, 62):
+        pq.write_table(rows.set_column(2, "bpm", [[bpm]]), folder / f"{bpm}.parquet")
+    remark = "folder partition_date=garbage does not name a time: rows go by their own time"
+    planned = cli("import", tree, "home.adopted")
+    assert f"\n  partition_date=garbage/61.parquet: {remark}" in planned.out
+    done = cli("import", tree, "home.adopted", "--yes")
+    assert done.code == 0
+    first = "partition_date=garbage/61.parquet"
+    assert done.err.count("garbage does not name") == 1
+    assert f"warning: {first} (and 1 more file): {remark}\n" in done.err
+
+
 def test_importing_leaves_rows_that_are_there_if_asked_to(cli: Cli, tmp_path: Path) -> None:
     times = pa.array([1794805200000000] * 2, pa.timestamp("us", "UTC"))
     rows = pa.table({"time": times, "device": ["ring-7", "ring-8"], "bpm": [99, 98]})

@@ -63,10 +63,37 @@ def test_programs_get_bad_records_as_json(cli: Cli) -> None:
 
 
 def test_of_very_many_bad_records_the_first_are_shown(cli: Cli) -> None:
-    refused = cli("insert", "home.pulse", write("r.json", [{} for _ in range(500)]))
+    records = [{**RING, f"extra{i}": i} for i in range(500)]
+    refused = cli("insert", "home.pulse", write("r.json", records))
     lines = refused.err.splitlines()
     assert len(lines) == 22
     assert lines[-1] == "  … and 480 more; --json has all"
+
+
+def test_problems_of_a_column_are_shown_once_with_a_count(cli: Cli) -> None:
+    records = [{**RING, "time": 1794812400 + i} for i in range(500)]
+    cli("create", "home.unitless", "--schema", write("s.json", {"time": "datetime"}))
+    refused = cli(
+        "insert", "home.unitless", write("r.json", [{"time": r["time"]} for r in records])
+    )
+    assert refused.code == 2
+    assert refused.err.splitlines() == [
+        "error: 500 of 500 records are bad and nothing was inserted",
+        "  time: expected datetime as text; for numbers the column needs a unit, got 1794812400 "
+        "(500 records: 0, 1, 2, …)",
+    ]
+
+
+def test_nan_and_infinity_concern_their_record_only(cli: Cli) -> None:
+    cli("create", "home.heat", "--schema", write("s.json", {"time": "datetime", "heat": "float"}))
+    values = [1.5, float("nan"), float("inf"), 2.5]
+    records = [{"time": f"2026-11-16T05:00:0{i}Z", "heat": heat} for i, heat in enumerate(values)]
+    file = write("r.json", records)
+    refused = cli("insert", "home.heat", file)
+    assert refused.code == 2
+    assert "  record 2: heat: expected float of at most 64 bits, got Infinity" in refused.err
+    done = cli("insert", "home.heat", file, "--on-error", "keep")
+    assert done.out == "home.heat: 3 rows inserted, 1 rejected\n"
 
 
 def test_bad_records_are_kept_on_request(cli: Cli) -> None:
