@@ -6,7 +6,6 @@ import gzip
 import json
 import subprocess
 import sys
-import time
 from typing import Any
 
 import pyarrow as pa
@@ -318,7 +317,6 @@ def test_damage_gives_parts_or_a_typed_error(signal: Signal, content: Any) -> No
     body = to_json(request) if content == "json" else request.SerializeToString()
     outcomes = {True: 0, False: 0}
     for damaged in mutations(body, chance, 2000):
-        begun = time.perf_counter()
         try:
             parts = split(signal, damaged, content=content)
         except BadInput as error:
@@ -334,7 +332,6 @@ def test_damage_gives_parts_or_a_typed_error(signal: Signal, content: Any) -> No
                     alone = b'{"%s":[%s]}' % (field.json_name.encode(), alone)
                 assert split(signal, alone, content=content) == [part]
             outcomes[True] += 1
-        assert time.perf_counter() - begun < 2
     assert min(outcomes.values()) > 5, outcomes
 
 

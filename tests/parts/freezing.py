@@ -32,6 +32,11 @@ class Freezer:
         """The address of the server, as seen through this."""
         threading.Thread(target=self._accept, daemon=True).start()
 
+    @property
+    def connections(self) -> int:
+        """The number of connections accepted so far."""
+        return len(self._near)
+
     def freeze(self) -> None:
         """Say nothing from now on."""
         self._flows.clear()

@@ -1,13 +1,14 @@
-"""A PostgreSQL that neither answers nor goes away: its machine or its disk is frozen, or what is
-between lost a connection. Nothing closes it then, and a statement would wait without end. And the
-other way round: a process whose machine is gone in the middle of a transaction would keep the
-lake's clock from all others until the server notices.
+"""Detect a PostgreSQL server that hangs: its machine or disk is frozen, or the network lost a
+connection. Nothing closes the connection then, and a statement would wait without end. The other
+direction too: if a client machine disappears in the middle of a transaction, the server must notice
+soon, because the transaction locks the lake's clock.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Generator
+from enum import Enum, auto
 from typing import Any, NoReturn
 
 import psycopg
@@ -15,72 +16,87 @@ import sqlalchemy as sa
 from psycopg.abc import PQGen
 
 SILENT_SECONDS = 10.0
-"""How long a statement goes without an answer before the server is asked whether it is there."""
+"""A statement waits this long for an answer before a second connection probes the server."""
 _MOST_REFUSALS = 3
-"""How often newcomers may be refused, as by a server with too many of them, while one waits."""
-_LET_GO = """SELECT pg_backend_pid(), set_config('tcp_keepalives_idle', '15', false),
+"""A server may refuse this many probes in a row, as one with too many connections does."""
+_KEEPALIVES = """SELECT pg_backend_pid(), set_config('tcp_keepalives_idle', '15', false),
 set_config('tcp_keepalives_interval', '5', false), set_config('tcp_keepalives_count', '3', false)"""
 """The server notices within half a minute that a machine is gone, and not after two hours."""
-_WAITS = "SELECT state LIKE 'idle%%' FROM pg_stat_activity WHERE pid = %s"
-"""Whether the server waits for what a connection says next."""
+_IS_IDLE = "SELECT state LIKE 'idle%%' FROM pg_stat_activity WHERE pid = %s"
+"""True if the server works on no statement of a connection."""
 
 
 def notice_silence(engine: sa.Engine) -> None:
-    """Let statements of an engine for PostgreSQL fail if the server does not answer them."""
+    """Make statements of a PostgreSQL engine fail if the server hangs."""
     sa.event.listen(engine, "do_connect", _connect)
 
 
-def _connect(_dialect: object, _record: object, given: Any, options: Any) -> _Attentive:
-    connection = _Attentive.connect(*given, **options)
+def _connect(_dialect: object, _record: object, arguments: Any, options: Any) -> _Attentive:
+    connection = _Attentive.connect(*arguments, **options)
     connection.address = options
-    row = connection.execute(_LET_GO).fetchone()
+    row = connection.execute(_KEEPALIVES).fetchone()
     connection.is_direct = row is not None and row[0] == connection.info.backend_pid
     return connection
 
 
+class _Probe(Enum):
+    """What a second connection finds out about a connection that waits for its server."""
+
+    WORKING = auto()
+    IDLE = auto()
+    """The server waits for this connection, or has closed it."""
+    REFUSED = auto()
+    """The server accepts no second connection, for example because it has too many."""
+
+
 class _Attentive(psycopg.Connection[Any]):
-    """A connection that does not take a slow answer for none: whoever waits looks, every so often,
-    whether the server talks to newcomers, and what it knows of this connection."""
+    """A connection that fails instead of waiting for a dead server. A slow statement does not fail:
+    a second connection asks the server every `SILENT_SECONDS` whether it still works on it."""
 
     address: dict[str, Any]
     is_direct = False
-    """Whether the server itself is at the other end, and nobody who shares connections out."""
+    """False behind a connection pooler, where the server knows another process id."""
 
     def wait(self, gen: PQGen[Any], *args: Any, **options: Any) -> Any:
-        """Do what a generator needs of the connection."""
+        """Run one of psycopg's generators, and watch how long it waits."""
         return super().wait(self._watched(gen), *args, **options)
 
     def _watched(self, gen: PQGen[Any]) -> Generator[Any, Any, Any]:
-        heard, refusals = time.monotonic(), 0
+        """Raise if the server is dead. One idle probe proves nothing, because the answer may arrive
+        during the probe: the connection is dead if a second probe finds it idle as well."""
+        last_answer, refusals, was_idle = time.monotonic(), 0, False
         try:
-            wanted = next(gen)
+            awaited = next(gen)
             while True:
-                ready = yield wanted
+                ready = yield awaited
                 if ready:
-                    heard, refusals = time.monotonic(), 0
-                elif time.monotonic() - heard > SILENT_SECONDS:
-                    refusals = 0 if self._require_answer() else refusals + 1
+                    last_answer, refusals, was_idle = time.monotonic(), 0, False
+                elif was_idle or time.monotonic() - last_answer > SILENT_SECONDS:
+                    probe = self._probe()
+                    if probe is _Probe.IDLE and was_idle:
+                        self._give_up("the connection is dead, though the server answers others")
+                    was_idle = probe is _Probe.IDLE
+                    refusals = refusals + 1 if probe is _Probe.REFUSED else 0
                     if refusals > _MOST_REFUSALS:
-                        self._give_up("the server lets nobody in")
-                    heard = time.monotonic()
-                wanted = gen.send(ready)
+                        self._give_up("the server accepts no connections")
+                    last_answer = time.monotonic()
+                awaited = gen.send(ready)
         except StopIteration as end:
             return end.value
 
-    def _require_answer(self) -> bool:
-        """Give up if the server answers nobody, or does not know that it is waited for; whether it
-        answers newcomers."""
+    def _probe(self) -> _Probe:
+        """Ask the server about this connection. Raise if it does not respond at all."""
         try:
-            with _Attentive.connect(**self.address) as newcomer:
-                newcomer.address = self.address  # the server may fall silent at this moment
-                row = newcomer.execute(_WAITS, [self.info.backend_pid]).fetchone()
+            with _Attentive.connect(**self.address) as second:
+                second.address = self.address  # the server may hang at this moment
+                row = second.execute(_IS_IDLE, [self.info.backend_pid]).fetchone()
         except psycopg.errors.ConnectionTimeout:
             self._give_up("the server does not answer")
         except psycopg.Error:
-            return False
+            return _Probe.REFUSED
         if self.is_direct and (row is None or row[0]):
-            self._give_up("the connection is dead, though the server answers others")
-        return True
+            return _Probe.IDLE
+        return _Probe.WORKING
 
     def _give_up(self, reason: str) -> NoReturn:
         self.pgconn.finish()
