@@ -30,6 +30,7 @@ from lakebed.serve.server import Listening, Server, require_guarded
 from tests.parts.building import build
 from tests.query.test_engine import ENDLESS
 from tests.serve.parts import JSON, PROTOBUF, Answer, serving
+from tests.serve.test_bodies import CODECS
 
 ARROW = "application/vnd.apache.arrow.stream"
 
@@ -147,6 +148,38 @@ def test_the_sdk_needs_nothing_but_the_address(lake: Lake) -> None:
         assert found == [{"name": "checkout", "service_name": "shop"}]
 
 
+@pytest.mark.parametrize("codec", CODECS)
+def test_compressed_bodies_are_accepted_at_every_address_that_takes_one(
+    lake: Lake, codec: str
+) -> None:
+    encoded = {"Content-Encoding": codec}
+    compress = CODECS[codec]
+    lake.tables.create_database("home")
+    lake.tables.create_table("home", "rings", {"time": "datetime"})
+    with serving(lake) as served:
+        body = Generator(1).logs(30).SerializeToString()
+        assert served.post("/v1/logs", compress(body), PROTOBUF | encoded).status == 200
+        record = b'[{"time": "2026-01-01T00:00:00Z"}]'
+        done = served.post("/v1/tables/home/rings", compress(record), JSON | encoded)
+        assert done.json()["inserted"] == 1
+        assert served.post("/v1/query", compress(COUNT.encode()), encoded).json() == [{"n": 30}]
+
+
+def test_otlp_is_accepted_at_the_addresses_of_micromegas_too(lake: Lake) -> None:
+    generator = Generator(1)
+    with serving(lake) as served:
+        for signal, table in (
+            ("logs", "log_entries"),
+            ("metrics", "measures"),
+            ("traces", "spans"),
+        ):
+            sent = generator.make(signal, 10).SerializeToString()  # type: ignore[arg-type]
+            assert served.post(f"/ingestion/otlp/v1/{signal}", sent, PROTOBUF).status == 200
+            assert served.query(f"SELECT count(*) AS n FROM {table}") == [{"n": 10}]
+        bad = served.post("/ingestion/otlp/v1/logs", b"\xff", PROTOBUF)
+        assert status_pb2.Status.FromString(bad.body).code == 3
+
+
 def test_errors_are_in_the_senders_encoding(lake: Lake) -> None:
     with serving(lake, settings=ServerSettings(most_body_bytes=1000)) as served:
         bad = served.post("/v1/traces", b"\xff\xff\xff", PROTOBUF)
@@ -160,6 +193,9 @@ def test_errors_are_in_the_senders_encoding(lake: Lake) -> None:
         assert other.status == 415
         packed = served.post("/v1/logs", b"x", PROTOBUF | {"Content-Encoding": "br"})
         assert packed.status == 415
+        assert "zstd" in status_pb2.Status.FromString(packed.body).message
+        assert "snappy" in packed.headers["accept-encoding"]
+        assert "accept-encoding" not in other.headers
         wrong = served.ask("GET", "/v1/logs")
         assert wrong.status == 405
         assert wrong.headers["allow"] == "POST"

@@ -132,6 +132,7 @@ def check(lake: Lake, service: str) -> None:
     ("name", "protocol", "more"),
     [
         ("protobuf", "http/protobuf", {"OTEL_EXPORTER_OTLP_COMPRESSION": "gzip"}),
+        ("deflate", "http/protobuf", {"OTEL_EXPORTER_OTLP_COMPRESSION": "deflate"}),
         ("grpc", "grpc", {"OTEL_EXPORTER_OTLP_INSECURE": "true"}),
         ("json", "http/protobuf", SENDS_JSON),
     ],

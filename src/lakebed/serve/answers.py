@@ -6,6 +6,7 @@ later is 503 with a Retry-After; what never can is 4xx.
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import Any
 
 from starlette.exceptions import HTTPException
@@ -62,6 +63,16 @@ def doubt(silent: Silent) -> Unavailable:
     if isinstance(silent, NotAsked):
         return silent
     return OutcomeUnknown(f"{silent}, and it may have happened")
+
+
+class UnsupportedEncoding(UnsupportedContent):
+    """The body has a content encoding that the server does not support."""
+
+    def __init__(self, message: str, encodings: Sequence[str]) -> None:
+        super().__init__(
+            message, hint=f"send one of {', '.join(encodings)}, or no Content-Encoding"
+        )
+        self.encodings = tuple(encodings)
 
 
 class NotAcceptable(UnsupportedContent):
@@ -138,7 +149,7 @@ def refuse(error: Exception) -> Response:
             }
             for each in error.bad
         ]
-    return JSONResponse({"error": body}, status, headers=_headers(status))
+    return JSONResponse({"error": body}, status, headers=_make_headers(error, status))
 
 
 async def answer_nowhere(_request: Request, _error: Exception) -> Response:
@@ -169,10 +180,10 @@ def refuse_otlp(error: Exception, content: str) -> Response:
     error = conceal(error)
     if content == JSON:
         return JSONResponse(
-            {"code": code, "message": describe(error)}, status, headers=_headers(status)
+            {"code": code, "message": describe(error)}, status, headers=_make_headers(error, status)
         )
     body = status_pb2.Status(code=code, message=describe(error)).SerializeToString()
-    return Response(body, status, headers=_headers(status), media_type=PROTOBUF)
+    return Response(body, status, headers=_make_headers(error, status), media_type=PROTOBUF)
 
 
 def tell_partial_success(signal: Signal, rejected: int, reason: str | None) -> dict[str, Any]:
@@ -183,9 +194,12 @@ def tell_partial_success(signal: Signal, rejected: int, reason: str | None) -> d
     return {"partialSuccess": {f"rejected{name}": str(rejected), "errorMessage": reason}}
 
 
-def _headers(status: int) -> dict[str, str]:
+def _make_headers(error: Exception, status: int) -> dict[str, str]:
+    """Return the headers that tell a client what to do next."""
     if status == 503:
         return {"Retry-After": str(RETRY_SECONDS)}
+    if isinstance(error, UnsupportedEncoding):
+        return {"Accept-Encoding": ", ".join(error.encodings)}  # RFC 7694
     return {"WWW-Authenticate": "Bearer"} if status == 401 else {}
 
 

@@ -69,6 +69,8 @@ _WRITERS: dict[str, Any] = {
     "application/x-ndjson": NdjsonWriter,
     "text/csv": CsvWriter,
 }
+_OTLP_PREFIXES = ("/v1", "/ingestion/otlp/v1")
+"""The second is where micromegas serves OTLP."""
 _NOUGHT = re.compile(r"q=0(\.0*)?")
 T = TypeVar("T")
 Handler = Callable[[Request], Awaitable[Response]]
@@ -121,7 +123,8 @@ class HttpSide:
         ]
         if "ingest" in self._roles:
             routes += [
-                Route(f"/v1/{signal.value}", self._otlp(signal), methods=["POST"])
+                Route(f"{prefix}/{signal.value}", self._otlp(signal), methods=["POST"])
+                for prefix in _OTLP_PREFIXES
                 for signal in Signal
             ]
             insert = self._plain("tables", self._insert)
@@ -252,7 +255,7 @@ class HttpSide:
             raise stopping()
         return await read_body(
             without_stalling(request.stream(), self._settings.stall_seconds),
-            request.headers.get("content-encoding"),
+            request.headers.getlist("content-encoding"),
             request.headers.get("content-length"),
             self._settings.most_body_bytes,
             share.add,
