@@ -99,14 +99,15 @@ def test_examples_of_connections_run(tmp_path: Path, monkeypatch: pytest.MonkeyP
     """Those of queries made a lake; it is served, and the page's address is that of the server."""
     page = (ROOT / "docs/serving.md").read_text()
     (made,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/query.md").read_text(), re.S)[:1]
-    (example,) = re.findall(r"```python\n(.*?)```", page, re.S)
+    examples = re.findall(r"```python\n(.*?)```", page, re.S)
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
     exec(compile(made, "docs/query.md", "exec"), names)
     with names["lake"] as lake:
         monkeypatch.setenv("LAKEBED_KEY", lake.keys.create("me", ["admin"]).secret)
         with serving(lake) as served:
-            exec(compile(at(served, example), "docs/serving.md", "exec"), {})
+            for example in examples:
+                exec(compile(at(served, example), "docs/serving.md", "exec"), {})
             (line,) = re.findall(r"^    lakebed (query .*)$", page, re.M)
             assert run(shlex.split(at(served, line))) == 0
 

@@ -127,6 +127,25 @@ def test_errors_are_clear(lake: Lake) -> None:
             cursor.execute("SELECT 1")
 
 
+@pytest.mark.parametrize("with_keys", [True, False])
+def test_user_name_and_password_of_the_driver_open_a_connection(
+    lake: Lake, with_keys: bool
+) -> None:
+    secret = lake.keys.create("reader", [Role.READ]).secret if with_keys else "anything"
+    with serving(lake) as served:
+        for user in ("a", "bo", "eve"):  # base64 with and without padding
+            options = {"username": user, "password": secret}
+            with (
+                adbc.connect(served.flight, options, autocommit=True) as connection,
+                connection.cursor() as cursor,
+            ):
+                cursor.execute("SELECT 1")
+                assert cursor.fetchone() == (1,)
+        if with_keys:
+            with pytest.raises(adbc.Error, match="not known"):
+                adbc.connect(served.flight, options | {"password": "wrong"}, autocommit=True)
+
+
 def test_cancelling_stops_the_statement_on_the_server(lake: Lake) -> None:
     raised: list[Exception] = []
     with serving(lake) as served, connect(served) as connection, connection.cursor() as cursor:

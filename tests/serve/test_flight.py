@@ -4,6 +4,7 @@ micromegas send them, and OTLP over gRPC from the real exporter's stub.
 
 from __future__ import annotations
 
+import base64
 import time
 from typing import Any
 
@@ -103,11 +104,36 @@ def test_errors_have_codes_and_no_traceback(lake: Lake) -> None:
         assert get(client, "SELECT 1 AS one").to_pydict() == {"one": [1]}
 
 
-def test_a_handshake_agrees_on_nothing(lake: Lake) -> None:
-    """Clients that are given a user and a password begin with one, without a message."""
+def test_basic_handshake_without_keys_answers_with_an_authorization_header(lake: Lake) -> None:
     with serving(lake) as served, connect(served) as client:
-        assert client.authenticate_basic_token("somebody", "secret") == (b"", b"")
-        assert get(client, "SELECT 1 AS one").num_rows == 1
+        header = client.authenticate_basic_token("anybody", "secret")
+        assert header == (b"authorization", b"Bearer no-key")
+        assert get(client, "SELECT 1 AS one", {"authorization": "Bearer no-key"}).num_rows == 1
+
+
+@pytest.mark.parametrize("role", [Role.INGEST, Role.READ])
+def test_basic_handshake_takes_the_key_as_password(lake: Lake, role: Role) -> None:
+    secret = lake.keys.create("dashboard", [role]).secret
+    with serving(lake) as served, connect(served) as client:
+        header = client.authenticate_basic_token("anybody", secret)
+        assert header == (b"authorization", f"Bearer {secret}".encode())
+        with pytest.raises(flight.FlightUnauthenticatedError, match="not known"):
+            client.authenticate_basic_token("anybody", "wrong")
+
+
+def test_basic_credentials_are_accepted_on_any_flight_call(lake: Lake) -> None:
+    secret = lake.keys.create("dashboard", [Role.READ]).secret
+    with serving(lake) as served, connect(served) as client:
+        for password in (secret, "wrong", ""):
+            basic = base64.b64encode(f"anybody:{password}".encode()).decode()
+            headers = {"authorization": f"Basic {basic}"}
+            if password == secret:
+                assert get(client, "SELECT 1 AS one", headers).num_rows == 1
+            else:
+                with pytest.raises(flight.FlightUnauthenticatedError, match="key"):
+                    get(client, "SELECT 1 AS one", headers)
+        with pytest.raises(flight.FlightUnauthenticatedError, match="base64"):
+            get(client, "SELECT 1 AS one", {"authorization": "Basic ???"})
 
 
 def test_statements_by_way_of_their_description(lake: Lake) -> None:

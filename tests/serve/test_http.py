@@ -4,6 +4,7 @@ refused is refused in the words and the encoding of the sender.
 
 from __future__ import annotations
 
+import base64
 import http.client
 import json
 from concurrent.futures import ThreadPoolExecutor
@@ -178,6 +179,31 @@ def test_otlp_is_accepted_at_the_addresses_of_micromegas_too(lake: Lake) -> None
             assert served.query(f"SELECT count(*) AS n FROM {table}") == [{"n": 10}]
         bad = served.post("/ingestion/otlp/v1/logs", b"\xff", PROTOBUF)
         assert status_pb2.Status.FromString(bad.body).code == 3
+
+
+def test_http_basic_takes_the_key_as_password_at_every_address(lake: Lake) -> None:
+    secret = lake.keys.create("shop", [Role.ADMIN]).secret
+
+    def basic(password: str) -> dict[str, str]:
+        encoded = base64.b64encode(f"anybody:{password}".encode()).decode()
+        return {"Authorization": f"Basic {encoded}"}
+
+    with serving(lake, roles=("ingest", "query", "web")) as served:
+        for method, path, body in (
+            ("POST", "/v1/logs", Generator(1).logs(3).SerializeToString()),
+            ("POST", "/v1/query", COUNT.encode()),
+            ("GET", "/metrics", b""),
+            ("GET", "/lake", b""),
+            ("GET", "/lake.json", b""),
+        ):
+            sent = PROTOBUF if path == "/v1/logs" else {}
+            assert served.ask(method, path, body, sent | basic(secret)).status == 200
+            refused = served.ask(method, path, body, sent | basic("wrong"))
+            assert refused.status == 401
+            # Browsers that are challenged with Basic would send the key with every request.
+            assert "Basic" not in refused.headers.get("www-authenticate", "")
+            foreign = sent | basic(secret) | {"Origin": "https://evil.example"}
+            assert served.ask(method, path, body, foreign).status == 403
 
 
 def test_errors_are_in_the_senders_encoding(lake: Lake) -> None:

@@ -17,6 +17,7 @@ import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
+from lakebed.access.credentials import parse_authorization
 from lakebed.access.keys import ANYBODY, Caller, Role
 from lakebed.client import failing
 from lakebed.errors import (
@@ -54,6 +55,7 @@ _MOST_UNSENT = 2
 _PAUSE = b"pause"
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
+Headers = tuple[tuple[str, str], ...]
 Handlers = dict[str, grpc.GenericRpcHandler]
 """By the names of services."""
 
@@ -76,12 +78,14 @@ class Gatekeeper:
         if not self._with_keys:
             return ANYBODY
         metadata = {key.lower(): value for key, value in context.invocation_metadata()}
-        kind, _, secret = str(metadata.get("authorization", "")).partition(" ")
-        if kind.lower() != "bearer" or not secret:
+        secret = parse_authorization(str(metadata.get("authorization", "")))
+        if secret is None:
             raise Unauthenticated(
-                "a key is needed", hint="set LAKEBED_KEY, or send: authorization: Bearer KEY"
+                "a key is needed",
+                hint="set LAKEBED_KEY, or send: authorization: Bearer KEY; or a user name and the "
+                "key as password",
             )
-        return await self.health.attend(self._look_up(secret.strip()))
+        return await self.health.attend(self._look_up(secret))
 
     async def _look_up(self, secret: str) -> Caller:
         loop = asyncio.get_running_loop()
@@ -168,14 +172,22 @@ class Answering:
     def stream(
         self,
         route: str,
-        role: Role,
+        role: Role | None,
         answer: Callable[[bytes, Call], Iterator[bytes]],
         *,
         may_say_nothing: bool = False,
+        headers: Callable[[Call], Headers] = lambda _call: (),
     ) -> grpc.RpcMethodHandler:
-        """A call of one message, or possibly none, and many answers."""
+        """Return the handler of a call with one message, or possibly none, and many answers.
+
+        ``headers`` are sent before the answers and again after them: clients differ in where they
+        look. Without a role, any key will do.
+        """
 
         async def work(context: Any, call: Call) -> None:
+            if metadata := headers(call):
+                await context.send_initial_metadata(metadata)
+                context.set_trailing_metadata(metadata)
             if may_say_nothing:
                 request = await self._receive(context, call) or b""
             else:

@@ -20,6 +20,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from lakebed import __version__
+from lakebed.access.credentials import read_secret
 from lakebed.access.keys import ANYBODY, Caller, Role
 from lakebed.access.origins import require_own_site
 from lakebed.catalog.acting import on_behalf_of
@@ -224,10 +225,13 @@ class HttpSide:
         if not self._settings.with_keys:
             self._require_own_site(request)
             return ANYBODY
-        kind, _, secret = request.headers.get("authorization", "").partition(" ")
-        if kind.lower() != "bearer" or not secret:
-            raise Unauthenticated("a key is needed", hint="send: Authorization: Bearer KEY")
-        caller = await self._aside.do(lambda: self._lake.keys.check(secret.strip()))
+        secret = read_secret(request.headers)
+        if secret is None:
+            raise Unauthenticated(
+                "a key is needed",
+                hint="send: Authorization: Bearer KEY; or HTTP Basic with the key as password",
+            )
+        caller = await self._aside.do(lambda: self._lake.keys.check(secret))
         request.state.caller = caller
         caller.require(role)
         return caller
@@ -236,8 +240,7 @@ class HttpSide:
         """Raise unless whoever asks was let in before; keys cannot be looked up now."""
         if not self._settings.with_keys:
             return
-        _, _, secret = request.headers.get("authorization", "").partition(" ")
-        caller = self._lake.keys.recall(secret.strip())
+        caller = self._lake.keys.recall(read_secret(request.headers) or "")
         if caller is None:
             raise NotAsked("the key cannot be looked up")
         caller.require(role)

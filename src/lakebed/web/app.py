@@ -19,6 +19,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from lakebed import __version__
+from lakebed.access.credentials import read_secret
 from lakebed.access.keys import ANYBODY, Caller, Role
 from lakebed.errors import (
     BadInput,
@@ -36,7 +37,7 @@ from lakebed.query.result import Result
 from lakebed.query.streaming import stream
 from lakebed.web import shown
 from lakebed.web.administration import ADMIN_PAGES, DEEDS
-from lakebed.web.asking import has_key, keep_local, read_every, read_key
+from lakebed.web.asking import keep_local, read_every
 from lakebed.web.headers import HEADERS
 from lakebed.web.notes import Done, Notes
 from lakebed.web.pages import sql as sql_page
@@ -122,7 +123,7 @@ class Web:
             try:
                 caller = await self._let_in(request, page.role)
             except Unauthenticated:
-                if has_key(request):
+                if "authorization" in request.headers:
                     raise
                 back = shown.address(request.url.path, read_every(request))
                 sign_in = shown.address("/sign-in", next=back)
@@ -323,7 +324,7 @@ class Web:
         if not self._with_keys:
             self._hooks.require_own_site(request)
             return ANYBODY
-        key = read_key(request) if has_key(request) else self._find_key(request)
+        key = read_secret(request.headers) or self._find_key(request)
         if key is None:
             raise Unauthenticated("a key is needed", hint="sign in with one that may read")
         caller: Caller = await self._hooks.work(lambda: self._lake.keys.check(key))

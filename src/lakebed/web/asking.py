@@ -1,18 +1,8 @@
-"""What a request of a browser says: its key, what it asks for, and where it wants to go."""
+"""Parameters of a browser's request, and the page to show after signing in."""
 
 from __future__ import annotations
 
 from starlette.requests import Request
-
-
-def has_key(request: Request) -> bool:
-    """Whether a key is in the header; otherwise the session tells."""
-    return request.headers.get("authorization", "").lower().startswith("bearer ")
-
-
-def read_key(request: Request) -> str:
-    """The key in the header."""
-    return request.headers["authorization"].partition(" ")[2].strip()
 
 
 def read_every(request: Request) -> dict[str, list[str]]:

@@ -15,6 +15,7 @@ import msgspec
 import pyarrow as pa
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
+from lakebed.access.credentials import parse_authorization
 from lakebed.access.keys import Caller, Role
 from lakebed.catalog.acting import on_behalf_of
 from lakebed.client import protocol
@@ -30,7 +31,7 @@ from lakebed.query import parameters
 from lakebed.query.embedded.tables import CATALOG
 from lakebed.query.parameters import Bound
 from lakebed.query.result import Result
-from lakebed.serve.calls import Answering, Call, Handlers
+from lakebed.serve.calls import Answering, Call, Handlers, Headers
 from lakebed.serve.flight import administration, metadata
 from lakebed.serve.flight.encoding import (
     decode_stream,
@@ -76,7 +77,9 @@ class FlightService:
         unary = partial(answering.unary, _ROUTE, Role.READ)
         stream = partial(answering.stream, _ROUTE, Role.READ)
         methods = {
-            "Handshake": stream(self._handshake, may_say_nothing=True),
+            "Handshake": answering.stream(
+                _ROUTE, None, self._handshake, may_say_nothing=True, headers=_make_authorization
+            ),
             "ListFlights": stream(self._list_flights),
             "GetFlightInfo": unary(self._get_info),
             "GetSchema": unary(self._get_schema),
@@ -90,7 +93,7 @@ class FlightService:
     # -- calls ----------------------------------------------------------------------------------
 
     def _handshake(self, _request: bytes, _call: Call) -> Iterator[bytes]:
-        """Nothing is agreed on: keys come with every call."""
+        """Answer a client that has a user name and a password: the headers carry its key."""
         yield protocol.new("HandshakeResponse").SerializeToString()
 
     def _list_flights(self, _request: bytes, _call: Call) -> Iterator[bytes]:
@@ -314,6 +317,16 @@ class FlightService:
         return _put_result(
             protocol.new("DoPutPreparedStatementResult", prepared_statement_handle=handle)
         )
+
+
+def _make_authorization(call: Call) -> Headers:
+    """Return the header that a client repeats with later calls: its key as a bearer token, or a
+    placeholder if the server needs no keys."""
+    secret = None
+    if call.caller.has_key:
+        metadata = {name.lower(): value for name, value in call.metadata}
+        secret = parse_authorization(str(metadata.get("authorization", "")))
+    return (("authorization", f"Bearer {secret or 'no-key'}"),)
 
 
 def _put_result(answer: Any) -> bytes:
