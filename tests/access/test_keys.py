@@ -88,7 +88,7 @@ def test_the_last_use_is_visible(lake: Lake) -> None:
     lake.keys.check(made.secret)
     for thread in threading.enumerate():
         if thread.name == "lakebed-key-use":
-            thread.join(60)
+            thread.join(300)
     used = lake.keys.list_keys()[0].last_used_at
     assert used is not None
     assert used >= made.key.created_at
@@ -101,11 +101,11 @@ def test_nobody_waits_for_the_note_of_a_use(lake: Lake) -> None:
     def write() -> None:
         with lake.catalog.write():
             entered.set()
-            ended.wait(60)
+            ended.wait(300)
 
     writer = threading.Thread(target=write)
     writer.start()
-    assert entered.wait(60)
+    assert entered.wait(300)
     assert lake.keys.check(made.secret).name == "gateway"  # while somebody else writes
     ended.set()
     writer.join()

@@ -108,7 +108,7 @@ def test_no_snapshot_gains_something_in_its_past_with_many_processes(catalog: Ca
     for process in writers:
         process.join()
     stop.set()
-    reports = [result.get(timeout=60) for _ in watchers]
+    reports = [result.get(timeout=300) for _ in watchers]
     for process in watchers:
         process.join()
     assert all(process.exitcode == 0 for process in writers + watchers)

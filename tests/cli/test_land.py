@@ -162,7 +162,7 @@ def test_progress_on_a_terminal_only(place: Path) -> None:
     leader, follower = pty.openpty()
     command = [sys.executable, "-m", "lakebed", "land", "good.jsonl", "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=follower) as done:
-        out, _ = done.communicate(timeout=60)
+        out, _ = done.communicate(timeout=300)
     os.close(follower)
     shown = os.read(leader, 1 << 16).decode()
     os.close(leader)

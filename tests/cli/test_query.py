@@ -131,7 +131,7 @@ def running(*arguments: str, stdout: int | IO[bytes] = subprocess.PIPE) -> Itera
 
 
 def wait_for(find: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while not (found := find()):
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -313,7 +313,7 @@ def test_an_interrupted_one_leaves_nothing(place: Path, told: signal.Signals, co
     with running(ENDLESS, "--output", "half.csv") as process:
         wait_for(lambda: [each for each in os.listdir() if each.endswith(".partial")])
         process.send_signal(told)
-        assert process.wait(60) == code
+        assert process.wait(300) == code
         assert process.stderr.read() == b"interrupted\n"
     assert os.listdir() == ["lake"]
 
@@ -527,7 +527,7 @@ def test_a_reader_who_has_enough_is_no_error(place: Path, shape: str) -> None:
         assert process.stdout.read(10)
         process.stdout.close()
         assert process.stderr.read() == b""
-        assert process.wait(60) == 0
+        assert process.wait(300) == 0
 
 
 @ENDS
@@ -541,7 +541,7 @@ def test_an_interrupt_stops_a_statement_that_has_no_rows_yet(
     with running(SLOW) as process:
         wait_for(is_reading)
         process.send_signal(told)
-        assert process.wait(60) == code
+        assert process.wait(300) == code
         assert process.stderr.read() == b"interrupted\n"
     assert not is_reading()
 

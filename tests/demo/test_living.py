@@ -101,6 +101,14 @@ def read_address(demo: subprocess.Popen[str]) -> tuple[str, float]:
             return found[2], float(found[1])
 
 
+def test_start_of_the_demo_is_the_start_of_its_process() -> None:
+    """The process runs for a second before Python starts in it."""
+    code = "import time; from lakebed.cli import demo; print(time.monotonic() - demo._find_start())"
+    command = ["sh", "-c", 'sleep 1; exec "$@"', "sh", sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert float(done.stdout) > 0.9
+
+
 def test_it_ends_when_it_is_told_to_and_leaves_nothing() -> None:
     """Once while it is being made ready, by whoever looked at its first page."""
     with tempfile.TemporaryDirectory(dir=servers.quick_folder()) as folder:
@@ -108,8 +116,8 @@ def test_it_ends_when_it_is_told_to_and_leaves_nothing() -> None:
         demo = start(Path(folder))
         address, took = read_address(demo)
         lasted = time.monotonic() - before
-        assert lasted / 2 < took < lasted + 0.1, "not all of the time is told"
-        with urllib.request.urlopen(f"{address}/lake", timeout=60) as page:
+        assert 0 < took < lasted + 0.1
+        with urllib.request.urlopen(f"{address}/lake", timeout=300) as page:
             assert b"Lakebed" in page.read()
         demo.send_signal(signal.SIGINT)
         told, talk = demo.communicate(timeout=600)
@@ -161,7 +169,7 @@ def test_how_it_goes_fits_into_a_narrow_terminal(is_built: bool) -> None:
 def test_a_folder_that_cannot_hold_its_lake(tmp_path: Path) -> None:
     (tmp_path / "shop").write_text("a file of somebody")
     demo = start(tmp_path, "--keep", str(tmp_path / "shop"))
-    told, talk = demo.communicate(timeout=60)
+    told, talk = demo.communicate(timeout=300)
     assert demo.returncode == 69
     assert "The lake is" not in told
     assert talk == (

@@ -79,12 +79,12 @@ def _held_up(lake: Lake, **limits: int) -> Iterator[tuple[Lander, threading.Even
 
     def wait() -> None:
         begun.set()
-        assert go_on.wait(20)
+        assert go_on.wait(300)
 
     store = DisturbedStore(lake.store, before=wait)
     lander = Lander(lake.catalog, store, lake._names, **limits)  # type: ignore[arg-type]
     first = lander.land(_blocks("the one that holds up"))
-    assert begun.wait(20)
+    assert begun.wait(300)
     try:
         yield lander, go_on
     finally:
@@ -156,7 +156,7 @@ def test_closing_lands_what_waits_and_refuses_who_still_waits_for_room(lake: Lak
             outcome.result(20)
         go_on.set()
         for thread in (sender, closer):
-            thread.join(20)
+            thread.join(300)
             assert not thread.is_alive()
         assert queued.result(20).blocks == 1
     assert len(landed(lake)) == 2
@@ -174,13 +174,13 @@ def test_when_the_landing_thread_dies_everybody_is_told_and_the_next_request_lan
 
     def die() -> None:
         begun.set()
-        assert go_on.wait(20)
+        assert go_on.wait(300)
         raise Death
 
     disturb(lake, before=die)
     lander = lake._lander
     answers = [lander.land(_blocks("first"))]
-    assert begun.wait(20)
+    assert begun.wait(300)
     answers += [lander.land(_blocks("second")), lander.land(_blocks("third"))]
     go_on.set()
     errors = [answer.exception(20) for answer in answers]

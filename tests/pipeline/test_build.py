@@ -126,7 +126,7 @@ def test_a_job_that_runs_is_cancelled_from_another_thread(
     monkeypatch.setattr(Runner, "_ask", ask_for_ever)
     with ThreadPoolExecutor(1) as thread:
         building = thread.submit(lake.pipeline.build, "log_entries", spark=spark)
-        assert asked.wait(60)
+        assert asked.wait(300)
         while not building.done():
             lake.pipeline.cancel()  # again: the job may not have begun
             time.sleep(0.05)

@@ -407,7 +407,7 @@ def test_a_killed_driver_leaves_names_to_a_sweep_and_the_rows_as_they_were(
         env={**os.environ, "LAKEBED_LEASE_SECONDS": "1"},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
     )
     assert done.returncode == -9, done.stderr
     left = stored_files(lake) - known

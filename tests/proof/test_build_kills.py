@@ -129,7 +129,7 @@ def _build_and_kill(
         if hit:
             os.kill(rng.choice(found), signal.SIGKILL)
         said = child.stdout.read()
-        child.wait(timeout=120)
+        child.wait(timeout=300)
         return hit, json.loads(said) if said else None
     finally:
         for process in (*_family(child.pid), child.pid):

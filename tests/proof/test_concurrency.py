@@ -104,7 +104,7 @@ def test_no_row_is_lost_or_doubled_and_no_reader_fails(new_lake: NewLake) -> Non
         committed += numbers
         conflicts += lost
     stop.set()
-    reports = [read.get(timeout=60) for _ in readers]
+    reports = [read.get(timeout=300) for _ in readers]
     for process in writers + readers:
         process.join()
     assert [process.exitcode for process in writers + readers] == [0] * 10
@@ -129,7 +129,7 @@ def test_writers_of_separate_ranges_never_conflict(new_lake: NewLake, process_co
     for process in processes:
         process.start()
     start.set()
-    failures = [results.get(timeout=120) for _ in processes]
+    failures = [results.get(timeout=300) for _ in processes]
     for process in processes:
         process.join()
     assert failures == [None] * process_count

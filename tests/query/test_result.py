@@ -55,7 +55,7 @@ def held(lake: Lake) -> int:
 
 
 def wait_until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 300
     while not is_so():
         assert time.monotonic() < deadline
         time.sleep(0.01)

@@ -76,7 +76,11 @@ print(len(set(found)))
 
 def test_the_first_statements_of_a_process_share_one_loop() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", ALL_AT_ONCE], capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-c", ALL_AT_ONCE],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
     )
     assert done.stdout == "1\n", done.stderr
 
@@ -88,13 +92,13 @@ def test_an_interrupted_process_has_nothing_more_to_say(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=300,
     )
     assert (done.stdout, done.stderr) == ("interrupted\n", "")
 
 
 @pytest.mark.parametrize(
-    ("threads", "seconds", "said"), [(None, "30", "[{'one': 1}]"), ("1", "0.5", "given up")]
+    ("threads", "seconds", "said"), [(None, "300", "[{'one': 1}]"), ("1", "0.5", "given up")]
 )
 def test_statements_after_runaways(
     tmp_path: Path, threads: str | None, seconds: str, said: str
@@ -109,7 +113,7 @@ def test_statements_after_runaways(
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=300,
         env=environment,
     )
     assert done.stdout == f"{said}\n", done.stderr

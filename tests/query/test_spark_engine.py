@@ -216,7 +216,7 @@ def test_statements_side_by_side_do_not_mix(lake: Lake, spark: SparkSession) -> 
 
 def jobs_end(spark: SparkSession) -> bool:
     tracker = spark.sparkContext.statusTracker()
-    end = time.monotonic() + 30
+    end = time.monotonic() + 300
     while tracker.getActiveJobsIds() and time.monotonic() < end:
         time.sleep(0.05)
     return not tracker.getActiveJobsIds()
@@ -233,7 +233,7 @@ def test_a_statement_can_be_cancelled_from_another_thread(lake: Lake, spark: Spa
     tracker = spark.sparkContext.statusTracker()
     with ThreadPoolExecutor(1) as pool:
         reading = pool.submit(result.to_arrow)
-        end = time.monotonic() + 60
+        end = time.monotonic() + 300
         while not tracker.getActiveJobsIds() and time.monotonic() < end:
             time.sleep(0.05)
         result.cancel()
@@ -598,7 +598,7 @@ def test_spark_forgets_the_jobs_of_statements_that_have_ended(
     result = lake.query("SELECT * FROM readings", engine="spark", spark=spark)
     next(iter(result))
     result.close()
-    end = time.monotonic() + 20
+    end = time.monotonic() + 300
     while listed.size() > before and time.monotonic() < end:
         time.sleep(0.02)  # it forgets in a thread of its own
     assert listed.size() == before

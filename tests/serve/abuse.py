@@ -120,7 +120,7 @@ def make_rng() -> random.Random:
 
 def say(served: Served, *pieces: bytes, then_close: bool = False) -> bytes:
     """Bytes as they are; whatever comes back until the server hangs up or says nothing more."""
-    with socket.create_connection(("127.0.0.1", served.port), timeout=30) as connection:
+    with socket.create_connection(("127.0.0.1", served.port), timeout=300) as connection:
         with contextlib.suppress(ConnectionError):  # it hung up, and has said why
             for piece in pieces:
                 connection.sendall(piece)
@@ -153,7 +153,7 @@ def call(
     stub = channel.stream_stream(method)
     answers = []
     try:
-        for each in stub(iter(sent), metadata=tuple(headers), timeout=60, **options):
+        for each in stub(iter(sent), metadata=tuple(headers), timeout=300, **options):
             answers.append(each)
     except grpc.RpcError as error:
         trailers = str(error.trailing_metadata())

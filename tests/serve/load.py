@@ -119,7 +119,7 @@ class ServerProcess:
     def stop(self) -> int:
         """End it in order; its exit code."""
         self._process.terminate()
-        return self._process.wait(60)
+        return self._process.wait(300)
 
     def sample(self) -> None:
         """Note how much memory it has now."""
@@ -285,7 +285,7 @@ class Sender(threading.Thread):
     def _call(self, channel: grpc.Channel, body: bytes, before: int) -> bool:
         call = channel.unary_unary(_METHODS[self._way.kind])
         try:
-            call(body, timeout=60, wait_for_ready=True)
+            call(body, timeout=300, wait_for_ready=True)
         except grpc.RpcError as error:
             said = f"gRPC {error.code().name}: {error.details()}"
             if error.code() == grpc.StatusCode.UNAVAILABLE:
@@ -305,7 +305,7 @@ class Sender(threading.Thread):
             headers["Content-Encoding"] = "gzip"
         if self._connection is None:
             self._connection = http.client.HTTPConnection(
-                "127.0.0.1", self._load.server.port, timeout=60
+                "127.0.0.1", self._load.server.port, timeout=300
             )
         try:
             self._connection.request("POST", path, body, headers)

@@ -52,7 +52,7 @@ class Served:
     def ask(
         self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None
     ) -> Answer:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=300)
         try:
             connection.request(method, path, body or None, dict(headers or {}))
             response = connection.getresponse()
@@ -93,7 +93,7 @@ def serving(lake: Lake, **options: Any) -> Iterator[Served]:
     thread = threading.Thread(target=server.run, args=(note,))
     thread.start()
     try:
-        assert ready.wait(60)
+        assert ready.wait(300)
         yield Served(server, ports[0])
     finally:
         server.stop()

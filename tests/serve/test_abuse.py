@@ -343,7 +343,7 @@ def test_idle_and_slow_callers(served: Served, judge: Judge) -> None:
         idle = []
         for number in range(IDLE):
             port = served.port if number % 3 else served.server.ports["OTLP"]
-            each = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=60))
+            each = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=300))
             if number % 3 == 1:
                 each.sendall(whole[: 1 + number % (len(whole) - 1)])  # and never the rest
             idle.append(each)

@@ -161,7 +161,7 @@ def test_cancelling_stops_the_statement_on_the_server(lake: Lake) -> None:
         reader.start()
         wait_until(lambda: bool(lake.leases._pins))
         cursor.adbc_cancel()
-        reader.join(60)
+        reader.join(300)
         assert not reader.is_alive()
         assert [type(each).__name__ for each in raised] == ["OperationalError"]
         wait_until(lambda: not lake.leases._pins)

@@ -33,7 +33,7 @@ def test_it_serves_until_it_is_told_to_stop(tmp_path: Path) -> None:
         said = process.stderr.readline()
         assert said.startswith("serving http://127.0.0.1:")
         port = int(said.partition(";")[0].rpartition(":")[2])
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=300)
         body = Generator(1).logs(10).SerializeToString()
         connection.request("POST", "/v1/logs", body, {"Content-Type": "application/x-protobuf"})
         assert connection.getresponse().status == 200
@@ -43,7 +43,7 @@ def test_it_serves_until_it_is_told_to_stop(tmp_path: Path) -> None:
         connection.close()
         process.send_signal(signal.SIGTERM)
         rest = process.stderr.read()
-        assert process.wait(60) == 0
+        assert process.wait(300) == 0
         assert rest.splitlines()[-1] == "stopped"
         logged = [json.loads(line) for line in rest.splitlines() if line.startswith("{")]
         assert {each["level"] for each in logged} == {"warning"}
@@ -80,7 +80,7 @@ def test_a_port_that_is_taken_is_said_in_one_line(tmp_path: Path, option: str, w
         ports = {"--port": "0", "--otlp-port": "0", "--flight-port": "0"} | {option: str(port)}
         command = [sys.executable, "-m", "lakebed", "serve", "--lake", str(tmp_path / "lake")]
         command += [word for each in ports.items() for word in each]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     said = (
         f"error: cannot listen on 127.0.0.1:{port} for {what}, which another program may do; "
         f"choose another port with {option}\n"
@@ -101,7 +101,7 @@ def test_a_place_that_cannot_be_is_a_wrong_call(
 ) -> None:
     init_lake(tmp_path / "lake").close()
     command = [sys.executable, "-m", "lakebed", "serve", "--lake", str(tmp_path / "lake"), *options]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith(f"error: {said}")
     assert done.stderr.count("\n") == 1
@@ -113,6 +113,6 @@ def test_a_server_that_does_not_end_is_left(capsys: pytest.CaptureFixture[str]) 
     watch.start()
     assert left == []
     stopping.set()
-    watch.join(60)
+    watch.join(300)
     assert left == [69]
     assert "do not answer" in capsys.readouterr().err

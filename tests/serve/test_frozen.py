@@ -72,7 +72,7 @@ def insert(served: Served, key: str | None = None) -> tuple[int, str]:
 def export(served: Served, **options: Any) -> grpc.StatusCode:
     with grpc.insecure_channel(served.otlp) as channel:
         try:
-            LogsServiceStub(channel).Export(Generator(9).logs(2), timeout=60, **options)
+            LogsServiceStub(channel).Export(Generator(9).logs(2), timeout=300, **options)
         except grpc.RpcError as refused:
             return refused.code()
     return grpc.StatusCode.OK

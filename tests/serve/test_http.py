@@ -504,7 +504,7 @@ def test_unknown_roles_are_refused() -> None:
 @pytest.mark.parametrize("host", ["::1", "[::1]"])
 def test_ipv6_has_brackets_where_it_needs_them(lake: Lake, host: str) -> None:
     with serving(lake, host=host) as served:
-        connection = http.client.HTTPConnection("::1", served.port, timeout=60)
+        connection = http.client.HTTPConnection("::1", served.port, timeout=300)
         connection.request("GET", "/livez")
         assert connection.getresponse().read() == b"alive\n"
         connection.close()

@@ -63,7 +63,7 @@ def test_writing_it_makes_no_more_of_it(lake: Lake, monkeypatch: pytest.MonkeyPa
     own.start()
     SAID.warning("once")
     for _ in range(5):
-        assert landed.acquire(timeout=60)
+        assert landed.acquire(timeout=300)
     own.close()
     assert [body for _, body in _logs(lake)] == ["once"]
 
@@ -121,7 +121,7 @@ def test_it_goes_on_after_any_failure(lake: Lake, monkeypatch: pytest.MonkeyPatc
     made.start()
     SAID.warning("kept for later")
     for _ in range(3):
-        assert tried.acquire(timeout=30)
+        assert tried.acquire(timeout=300)
     monkeypatch.setattr(lake.telemetry, "land", land)
     made.close()
     assert [body for _, body in _logs(lake)] == ["kept for later"]

@@ -106,7 +106,7 @@ def environment(served: Served, key: str, protocol: str, service: str) -> dict[s
 
 def send(command: list[str], variables: dict[str, str], cwd: Path | None = None) -> None:
     done = subprocess.run(
-        command, env=variables, cwd=cwd, capture_output=True, text=True, timeout=120, check=False
+        command, env=variables, cwd=cwd, capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 0, done.stderr
     assert "Failed to export" not in done.stderr, done.stderr

@@ -33,7 +33,7 @@ def spell(body: bytes, also: str = "", chunk: int | None = None) -> bytes:
 
 
 def talk(served: Served, said: bytes, piece: int) -> bytes:
-    with socket.create_connection(("127.0.0.1", served.port), timeout=60) as connection:
+    with socket.create_connection(("127.0.0.1", served.port), timeout=300) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for at in range(0, len(said), piece):
             connection.sendall(said[at : at + piece])

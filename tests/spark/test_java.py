@@ -130,7 +130,7 @@ def test_an_archive_is_made_from_what_the_first_session_recorded(archive: Archiv
     record(archive, "java/lang/Object id: 1\njava/util/Arr")  # the JVM was still writing
     maker = archive.finish()
     assert maker is not None
-    assert maker.wait(120) == 0
+    assert maker.wait(300) == 0
     assert [each.name for each in archive.cache.iterdir()] == [archive.file.name]
     assert f"-XX:SharedArchiveFile={archive.file}" in shlex.split(archive.use())
     assert archive.record() is None
@@ -172,7 +172,7 @@ def test_archives_that_nobody_uses_go_and_of_the_others_a_few_stay(archive: Arch
     record(archive, "java/lang/Object id: 1\n")
     maker = archive.finish()
     assert maker is not None
-    assert maker.wait(120) == 0
+    assert maker.wait(300) == 0
     assert {each.name for each in archive.cache.iterdir()} == {
         archive.file.name, "spark-a.jsa", "spark-b.jsa", "spark-c.jsa",
     }  # fmt: skip

@@ -168,11 +168,11 @@ def test_eight_processes_insert_while_others_read(
     for process in processes:
         process.start()
     for _ in processes:
-        assert ready.acquire(timeout=120)
+        assert ready.acquire(timeout=300)
     start.set()
     failures = [written.get(timeout=600) for _ in range(8)]
     stop.set()
-    reports = [read.get(timeout=120) for _ in range(2)]
+    reports = [read.get(timeout=300) for _ in range(2)]
     for process in processes:
         process.join()
     assert failures == [None] * 8

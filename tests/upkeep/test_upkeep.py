@@ -81,14 +81,14 @@ def test_two_processes_do_not_do_the_same_at_once(lake: Lake) -> None:
 
     def wait(_lake: Lake) -> str:
         begun.set()
-        assert go_on.wait(60)
+        assert go_on.wait(300)
         return "slow"
 
     slow = Duty("slow", 0, "for the test", wait)
     results: list[object] = []
     first = threading.Thread(target=lambda: results.extend(Upkeep(lake, [slow]).run_due()))
     first.start()
-    assert begun.wait(60)
+    assert begun.wait(300)
     ended = threading.Event()
 
     def show_life() -> None:
@@ -143,7 +143,7 @@ def test_who_is_told_to_stop_does_not_wait_for_the_dead(lake: Lake) -> None:
             upkeep = Upkeep(lake, [_duty("slow", done), _duty("other", done)], stop)
             waiting = threading.Thread(target=upkeep.run_due)
             waiting.start()
-            assert looked.wait(60)
+            assert looked.wait(300)
             stop.set()
             waiting.join()
             with lake.catalog.read() as connection:
@@ -171,11 +171,11 @@ def test_building_does_not_wait_for_what_takes_long(lake: Lake) -> None:
 
     def check(_lake: Lake) -> str:
         slow_began.set()
-        assert go_on.wait(60)
+        assert go_on.wait(300)
         return "checked"
 
     def build_again(_lake: Lake) -> str:
-        assert slow_began.wait(60)
+        assert slow_began.wait(300)
         builds.append("built")
         if len(builds) == 3:
             built.set()
@@ -191,7 +191,7 @@ def test_building_does_not_wait_for_what_takes_long(lake: Lake) -> None:
     looping = threading.Thread(target=upkeep.loop, args=(stop, 0.01))
     looping.start()
     try:
-        assert built.wait(60)
+        assert built.wait(300)
         assert not go_on.is_set()
     finally:
         stop.set()
