@@ -17,7 +17,6 @@ from lakebed.partitions.grouping import fill, find_worthwhile
 from lakebed.partitions.rows import RowReader
 
 if TYPE_CHECKING:
-    import numpy as np
     import pyarrow as pa
 
 MANY_PARTITIONS = 48
@@ -98,40 +97,36 @@ def _in_order(rows: pa.Table) -> pa.Table:
 
 
 def keep_last(rows: pa.Table, key: Sequence[str]) -> pa.Table:
-    """Of each key the last row; those that are left stay in order. Without a key, all rows."""
-    import pyarrow as pa
-
+    """Return the last row of each key, in the order of the rows. Without a key, return all rows."""
     if not key:
         return rows
     find = _find_last_of_few if rows.num_rows <= _FEW_ROWS else _find_last
-    last = find(rows.select(list(key)))
-    return rows if len(last) == rows.num_rows else rows.take(pa.array(last))
+    positions = find(rows.select(list(key)))
+    return rows if positions is None else rows.take(positions)
 
 
-def _find_last_of_few(keys: pa.Table) -> list[int]:
-    """The places of the last row of each key, in order."""
+def _find_last_of_few(keys: pa.Table) -> pa.Array | None:
+    """Return the positions of the last row of each key, in order; None if no key occurs twice."""
     import pyarrow as pa
 
     values = [
         (column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column).to_pylist()
         for column in keys.columns
     ]
-    places = dict(zip(zip(*values, strict=True), range(keys.num_rows), strict=True))
-    return sorted(places.values())
+    last = dict(zip(zip(*values, strict=True), range(keys.num_rows), strict=True))
+    return None if len(last) == keys.num_rows else pa.array(sorted(last.values()))
 
 
-def _find_last(keys: pa.Table) -> np.ndarray[Any, Any]:
-    """The same, for any number of rows."""
-    import numpy as np
+def _find_last(keys: pa.Table) -> pa.Array | None:
+    """Do the same for many rows."""
     import pyarrow as pa
+    import pyarrow.compute as pc
 
-    numbered = keys.append_column(_ORDER, pa.array(np.arange(keys.num_rows)))
+    numbered = keys.append_column(_ORDER, pa.arange(0, keys.num_rows))
     in_threads = keys.num_rows > _MANY_ROWS
     grouped = numbered.group_by(keys.column_names, use_threads=in_threads)
-    last = grouped.aggregate([(_ORDER, "max")])[f"{_ORDER}_max"]
-    is_last = np.zeros(keys.num_rows, bool)
-    is_last[last.to_numpy()] = True
-    return np.flatnonzero(is_last)
+    last = grouped.aggregate([(_ORDER, "max")])[f"{_ORDER}_max"].combine_chunks()
+    return None if len(last) == keys.num_rows else last.take(pc.array_sort_indices(last))
 
 
 @dataclass(frozen=True, slots=True)

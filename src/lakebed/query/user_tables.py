@@ -189,7 +189,6 @@ class UserReader:
 
     def read(self, view: UserView) -> UserContent:
         """The table's content as an engine takes it."""
-        import numpy as np
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -203,7 +202,7 @@ class UserReader:
         keys = [self._reader.read(table, each, names) for each in view.small_keys]
         in_order = folding.follow_each_other(table, [*view.small, *view.small_keys])
         every = pa.concat_tables([each.select(names) for each in (*rows, *keys)])
-        numbered = every.append_column(_PLACE, pa.array(np.arange(every.num_rows)))
+        numbered = every.append_column(_PLACE, pa.arange(0, every.num_rows))
         last = folding.fold([numbered], table.key, EVER.begin, in_order=in_order)
         # A mark hides what was inserted at its very instant, too.
         version = pc.add(last[VERSION], pc.cast(last[DELETED], pa.int64()))
