@@ -69,6 +69,10 @@ class BadInput(LakebedError):
     exit_code = 2
 
 
+class MissingExtra(BadInput):
+    """An optional part of the installation is missing; the hint says how to install it."""
+
+
 class BadPayload(BadInput):
     """The bytes are not a request of the expected kind; sending them again cannot help."""
 

@@ -17,11 +17,13 @@ import pytest
 
 from lakebed import __version__
 from lakebed.cli.main import run
+from lakebed.extras import EXTRAS
 from lakebed.opening import init_lake, open_lake
 from tests.conftest import NewLake
 from tests.serve.parts import serving
 
-CHECKS = ["settings", "java", "spark workers", "catalog", "sqlite", "clock", "store"]
+CHECKS = ["settings", *(f"extra {name}" for name in EXTRAS), "java", "spark workers"]
+CHECKS += ["catalog", "sqlite", "clock", "store"]
 CHECKS_AFTER_DISKS = ["port of HTTP", "port of OTLP", "port of FlightSQL", "tls", "keys"]
 HERE = "127.0.0.1"
 Examine = Callable[..., dict[str, dict[str, Any]]]

@@ -21,6 +21,7 @@ from lakebed.doctor.facts import (
     WorkersSeen,
 )
 from lakebed.doctor.findings import ENOUGH_BYTES, Finding, Status
+from lakebed.extras import Extra
 from lakebed.model.time import SECOND
 
 OK, BAD, SKIPPED = Status.OK, Status.BAD, Status.SKIPPED
@@ -49,6 +50,10 @@ def catalog(**changes: object) -> CatalogSeen:
         (findings.judge_java(None), SKIPPED, "pyspark is not installed"),
         (findings.judge_java(JavaSeen("21.0.5", "/java", "4.3.0")), OK, "Java 21.0.5 at /java"),
         (findings.judge_java(Trouble("too old", "install 17")), BAD, "too old"),
+        (
+            findings.judge_java(Trouble("there is no Java"), connect_only=True),
+            *(SKIPPED, "there is no Java; use Spark Connect"),
+        ),
         (findings.judge_workers(None, installed=False), SKIPPED, "not installed"),
         (findings.judge_workers(None, installed=True), SKIPPED, "--spark"),
         (findings.judge_workers(LOST, installed=True), BAD, "gone"),
@@ -174,3 +179,17 @@ def test_who_can_be_reached_needs_keys(
 ) -> None:
     found = findings.judge_keys(host, has_keys=has_keys, without_keys=without_keys)
     assert found.status is status
+
+
+def test_extras_have_one_finding_each_with_purpose_and_install_line() -> None:
+    present = Extra("serve", "a server", ("json",))
+    missing = Extra("spark", "builds", ("json", "no_such_module", "no_such_package.part"))
+    installed, absent = findings.judge_extras([present, missing])
+    assert (installed.check, installed.status) == ("extra serve", OK)
+    assert installed.found == "installed, for a server"
+    assert (absent.check, absent.status) == ("extra spark", SKIPPED)
+    assert absent.found == (
+        "no_such_module, no_such_package.part not installed; needed for builds: "
+        "pip install 'lakebed[spark]'"
+    )
+    assert findings.list_missing_abilities([installed, absent]) == ["build"]

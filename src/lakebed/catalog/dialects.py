@@ -19,6 +19,7 @@ import sqlalchemy as sa
 
 from lakebed.catalog.trips import LATER, save_round_trips
 from lakebed.errors import BadInput, LakebedError, Overlap, ReadOnly, Unavailable
+from lakebed.extras import missing_extra
 
 WRITE = "lakebed_write"
 """Execution option: this transaction writes."""
@@ -194,10 +195,9 @@ class PostgresDialect:
     def create_engine(self) -> sa.Engine:
         try:
             import psycopg  # noqa: F401
-        except ImportError:
-            raise BadInput(
-                "a PostgreSQL catalog needs psycopg", hint="pip install 'lakebed[postgres]'"
-            ) from None
+        except ImportError as error:
+            reason = " ".join(str(error).split())
+            raise missing_extra("postgres", f"psycopg cannot be imported: {reason}") from None
         from lakebed.catalog.silence import notice_silence
 
         noticing = {name: each for name, each in _NOTICING.items() if name not in self.url.query}

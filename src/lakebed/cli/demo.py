@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from lakebed.errors import BadInput
+from lakebed.extras import require_extra
 
 FAILED = 1
 
@@ -38,16 +38,12 @@ def demo(
 
     Example: lakebed demo --keep shop
     """
+    require_extra("demo")
     begun = _find_start()
     name = typer.style("Lakebed", bold=True)
     typer.echo(f"{name} shows itself. All of it is on this machine; Ctrl-C ends it.\n")
-    try:
-        from lakebed.demo.living import Wishes, run
-    except ModuleNotFoundError as missing:
-        raise BadInput(
-            f"the demo needs {missing.name}, which is not installed",
-            hint="install it with: pip install 'lakebed[demo]'",
-        ) from None
+    from lakebed.demo.living import Wishes, run
+
     if not run(Wishes(once=once, keep=keep, any_ports=any_ports, begun=begun)):
         raise typer.Exit(FAILED)
 

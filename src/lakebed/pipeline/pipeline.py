@@ -29,6 +29,7 @@ from lakebed.pipeline import jvm
 from lakebed.pipeline.executors import StoreAddress
 from lakebed.pipeline.plan import Limits
 from lakebed.pipeline.publishing import Outcome, StepPublisher, TaskNames, fold_here
+from lakebed.pipeline.session import require_spark
 from lakebed.pipeline.state import choose, make_plan
 from lakebed.pipeline.steps import Fold, Plan, Skip, Step
 from lakebed.storage.objects import Store
@@ -217,6 +218,8 @@ class Pipeline:
                 self._fold_here(plan, tell)
                 others = [step for step in plan.steps if not plan.is_done_here(step)]
                 if others:
+                    if spark is None:
+                        require_spark(remote=remote is not None)
                     try:
                         with jvm.naming_its_end():
                             session = session or open_session()

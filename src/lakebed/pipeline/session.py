@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lakebed.errors import BadInput, Unavailable
+from lakebed.extras import missing_extra, require_extra
 from lakebed.pipeline import jvm
 from lakebed.pipeline.archive import Archive
 from lakebed.pipeline.java import Java, cache_folder, find_java, make_wrapper
@@ -67,7 +68,7 @@ def open_session(
     Spark's classes; ``settings`` are Spark's own and win over these. `BadInput` without pyspark or
     Java, or if another session runs in this process.
     """
-    _require_pyspark()
+    require_spark(remote=remote is not None)
     if master is not None and remote is not None:
         raise BadInput(
             "a session has a master or is remote, not both", hint="leave one of them out"
@@ -81,10 +82,8 @@ def open_session(
             hint="pass that one, or stop it before you open another",
         )
     wanted = dict(settings or {})
-    if remote is not None:
-        _require_connect()
-        if not remote.startswith("local"):
-            return _start(app, {"spark.remote": remote} | _RUNTIME | wanted)
+    if remote is not None and not remote.startswith("local"):
+        return _start(app, {"spark.remote": remote} | _RUNTIME | wanted)
     where = _with_retries(remote or master or "local", cores)
     local = where.startswith("local")
     target = {"spark.master" if remote is None else "spark.remote": where}
@@ -103,7 +102,7 @@ def use_session(
     quick: bool = False,
 ) -> Iterator[SparkSession]:
     """The caller's session, untouched; or one of our own, which is stopped at the end."""
-    _require_pyspark()
+    require_spark(remote=remote is not None)
     given = given or (_find_active() if master is None and remote is None else None)
     if given is not None:
         yield given
@@ -132,23 +131,17 @@ def is_remote(session: SparkSession) -> bool:
     return type(session).__module__.startswith("pyspark.sql.connect")
 
 
-def _require_pyspark() -> None:
+def require_spark(*, remote: bool = False) -> None:
+    """Raise `MissingExtra` if pyspark, or for Spark Connect what its client needs, is missing."""
+    require_extra("connect" if remote else "spark")
     try:
-        import pyspark.sql  # noqa: F401
+        if remote:
+            import pyspark.sql.connect.session
+        else:
+            import pyspark.sql  # noqa: F401
     except ImportError as error:
-        raise BadInput(
-            f"spark is not installed: {error}", hint="pip install 'lakebed[spark]'"
-        ) from error
-
-
-def _require_connect() -> None:
-    try:
-        import pyspark.sql.connect.session  # noqa: F401
-    except ImportError as error:
-        reason = str(error).splitlines()[0]
-        raise BadInput(
-            f"spark connect is not installed: {reason}", hint="pip install 'lakebed[connect]'"
-        ) from error
+        reason = f"it cannot be imported: {str(error).splitlines()[0]}"
+        raise missing_extra("connect" if remote else "spark", reason) from error
 
 
 def _find_active() -> SparkSession | None:
