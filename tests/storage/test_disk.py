@@ -140,6 +140,28 @@ def test_a_delete_is_synced_once_per_folder_after_the_files_are_gone(tmp_path: P
     assert disk.take() == [*unlinked, "sync folder a", "sync folder b"]
 
 
+def test_make_directories_syncs_the_parent_of_each_folder_it_makes(tmp_path: Path) -> None:
+    disk = RecordingDisk(tmp_path)
+    (tmp_path / "a").mkdir()
+    disk.make_directories(tmp_path / "a" / "b" / "c")
+    assert disk.take() == [
+        "sync folder .",
+        "make a/b",
+        "sync folder a",
+        "make a/b/c",
+        "sync folder a/b",
+    ]
+
+
+def test_make_directories_syncs_the_name_of_a_folder_that_a_killed_attempt_made(
+    tmp_path: Path,
+) -> None:
+    disk = RecordingDisk(tmp_path)
+    (tmp_path / "a").mkdir()
+    disk.make_directories(tmp_path / "a")
+    assert disk.take() == ["sync folder ."]
+
+
 class ShortDisk(Disk):
     """Never writes more than seven bytes at once, as a disk under pressure may."""
 

@@ -5,6 +5,7 @@ count them, fail them and kill the process between any two.
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -13,6 +14,18 @@ class Disk:
 
     def make_directory(self, path: Path) -> None:
         path.mkdir(exist_ok=True)
+
+    def make_directories(self, path: Path) -> None:
+        """Create a folder and its missing parents; their names outlast a crash."""
+        existing, missing = path.absolute(), list[Path]()
+        while not existing.is_dir():
+            missing.append(existing)
+            existing = existing.parent
+        with suppress(PermissionError):  # the folder of another user, as /home
+            self.sync_directory(existing.parent)  # a killed attempt may have made the folder
+        for folder in reversed(missing):
+            self.make_directory(folder)
+            self.sync_directory(folder.parent)
 
     def create(self, path: Path) -> int:
         """Open a new file for writing; FileExistsError if anything is there already."""
