@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -46,6 +48,30 @@ def test_an_init_that_was_killed_is_taken_up(
             open_lake(tmp_path / str(attempt))
         init_lake(tmp_path / str(attempt)).close()
         open_lake(tmp_path / str(attempt)).close()
+
+
+def test_init_syncs_the_parent_of_every_folder_that_it_makes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, new_catalog: Callable[..., str]
+) -> None:
+    """The acknowledgement of a row rests on the names of all folders above its file."""
+    synced: list[Path] = []
+    sync = os.fsync
+
+    def record(descriptor: int) -> None:
+        synced.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")))
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", record)
+    url = new_catalog(blank=True)
+    store = tmp_path / "shared" / "disk" / "store"
+    init_lake(catalog=url, store=f"file://{store}").close()
+    assert {tmp_path, tmp_path / "shared", tmp_path / "shared" / "disk"} <= set(synced)
+    if not url.startswith("sqlite"):
+        return
+    synced.clear()
+    folder = tmp_path / "own" / "disk" / "lake"
+    init_lake(folder).close()
+    assert {tmp_path, tmp_path / "own", tmp_path / "own" / "disk", folder} <= set(synced)
 
 
 def test_of_two_inits_at_once_one_wins(tmp_path: Path) -> None:

@@ -24,6 +24,8 @@
     │   ├── Ambiguous       several partitions match; the candidates are named
     │   ├── LeaseLost       somebody took this process for dead
     │   ├── AlreadyThere    an object of this name exists in the store
+    │   ├── ForeignCatalog  the database belongs to another program
+    │   ├── MigrationRefused  rows of the older catalog break the rules of a newer one
     │   └── Outdated        a newer program owns this view set or catalog
     ├── Refused             allowed only when asked for by name                exit 4
     │   ├── Denied          allowed only to those who have the right
@@ -224,6 +226,25 @@ class LeaseLost(Conflict):
 
 class AlreadyThere(Conflict):
     """An object of this name exists in the store; names are unique, so it was written before."""
+
+
+class ForeignCatalog(Conflict):
+    """The database has tables of another program; nothing in it was changed."""
+
+
+class MigrationRefused(Conflict):
+    """Rows of the older catalog break the rules of a newer revision; nothing was changed.
+    ``problems`` has a line for each of them."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        counted = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
+        super().__init__(
+            f"the older catalog cannot be migrated and was not changed: {counted} in its rows",
+            hint="mend each row with the program that wrote it, and repeat",
+        )
+        self.problems = tuple(problems)
+        for problem in problems:
+            self.add_note(problem)
 
 
 class Outdated(Conflict):

@@ -19,6 +19,7 @@ from lakebed.lifecycle.backup import CopyProgress
 from lakebed.model.time import DEFAULT_GRACE, DEFAULT_LONGEST_READ, SECOND, parse_duration
 from lakebed.settings import Settings, read_settings
 from lakebed.storage import layout, marks
+from lakebed.storage.disk import Disk
 from lakebed.storage.local import LocalStore
 from lakebed.storage.objects import Store, open_store, probe_create_only
 
@@ -66,7 +67,7 @@ def open_lake(
 def connect(
     path_or_url: str | Path, settings: Settings | None = None, *, read_only: bool = False
 ) -> Catalog:
-    """The catalog of a lake, whatever its shape; for `open_lake` and `lakebed migrate`."""
+    """Return the catalog of a lake in any shape, for `open_lake` and `lakebed migrate`."""
     url = catalog_url(path_or_url)
     folder = _embedded_folder(url)
     if folder is not None and not (folder / layout.CATALOG_FILE).is_file():
@@ -165,27 +166,23 @@ def copy_lake(
 def _prepare(
     path: str | Path, catalog: str | None, store: str | None, settings: Settings
 ) -> tuple[Catalog, Store, str]:
-    """A migrated catalog and a store that works, which are no lake yet."""
+    """Return a migrated catalog, a store that works and the store's name in the catalog."""
     url = catalog or catalog_url(path)
     folder = _embedded_folder(url)
-    if store is None and folder is None:
-        raise BadInput(
-            "a shared catalog needs a store of its own", hint="add --store file:///… or s3://…"
-        )
-    target = open_store(store) if store else LocalStore((folder or Path()) / layout.STORE_FOLDER)
-    try:
-        if folder is not None:
-            folder.mkdir(parents=True, exist_ok=True)
-            (folder / layout.CATALOG_FILE).touch()
-        if isinstance(target, LocalStore):
-            target.root.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ReadOnly(
-            f"cannot make {error.filename}: {(error.strerror or '').lower()}",
-            hint="choose a folder that you may write",
-        ) from error
     database = Catalog(url, actor=_actor(settings))
     try:
+        if store is None and folder is None:
+            raise BadInput(
+                "a shared catalog needs a store of its own", hint="add --store file:///… or s3://…"
+            )
+        target = (
+            open_store(store) if store else LocalStore((folder or Path()) / layout.STORE_FOLDER)
+        )
+        if folder is not None:
+            _make_folder(folder, layout.CATALOG_FILE)
+        database.find_revision()  # refuses the database of another program
+        if isinstance(target, LocalStore):
+            _make_folder(target.root)
         _refuse_other_lakes(database, target)
         probe_create_only(target, new_id())
         database.migrate()
@@ -193,6 +190,21 @@ def _prepare(
         database.close()
         raise
     return database, target, store or RELATIVE_STORE
+
+
+def _make_folder(folder: Path, file: str | None = None) -> None:
+    """Create a folder, and an empty file in it, so that their names outlast a crash."""
+    disk = Disk()
+    try:
+        disk.make_directories(folder)
+        if file is not None:
+            (folder / file).touch()
+            disk.sync_directory(folder)
+    except OSError as error:
+        raise ReadOnly(
+            f"cannot make {error.filename or folder}: {(error.strerror or '').lower()}",
+            hint="choose a folder that you may write",
+        ) from error
 
 
 def _refuse_other_lakes(database: Catalog, target: Store) -> None:

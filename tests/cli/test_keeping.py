@@ -6,6 +6,7 @@ import contextlib
 from pathlib import Path
 
 from lakebed.catalog.catalog import Catalog
+from lakebed.catalog.dialects import WRITE
 from lakebed.catalog.migrate import migrate
 from lakebed.opening import open_lake
 from lakebed.settings import Settings
@@ -100,6 +101,26 @@ def test_a_backup_of_a_damaged_lake_is_no_backup(cli: Cli, weather: Path, tmp_pa
     assert ran.code == 1
     assert missing["file_path"] in ran.error
     assert cli("partitions", "list", "--lake", "copy").code == 3
+
+
+def test_migrate_prints_a_line_for_each_row_that_it_refuses(cli: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "older" / "catalog.sqlite3"
+    file.parent.mkdir()
+    file.touch()
+    with contextlib.closing(Catalog(f"sqlite:///{file}", actor="test")) as older:
+        migrate(older.engine, target="0001")
+        fill_older_shape(older.engine, 10)
+        with older.engine.execution_options(**{WRITE: True}).begin() as connection:
+            connection.exec_driver_sql("UPDATE lakehouse_partitions SET num_rows = 0")
+    ran = cli("migrate", "--lake", "older")
+    assert (ran.code, ran.out) == (4, "")
+    first, *problems = ran.err.splitlines()
+    assert first == (
+        "error: the older catalog cannot be migrated and was not changed: 9 problems in its rows; "
+        "mend each row with the program that wrote it, and repeat"
+    )
+    assert len(problems) == 9
+    assert problems[0].endswith("has a file but 0 rows, views/log/00000.parquet")
 
 
 def test_an_older_catalog_is_migrated_before_it_is_used(cli: Cli, tmp_path: Path) -> None:

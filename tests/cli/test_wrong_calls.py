@@ -72,7 +72,11 @@ def files(weather: Path) -> Path:
         (["partitions", "retire", "--file", "/etc/passwd", "--yes"], 2, "not a path inside"),
         (["check", "--quarantine", "../weather/catalog.sqlite3", "--yes"], 2, "not a path inside"),
         (["check", "--quarantine", "../weather/catalog.sqlite3"], 2, "not a path inside"),
-        (["check", "--lake", "mysql://host/lake"], 2, "what kind of catalog"),
+        (
+            ["check", "--lake", "mysql://host/lake"],
+            2,
+            "mysql:// is not a supported kind of catalog",
+        ),
         (["check", "--lake", "sqlite:////tmp/lake.db"], 2, "a file called catalog.sqlite3"),
         (["init", "new", "--store", "ftp://host/lake"], 2, "what kind of store"),
         (["init", "--catalog", UNREACHABLE], 2, "needs a store of its own"),

@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from lakebed.catalog import clock
 from lakebed.catalog.acting import name_actor
 from lakebed.catalog.dialects import GLANCE, WRITE, Dialect, find_dialect
-from lakebed.catalog.migrate import migrate, require_head
+from lakebed.catalog.migrate import current_revision, migrate, require_head
 from lakebed.catalog.trips import settle
 from lakebed.errors import BadInput, OutcomeUnknown, ReadOnly, Unavailable
 
@@ -51,12 +51,18 @@ class Catalog:
     def require_current(self) -> None:
         """Raise unless the catalog exists and has this program's shape."""
         with self.read() as connection:
-            require_head(connection, self.dialect.describe())
+            require_head(connection, self.dialect.name_database())
+
+    def find_revision(self) -> str | None:
+        """Return the catalog's revision, or None if the database has no catalog. Raise
+        `ForeignCatalog` if the database belongs to another program."""
+        with self.read() as connection:
+            return current_revision(connection, self.dialect.name_database())
 
     def migrate(self, progress: Callable[[str], None] = lambda _line: None) -> list[str]:
-        """Bring the catalog to this program's shape; which revisions ran."""
+        """Bring the catalog to this program's shape and return the revisions that ran."""
         with self._translated():
-            return migrate(self.engine, progress=progress)
+            return migrate(self.engine, database=self.dialect.name_database(), progress=progress)
 
     @contextmanager
     def read(self) -> Iterator[sa.Connection]:

@@ -53,6 +53,10 @@ class Dialect(Protocol):
         """Which database and which way of being durable, for people."""
         ...
 
+    def name_database(self) -> str:
+        """Return the database's file or URL, without a password."""
+        ...
+
     def translate(self, error: sa.exc.DBAPIError) -> LakebedError | None:
         """The domain error behind a driver's error, told by code, never by message text."""
         ...
@@ -65,7 +69,7 @@ def find_dialect(url: str, *, read_only: bool = False) -> Dialect:
     if url.startswith(("postgresql://", "postgres://")):
         return PostgresDialect(url, read_only=read_only)
     raise BadInput(
-        f"cannot tell what kind of catalog {url!r} is",
+        f"{url.split(':')[0]}:// is not a supported kind of catalog",
         hint="use a folder or postgresql://user@host/database; a server is asked at grpc://host:port",
     )
 
@@ -85,6 +89,9 @@ class SqliteDialect:
     def describe(self) -> str:
         mode = "WAL, synchronous=FULL" if self.uses_wal else "rollback journal, synchronous=EXTRA"
         return f"SQLite {self.module.sqlite_version} ({mode})"
+
+    def name_database(self) -> str:
+        return str(self.path)
 
     def create_engine(self) -> sa.Engine:
         refuse_network_file_system(self.path.parent, _mounts())
@@ -128,7 +135,8 @@ class SqliteDialect:
         connection.execute("PRAGMA foreign_keys = ON")
         if not self.read_only:
             mode, sync = ("WAL", "FULL") if self.uses_wal else ("DELETE", "EXTRA")
-            connection.execute(f"PRAGMA journal_mode = {mode}").fetchone()
+            if not _is_foreign(connection):  # the journal mode is written into the file
+                connection.execute(f"PRAGMA journal_mode = {mode}").fetchone()
             connection.execute(f"PRAGMA synchronous = {sync}")
             connection.execute("PRAGMA secure_delete = ON")  # what is forgotten is overwritten
         return connection
@@ -189,8 +197,10 @@ class PostgresDialect:
             logging.getLogger(name).addHandler(_SILENT)
 
     def describe(self) -> str:
-        shown = self.url.set(drivername="postgresql")
-        return f"PostgreSQL {shown.render_as_string(hide_password=True)}"
+        return f"PostgreSQL {self.name_database()}"
+
+    def name_database(self) -> str:
+        return self.url.set(drivername="postgresql").render_as_string(hide_password=True)
 
     def create_engine(self) -> sa.Engine:
         try:
@@ -306,6 +316,12 @@ def _begin_when_free(driver: Any, deadline: float) -> bool:
 
 def _is_busy(error: BaseException | None) -> bool:
     return getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
+
+
+def _is_foreign(connection: Any) -> bool:
+    """Return True for a database with tables of another program only."""
+    tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
+    return bool(tables) and not {"alembic_version", "lakehouse_partitions"} <= tables
 
 
 def _identify(path: Path) -> tuple[int, int] | None:

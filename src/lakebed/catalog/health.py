@@ -62,7 +62,7 @@ def examine(catalog: Catalog, now_us: Callable[[], int]) -> Health:
         )
         in_use = embedded and not catalog.read_only
         mode = connection.scalar(sa.text("PRAGMA journal_mode")) if in_use else None
-        revision = current_revision(connection)
+        revision = current_revision(connection, catalog.dialect.name_database())
         before = now_us()
         moment = int(connection.scalar(sa.select(catalog_clock())) or 0)
         after = now_us()

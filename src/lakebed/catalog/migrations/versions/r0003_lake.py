@@ -3,15 +3,12 @@ view sets, leases and the journal. Edited in place until the first release.
 """
 
 import uuid
-from collections import defaultdict
 from collections.abc import Iterable
-from itertools import pairwise
+from itertools import groupby
 from typing import Any
 
 import sqlalchemy as sa
 from alembic import op
-
-from lakebed.errors import Conflict
 
 revision = "0003"
 down_revision = "0002"
@@ -372,14 +369,11 @@ def _create_partitions(connection: sa.Connection) -> None:
 
 
 def _adopt(connection: sa.Connection) -> None:
-    """Give the older rows their identity; refuse, naming them, what the new rules would not."""
+    """Give the older rows their identity. `find_problems` has seen that all of them fit."""
     rows = connection.execute(sa.text("SELECT * FROM older_partitions")).all()
-    footers = connection.scalars(sa.text("SELECT file_path FROM partition_metadata"))
-    temporary = connection.scalars(sa.text("SELECT file_path FROM temporary_files"))
-    _refuse_broken(rows, set(footers), set(temporary))
     tables = sa.MetaData()
     tables.reflect(connection, only=["lakehouse_partitions", "series", "lake_clock"])
-    names = {(row.view_set_name, row.view_instance_id, bytes(row.file_schema_hash)) for row in rows}
+    names = {_name_series(row) for row in rows}
     series = {name: number for number, name in enumerate(sorted(names), start=1)}
     for (view_set, instance, schema_hash), number in series.items():
         connection.execute(
@@ -398,13 +392,12 @@ def _adopt(connection: sa.Connection) -> None:
         )
     for row in rows:
         empty = row.file_path is None
-        name = (row.view_set_name, row.view_instance_id, bytes(row.file_schema_hash))
-        span = None if empty else 1 << (row.max_event_time - row.min_event_time).bit_length()
+        span = None if empty else _event_span(row)
         connection.execute(
             tables.tables["lakehouse_partitions"].insert(),
             {
                 "partition_id": str(uuid.uuid4()),
-                "series_id": series[name],
+                "series_id": series[_name_series(row)],
                 "view_set_name": row.view_set_name,
                 "view_instance_id": row.view_instance_id,
                 "begin_insert_time": row.begin_insert_time,
@@ -438,38 +431,106 @@ def _adopt(connection: sa.Connection) -> None:
     )
 
 
-def _refuse_broken(rows: Iterable[sa.Row[Any]], footers: set[str], temporary: set[str]) -> None:
-    """Name the first older row that the new rules would not take; nothing is repaired silently."""
-    by_series = defaultdict(list)
-    paths: set[str] = set()
+def find_problems(connection: sa.Connection) -> list[str]:
+    """Return a line for each row that breaks a rule of this revision, in a catalog of revision 0001
+    or 0002. Changes nothing."""
+    inspector = sa.inspect(connection)
+    columns = {column["name"] for column in inspector.get_columns("lakehouse_partitions")}
+    inline = "file_metadata IS NOT NULL" if "file_metadata" in columns else "1 = 0"
+    rows = connection.execute(
+        sa.text(
+            "SELECT view_set_name, view_instance_id, file_schema_hash, begin_insert_time, "
+            "end_insert_time, min_event_time, max_event_time, file_path, file_size, num_rows, "
+            f"{inline} AS has_footer FROM lakehouse_partitions "
+            "ORDER BY view_set_name, view_instance_id, file_schema_hash, begin_insert_time, "
+            "end_insert_time"
+        )
+    ).all()
+    temporary = set(connection.scalars(sa.text("SELECT file_path FROM temporary_files")))
+    footers = {row.file_path for row in rows if row.has_footer}
+    if inspector.has_table("partition_metadata"):
+        footers.update(connection.scalars(sa.text("SELECT file_path FROM partition_metadata")))
+    problems = []
+    first_rows: dict[str, sa.Row[Any]] = {}
     for row in rows:
-        where = f"{row.view_set_name}/{row.view_instance_id} at {row.begin_insert_time}"
-        path, events = row.file_path, (row.min_event_time, row.max_event_time)
-        if row.begin_insert_time >= row.end_insert_time:
-            _refuse(f"the range of {where} is empty or runs backwards")
-        if path is None and row.num_rows != 0:
-            _refuse(f"{where} has rows but no file")
+        broken_rules = _find_broken_rules(row)
+        path = row.file_path
         if path is not None:
-            if row.num_rows <= 0 or row.file_size <= 0 or None in events or events[0] > events[1]:
-                _refuse(f"{where} has a file but no rows, size or event range")
             if path not in footers:
-                _refuse(f"the file {path} has no footer")
-            if path in paths or path in temporary:
-                _refuse(f"the file {path} is listed twice")
-            paths.add(path)
-        key = (row.view_set_name, row.view_instance_id, bytes(row.file_schema_hash))
-        by_series[key].append((row.begin_insert_time, row.end_insert_time))
-    for key, ranges in by_series.items():
-        ranges.sort()
-        for (begin, end), (next_begin, next_end) in pairwise(ranges):
-            if next_begin < end:
-                _refuse(
-                    f"[{begin}, {end}) and [{next_begin}, {next_end}) of {key[0]}/{key[1]} overlap"
-                )
+                broken_rules.append("has a file without a footer")
+            if path in temporary:
+                broken_rules.append("has a file that is listed as temporary")
+            first = first_rows.setdefault(path, row)
+            if first is not row:
+                broken_rules.append(f"has the file of {_name_row(first)}")
+        file = "" if path is None else f", {path}"
+        problems += [f"{_name_row(row)} {rule}{file}" for rule in broken_rules]
+    return problems + _find_overlaps(rows) + _find_simultaneous_blocks(connection)
 
 
-def _refuse(why: str) -> None:
-    raise Conflict(
-        f"the older catalog cannot be adopted: {why}",
-        hint="mend the row with the program that wrote it, and repeat",
+def _find_broken_rules(row: sa.Row[Any]) -> list[str]:
+    """Return the rules that a row breaks by itself."""
+    broken_rules = []
+    if row.begin_insert_time >= row.end_insert_time:
+        broken_rules.append("has a range that is empty or runs backwards")
+    if row.file_path is None:
+        if row.num_rows != 0:
+            broken_rules.append(f"has {row.num_rows} rows but no file")
+        return broken_rules
+    if row.num_rows <= 0:
+        broken_rules.append(f"has a file but {row.num_rows} rows")
+    if row.file_size <= 0:
+        broken_rules.append(f"has a file of {row.file_size} bytes")
+    if row.min_event_time is None or row.max_event_time is None:
+        broken_rules.append("has a file but no range of event times")
+    elif row.min_event_time > row.max_event_time:
+        broken_rules.append("has event times that run backwards")
+    elif _event_span(row) >= 1 << 63:
+        broken_rules.append("has event times that are too far apart")
+    return broken_rules
+
+
+def _find_overlaps(rows: Iterable[sa.Row[Any]]) -> list[str]:
+    """Return a line for each row that begins before an earlier one of its series ends."""
+    problems = []
+    furthest: dict[tuple[str, str, bytes], sa.Row[Any]] = {}
+    for row in rows:
+        if row.begin_insert_time >= row.end_insert_time:
+            continue
+        series = _name_series(row)
+        earlier = furthest.get(series)
+        if earlier is not None and row.begin_insert_time < earlier.end_insert_time:
+            problems.append(f"{_name_row(earlier)} overlaps {_name_row(row)}")
+        if earlier is None or row.end_insert_time > earlier.end_insert_time:
+            furthest[series] = row
+    return problems
+
+
+def _find_simultaneous_blocks(connection: sa.Connection) -> list[str]:
+    """Return a line for each insert time that several blocks have."""
+    blocks = connection.execute(
+        sa.text(
+            "SELECT block_id, insert_time FROM blocks WHERE insert_time IN "
+            "(SELECT insert_time FROM blocks GROUP BY insert_time HAVING count(*) > 1) "
+            "ORDER BY insert_time, block_id"
+        )
     )
+    return [
+        f"blocks {' and '.join(row.block_id for row in group)} have the same insert time, {time}"
+        for time, group in groupby(blocks, key=lambda row: row.insert_time)
+    ]
+
+
+def _name_series(row: sa.Row[Any]) -> tuple[str, str, bytes]:
+    return row.view_set_name, row.view_instance_id, bytes(row.file_schema_hash)
+
+
+def _name_row(row: sa.Row[Any]) -> str:
+    return (
+        f"{row.view_set_name}/{row.view_instance_id} "
+        f"[{row.begin_insert_time}, {row.end_insert_time}) {bytes(row.file_schema_hash).hex()}"
+    )
+
+
+def _event_span(row: sa.Row[Any]) -> int:
+    return 1 << int(row.max_event_time - row.min_event_time).bit_length()
