@@ -14,6 +14,7 @@ from lakebed.errors import Denied
 def test_programs_and_own_pages_are_let_in(host: str) -> None:
     require_own_site(host, None, any_name=False)
     require_own_site(host, f"http://{host}", any_name=False)
+    require_own_site(host.upper(), f"HTTP://{host}", any_name=False)
 
 
 @pytest.mark.parametrize(
@@ -21,6 +22,12 @@ def test_programs_and_own_pages_are_let_in(host: str) -> None:
     [
         ("localhost:4318", "https://evil.example"),
         ("localhost:4318", "http://localhost:8000"),
+        ("localhost:4318", "http://localhost:43180"),  # the host is a prefix of the origin's
+        ("localhost:4318", "http://localhost:431"),
+        ("localhost:4318", "http://localhost"),
+        ("localhost", "http://localhost:4318"),
+        ("localhost:4318", "http://xlocalhost:4318"),
+        ("localhost:4318", "localhost:4318"),  # without a scheme
         ("localhost:4318", "null"),
         ("evil.example:4318", None),
         ("evil.example:4318", "http://evil.example:4318"),  # a name that was pointed here

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lakebed.errors import Conflict, LakeNotFound, Refused
+from lakebed.errors import Conflict, DamagedFile, LakeNotFound, Refused
 from lakebed.lake import Lake
 from lakebed.lifecycle.check import Level
 from lakebed.opening import copy_lake, init_lake, open_lake
@@ -102,6 +102,21 @@ def test_a_backup_goes_only_to_an_empty_place(lake: Lake, tmp_path: Path) -> Non
     (used / "x.parquet").write_bytes(b"somebody's")
     with pytest.raises(Refused, match="has files"):
         copy_lake(lake, tmp_path / "used")
+
+
+@pytest.mark.parametrize("change", [b"", b"one byte", b"x" * 100_000])
+def test_backup_is_refused_when_a_file_has_another_size_than_the_catalog_says(
+    lake: Lake, tmp_path: Path, change: bytes
+) -> None:
+    """Shorter and longer."""
+    partition = lake.partitions.list_partitions()[0]
+    file = lake.store.locate(str(partition.file_path))  # type: ignore[attr-defined]
+    file.chmod(0o644)
+    file.write_bytes(change)
+    with pytest.raises(DamagedFile, match=f"has {len(change)} bytes, the catalog says"):
+        copy_lake(lake, tmp_path / "backup")
+    with pytest.raises(LakeNotFound, match="unfinished copy"):
+        open_lake(tmp_path / "backup")
 
 
 def test_a_backup_that_was_killed_is_no_lake(lake: Lake, tmp_path: Path) -> None:

@@ -98,6 +98,50 @@ def test_the_plan_is_what_a_sweep_does(lake: Lake) -> None:
     assert lake.sweeper.run().files == len(plan.files)
 
 
+def test_plan_protects_what_a_reader_may_still_use(lake: Lake) -> None:
+    """The reader's own tick included: what is retired at it or before is not in its snapshot."""
+    partition = publish_hour(lake, 0)
+    early = publish_hour(lake, 1)
+    empty = publish_hour(lake, 2, 0)
+    lake.retirement.retire_partitions("readings", T0 + HOUR, T0 + 2 * HOUR)
+    with lake.partitions.snapshot("readings") as snapshot:
+        lake.leases.beat()
+        _retire_all(lake)
+        plan = lake.sweeper.plan()
+        assert [file.file_path for file in plan.expired] == [early.file_path]
+        assert (plan.protected, plan.empty) == (1, ())
+        assert plan.oldest_overdue is not None
+        assert lake.sweeper.run().files == 1
+        assert snapshot.read(partition).num_rows == 3
+    lake.leases.beat()
+    plan = lake.sweeper.plan()
+    assert [file.file_path for file in plan.expired] == [partition.file_path]
+    assert (plan.protected, len(plan.empty)) == (0, 1)
+    assert plan.empty[0].partition_id == empty.partition_id
+
+
+def test_plan_protects_nothing_of_a_reader_that_is_dead_or_reads_for_too_long(
+    new_lake: NewLake,
+) -> None:
+    lake = new_lake(grace="0s", longest_read="1h")
+    lake.views.register(readings())
+    publish_hour(lake, 0)
+    pin = lake.leases.pin()
+    lake.leases.beat()
+    _retire_all(lake)
+    assert lake.sweeper.plan().protected == 1
+    sweeper = Sweeper(lake.catalog, lake.store, observer=_dead_observer())
+    assert sweeper.plan().protected == 1
+    plan = sweeper.plan()
+    assert (plan.protected, len(plan.expired)) == (0, 1)
+    assert {lease.kind for lease in plan.dead_leases} == {LeaseKind.READER, LeaseKind.WRITER}
+    _jump(lake, HOUR // 2)
+    assert lake.sweeper.plan().protected == 1
+    _jump(lake, HOUR)
+    assert lake.sweeper.plan().protected == 0
+    lake.leases.unpin(pin)
+
+
 def test_many_files_go_in_bounded_batches(lake: Lake) -> None:
     for hour in range(7):
         publish_hour(lake, hour, 1)

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from lakebed.catalog import leases
-from lakebed.errors import OutcomeUnknown
+from lakebed.catalog import clock, leases
+from lakebed.errors import LeaseLost, OutcomeUnknown, SnapshotExpired
 from lakebed.lake import Lake
+from lakebed.opening import open_lake
 from lakebed.partitions.leases import LeaseKeeper
 
 
@@ -79,3 +80,113 @@ def test_readers_go_on_while_a_heartbeat_waits_for_a_connection(lake: Lake) -> N
         assert not done.is_alive()
     beating.join(300)
     assert not beating.is_alive()
+
+
+def find_lease(lake: Lake, lease_id: str | None) -> leases.Lease | None:
+    with lake.catalog.read() as connection:
+        return leases.find(connection, lease_id or "")
+
+
+def test_pin_keeps_the_oldest_tick_when_a_newer_past_is_pinned(lake: Lake) -> None:
+    with lake.catalog.write(ticks=10) as transaction:
+        last = transaction.tick
+    older = lake.leases.pin(last - 5)
+    newer = lake.leases.pin(last - 1)
+    assert older.lease_id == newer.lease_id
+    lease = find_lease(lake, older.lease_id)
+    assert lease is not None
+    assert lease.oldest_tick == last - 5
+    lake.leases.unpin(older)
+    lake.leases.beat()
+    lease = find_lease(lake, older.lease_id)
+    assert lease is not None
+    assert lease.oldest_tick == last - 1
+
+
+def test_pin_reaches_back_when_an_older_past_is_pinned(lake: Lake) -> None:
+    with lake.catalog.write(ticks=10) as transaction:
+        last = transaction.tick
+    newer = lake.leases.pin(last - 1)
+    since = find_lease(lake, newer.lease_id).pinned_at  # type: ignore[union-attr]
+    lake.leases.pin(last - 5)
+    lease = find_lease(lake, newer.lease_id)
+    assert lease is not None
+    assert (lease.oldest_tick, lease.pinned_at) == (last - 5, since)
+
+
+def test_beat_keeps_the_oldest_tick_and_the_oldest_begin_of_all_pins(lake: Lake) -> None:
+    with lake.catalog.write(ticks=10) as transaction:
+        last = transaction.tick
+    first = lake.leases.pin(last - 1)
+    second = lake.leases.pin(last - 5)
+    lake.leases.beat()
+    lease = find_lease(lake, first.lease_id)
+    assert lease is not None
+    assert (lease.oldest_tick, lease.pinned_at) == (last - 5, first.since)
+    assert second.since > first.since
+    for pin in (first, second):
+        lake.leases.unpin(pin)
+    lake.leases.beat()
+    assert find_lease(lake, first.lease_id) is None
+
+
+def test_pin_of_the_past_outside_the_readable_range_is_refused(lake: Lake) -> None:
+    with lake.catalog.write(ticks=10) as transaction:
+        clock.raise_sweep_horizon(transaction.connection, transaction.tick - 5)
+        last = transaction.tick
+    lake.leases.pin(last - 5)
+    with pytest.raises(SnapshotExpired):
+        lake.leases.pin(last - 6)
+    assert lake.leases.pin_all().tick == last - 5
+
+
+def test_remove_returns_false_for_a_lease_that_has_beaten_since(lake: Lake) -> None:
+    lease_id = lake.leases.writer()
+    lease = find_lease(lake, lease_id)
+    assert lease is not None
+    lake.leases.beat()
+    with lake.catalog.beat() as connection:
+        assert not leases.remove(connection, lease_id, lease.beats)
+        assert not leases.remove(connection, lease_id, lease.beats + 2)
+        assert leases.find(connection, lease_id) is not None
+        assert leases.remove(connection, lease_id, lease.beats + 1)
+        assert leases.find(connection, lease_id) is None
+        assert not leases.remove(connection, lease_id)
+
+
+def test_builder_that_beats_after_the_last_look_keeps_its_lease(lake: Lake) -> None:
+    with lake.leases.building("log_entries") as lease_id, open_lake(lake.catalog.url) as other:
+        lease = find_lease(lake, lease_id)
+        assert lease is not None
+        lake.leases.beat()
+        assert not other.leases._end(lease)
+        lake.leases.require_builder(lease_id)
+        lease = find_lease(lake, lease_id)
+        assert lease is not None
+        assert other.leases._end(lease)
+        with pytest.raises(LeaseLost):
+            lake.leases.require_builder(lease_id)
+
+
+def test_remove_overaged_readers_keeps_those_pinned_at_the_limit(lake: Lake) -> None:
+    pin = lake.leases.pin()
+    lease = find_lease(lake, pin.lease_id)
+    assert lease is not None
+    assert lease.pinned_at is not None
+    with lake.catalog.beat() as connection:
+        assert leases.remove_overaged_readers(connection, lease.pinned_at) == []
+        assert leases.remove_overaged_readers(connection, lease.pinned_at + 1) == [lease]
+        assert leases.find(connection, lease.lease_id) is None
+
+
+def test_oldest_read_tick_is_that_of_the_oldest_reader(lake: Lake) -> None:
+    with lake.catalog.write(ticks=10) as transaction:
+        last = transaction.tick
+    with lake.catalog.read() as connection:
+        assert leases.oldest_read_tick(connection) is None
+    lake.leases.writer()
+    lake.leases.pin(last - 1)
+    with open_lake(lake.catalog.url) as other:
+        other.leases.pin(last - 5)
+        with lake.catalog.read() as connection:
+            assert leases.oldest_read_tick(connection) == last - 5

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
+
 import pyarrow as pa
 import pytest
 
-from lakebed.catalog import clock, files, leases
+from lakebed.catalog import clock, files, leases, view_sets
 from lakebed.errors import (
     BadInput,
     Conflict,
+    LeaseLost,
     Outdated,
     Overlap,
     StalePlan,
@@ -20,7 +23,7 @@ from lakebed.model.partition import NO_SOURCE, add_source_hashes, hash_sources
 from lakebed.model.time import TimeRange
 from lakebed.model.view_set import ViewSet
 from lakebed.opening import open_lake
-from lakebed.partitions.publish import NewPartition
+from lakebed.partitions.publish import NewPartition, WrittenPartition
 from lakebed.storage import footer as footers
 from lakebed.storage import parquet
 from lakebed.views.registry import Change
@@ -244,3 +247,60 @@ def test_an_instance_that_is_no_name_reserves_nothing(lake: Lake, instance: str)
         NewPartition(readings(), TimeRange(T0, T0 + HOUR), rows(1), instance)
     with lake.catalog.read() as connection:
         assert files.list_files(connection) == []
+
+
+def test_publish_over_a_held_range_is_refused_unless_all_of_it_is_replaced(lake: Lake) -> None:
+    held = lake.partitions.publish("readings", T0, T0 + 2 * HOUR, rows(4))
+    lake.views.register(readings(2))
+    first = publish_hour(lake, 0, version=2)
+    lake.retirement.retire_partition_by_metadata(
+        "readings", "global", T0, T0 + 2 * HOUR, held.schema_hash, hold=True
+    )
+    two_hours = NewPartition.of_rows(readings(2), T0, T0 + 2 * HOUR, rows(4, version=2))
+    with pytest.raises(Overlap, match="is held"):
+        lake.partitions.publish_many([two_hours], replaces=[first])
+    assert lake.partitions.list_partitions() == [first]
+    publish_hour(lake, 0, version=2, replaces=[first])
+
+
+def test_publish_is_refused_up_to_and_including_the_end_of_retention(lake: Lake) -> None:
+    with lake.catalog.write() as transaction:
+        view_sets.raise_floor(transaction.connection, "readings", T0 + HOUR)
+    with pytest.raises(Conflict, match="keeps nothing from before"):
+        publish_hour(lake, 0)
+    with pytest.raises(Conflict, match="keeps nothing from before"):
+        lake.partitions.publish("readings", T0, T0 + HOUR - 1, rows(1))
+    assert lake.partitions.list_partitions() == []
+    lake.partitions.publish("readings", T0, T0 + HOUR + 1, rows(1))
+
+
+def test_publish_written_is_refused_when_its_reservation_was_lost(lake: Lake) -> None:
+    """A sweep may have claimed the name: the file must never become live."""
+    publisher = lake.partitions._publisher
+    view_set, within = readings(), TimeRange(T0, T0 + HOUR)
+    lease, [path, other] = lake._names.take("readings", "global", 2)
+    file = parquet.write(lake.store, path, rows(2), view_set)
+    written = [WrittenPartition(view_set, within, "global", NO_SOURCE, file)]
+    with pytest.raises(LeaseLost, match="a reservation was lost"):
+        publisher.publish_written(written, lease="another")
+    with lake.catalog.write() as transaction:
+        files.claim(transaction.connection, [path])
+    with pytest.raises(LeaseLost, match="a reservation was lost"):
+        publisher.publish_written(written, lease=lease)
+    file = parquet.write(lake.store, other, rows(2), view_set)
+    later = WrittenPartition(
+        view_set, TimeRange(T0 + HOUR, T0 + 2 * HOUR), "global", NO_SOURCE, file
+    )
+    with pytest.raises(LeaseLost, match="a reservation was lost"):  # one of two
+        publisher.publish_written([*written, later], lease=lease)
+    assert lake.partitions.list_partitions(include_retired=True) == []
+    assert publisher.publish_written([later], lease=lease)[0].file_path == other
+
+
+def test_retire_rows_names_a_partition_that_is_not_live(lake: Lake) -> None:
+    old = [publish_hour(lake, 0), publish_hour(lake, 1)]
+    lake.retirement.retire_partitions("readings", T0 + HOUR, T0 + 2 * HOUR)
+    new = NewPartition.completed_empty(readings(), T0, T0 + 2 * HOUR)
+    with pytest.raises(StalePlan, match=re.escape(f"{old[1].describe()} is not live")):
+        lake.partitions.publish_many([new], replaces=old)
+    assert lake.partitions.list_partitions() == old[:1]

@@ -7,7 +7,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 import pyarrow as pa
 import pytest
@@ -20,6 +20,7 @@ from lakebed.lake import Lake
 from lakebed.model.partition import Partition
 from lakebed.opening import open_lake
 from lakebed.partitions.publish import NewPartition
+from lakebed.query.conditions import Scan
 from lakebed.settings import Settings
 from tests.conftest import NewLake
 from tests.parts.building import build, land, tick
@@ -234,6 +235,43 @@ def test_what_is_built_is_looked_up_again_after_a_change_elsewhere(lake: Lake) -
         assert lake.query(sql).to_arrow()["n"].to_pylist() == [20]
         land(other, seed=9)
         assert lake.query(sql).to_arrow()["n"].to_pylist() == [40]
+
+
+def test_statement_that_began_before_a_build_reads_the_lake_as_it_began(lake: Lake) -> None:
+    """Another statement has learned of the build meanwhile; its knowledge is of a later lake."""
+    land(lake, requests=2)
+    queries = lake.queries
+    with queries._taker.begin() as beginning:
+        partition = build(lake)
+        with queries._taker.begin() as later, closing(later.take([Scan("log_entries")])) as after:
+            assert after.files == [partition]
+        with closing(beginning.take([Scan("log_entries")])) as before:
+            assert before.files == []
+            assert queries._read_tails(before)["log_entries"].num_rows == partition.num_rows
+    with queries._taker.begin() as last, closing(last.take([Scan("log_entries")])) as after:
+        assert after.files == [partition]
+        assert queries._read_tails(after)["log_entries"].num_rows == 0
+
+
+def test_statement_of_the_past_reads_every_tick_of_a_build_and_a_replacement(lake: Lake) -> None:
+    """One tick before, at, and after each change."""
+    land(lake, requests=2)
+    first = build(lake)
+    second = lake.partitions.publish(
+        lake.partitions.definition("log_entries"),
+        first.insert_range.begin,
+        first.insert_range.end,
+        lake.query("SELECT * FROM log_entries").to_arrow(),
+        replaces=[first],
+        source_hash=first.source_hash,
+    )
+    tick(lake)
+    with lake.catalog.write(ticks=5):
+        pass
+    for at in (first.published_at, second.published_at):
+        for as_of in (at - 1, at, at + 1):
+            rows_then = lake.query("SELECT count(*) AS n FROM log_entries", as_of=as_of).to_arrow()
+            assert rows_then["n"].to_pylist() == [first.num_rows], as_of - at
 
 
 def test_no_statement_builds_on_a_lease_that_was_ended(lake: Lake) -> None:

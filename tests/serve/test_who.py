@@ -19,6 +19,7 @@ from lakebed.access.keys import Role
 from lakebed.catalog import journal
 from lakebed.catalog.acting import find_askers, on_behalf_of
 from lakebed.client import protocol
+from lakebed.client.remote import FUNCTIONS, PREFIX
 from lakebed.lake import Lake
 from lakebed.opening import init_lake
 from lakebed.samples.generator import Generator
@@ -118,6 +119,39 @@ def test_several_askers_are_named_but_not_without_end(lake: Lake) -> None:
         f"key:a, key:b, key:c and 1 more via {lake.catalog.actor}"
     )
     assert find_askers() == ()
+
+
+def test_flight_refuses_administration_with_keys_of_other_roles(
+    lake: Lake, served: Served, bearers: dict[Role, dict[str, str]]
+) -> None:
+    """Each function that changes the lake, as an action and in a statement."""
+    changing = [PREFIX + name for name, function in FUNCTIONS.items() if function.changes]
+    partitions = lake.partitions.list_partitions("readings")
+    assert len(changing) >= 5
+    assert partitions
+    retire_file = f"SELECT retire_partition_by_file('{partitions[0].file_path}')"
+    with lake.catalog.read() as connection:
+        before = journal.list_entries(connection, limit=1)
+    with connect(served) as client:
+        for role in (Role.READ, Role.INGEST):
+            headers = [(k.encode(), v.encode()) for k, v in bearers[role].items()]
+            options = flight.FlightCallOptions(headers=headers)
+            for action in changing:
+                with pytest.raises(flight.FlightUnauthorizedError):
+                    list(client.do_action(flight.Action(action, b"{}"), options))
+            for sql in (RETIRE.format(0, 1), retire_file):
+                for wish in ({}, {"admin": "true"}):
+                    with pytest.raises(flight.FlightUnauthorizedError):
+                        get(client, sql, bearers[role] | wish)
+        reader = [(k.encode(), v.encode()) for k, v in bearers[Role.READ].items()]
+        listed = client.list_actions(flight.FlightCallOptions(headers=reader))
+        assert not {action.type for action in listed} & set(changing)
+        boss = [(k.encode(), v.encode()) for k, v in bearers[Role.ADMIN].items()]
+        listed = client.list_actions(flight.FlightCallOptions(headers=boss))
+        assert {action.type for action in listed} >= set(changing)
+    with lake.catalog.read() as connection:
+        assert journal.list_entries(connection, limit=1) == before
+    assert lake.partitions.list_partitions("readings") == partitions
 
 
 def test_who_is_turned_away_is_logged(

@@ -180,6 +180,25 @@ def check_what_is_folded_or_altered_meanwhile_is_deleted(
         table.delete_rows("true")
 
 
+def test_delete_rows_deletes_what_is_restored_meanwhile(lake: Lake) -> None:
+    """Older rows appear in a bucket that had none to delete: the plan is stale."""
+    table = make(lake, LOOSE)
+    fill(table, range(2), DAYS[0])
+    fill(table, range(2, 4), DAYS[1])
+    retired = [p for p in partitions_of(lake, table) if "03-02" in p.instance]
+    assert len(retired) == 2
+    for partition in retired:
+        retire(lake, partition)
+
+    def restore() -> None:
+        for partition in retired:
+            lake.retirement.restore(partition.partition_id)
+
+    meanwhile(lake.tables.deleter, "_ask", restore)
+    assert table.delete_rows("true") == 4
+    assert values_of(table) == []
+
+
 def test_deleting_goes_on_while_many_insert(lake: Lake) -> None:
     """Everybody inserts into one bucket, which is folded all the time; nothing old survives, and
     nothing new is lost."""

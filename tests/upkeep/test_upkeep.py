@@ -311,6 +311,20 @@ def test_a_missing_file_is_built_again(lake: Lake) -> None:
     assert heal(lake, report) == ([], [])
 
 
+def test_heal_leaves_a_file_that_is_there_again(lake: Lake) -> None:
+    """The check missed it, for example while a disk was mounted: the partition stays live."""
+    land(lake)
+    partition = build(lake)
+    file = lake.store.locate(str(partition.file_path))  # type: ignore[attr-defined]
+    content = file.read_bytes()
+    file.unlink()
+    report = lake.checker.run(Level.FILES)
+    assert [finding.kind for finding in report.findings] == ["missing file"]
+    file.write_bytes(content)
+    assert heal(lake, report) == ([], [])
+    assert lake.partitions.list_partitions("log_entries") == [partition]
+
+
 def test_what_cannot_be_built_again_is_left_and_said(lake: Lake) -> None:
     lake.tables.create_database("home")
     table = lake.tables.create_table("home", "t", {"time": "datetime", "n": "int"})
