@@ -131,7 +131,7 @@ def test_the_first_key_is_made_with_a_warning_and_not_by_other_sites(tmp_path: P
     with init_lake(tmp_path / "lake") as lake, showing(lake) as served:
         anybody = Browser(served)
         page = anybody.load(PATH)
-        assert "whoever has none is locked out" in page.text
+        assert "callers without one are locked out" in page.text
         foreign = Browser(served, {"Origin": "https://evil.example"}, anybody.word, anybody.token)
         for path in (PATH, "/admin/sweep", "/admin/check"):
             assert foreign.send(path, name="mine", admin="yes", level="catalog").status == 403
@@ -139,9 +139,15 @@ def test_the_first_key_is_made_with_a_warning_and_not_by_other_sites(tmp_path: P
         # Without a referrer, browsers send "Origin: null" with forms of our own.
         assert anybody.ask(PATH).headers["referrer-policy"] == "same-origin"
         anybody.headers = {"Origin": served.url}
+        refused = anybody.send_in_vain(PATH, 400, name="gateway", ingest="yes")
+        assert "the first key needs the role admin" in refused.text
+        assert lake.keys.list_keys() == []
         page = anybody.send_and_see(PATH, name="first", admin="yes")
         assert "Made key" in page.text
-        assert "whoever has none is locked out" not in page.text
+        secret = page.html.split('<code id="secret">')[1].split("</code>")[0]
+        assert lake.keys.check(secret).name == "first"
+        assert Browser(served).ask(PATH).status == 303, "others must sign in"
+        assert "callers without one are locked out" not in page.text
         (first,) = lake.keys.list_keys()
         warning = anybody.load(f"{PATH}/{first.key_id}/revoke").text
         assert "It is the last key" in warning

@@ -8,11 +8,12 @@ from __future__ import annotations
 import hashlib
 import hmac
 import logging
+import math
 import re
 import secrets
 import threading
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -77,9 +78,12 @@ class NewKey:
 class Keys:
     """The keys of one lake. Safe to use from several threads."""
 
-    def __init__(self, catalog: Catalog) -> None:
+    def __init__(self, catalog: Catalog, now: Callable[[], float] = time.monotonic) -> None:
         self._catalog = catalog
+        self._now = now
         self._known: dict[str, tuple[float, Key | None]] = {}
+        self._looked_for_any_at = -math.inf
+        self._had_any = False
         self._used: dict[str, float] = {}
         self._lock = threading.Lock()
         self._noting = threading.Lock()
@@ -96,6 +100,7 @@ class Keys:
             keys.insert(transaction.connection, key)
             detail = {"key_id": key_id, "name": name, "roles": list(wanted)}
             journal.append(transaction, [journal.Entry("create key", detail=detail)])
+        self._had_any = True
         return NewKey(key, secret)
 
     def list_keys(self) -> list[Key]:
@@ -104,10 +109,24 @@ class Keys:
             return keys.list_keys(connection)
 
     def has_any(self) -> bool:
-        """Whether a key was ever made: from then on callers need one, also when all are revoked,
-        because who takes the last key away does not mean to let everybody in."""
-        with self._catalog.glance() as connection:
-            return keys.has_any(connection)
+        """Return True if a key was ever made, also if all are revoked: revoking the last key does
+        not open a server to everybody."""
+        looked_at = self._now()
+        if not self._had_any:
+            with self._catalog.glance() as connection:
+                if keys.has_any(connection):
+                    self._had_any = True
+        self._looked_for_any_at = looked_at
+        return self._had_any
+
+    @property
+    def had_any(self) -> bool:
+        """The last answer of `has_any`, however long ago it was."""
+        return self._had_any
+
+    def must_look_for_any(self) -> bool:
+        """Return True if another process may have made the first key since the last look."""
+        return not self._had_any and self._now() - self._looked_for_any_at >= _KNOWN_SECONDS
 
     def revoke(self, key_id: str) -> Key:
         """End a key. Servers notice within seconds."""
@@ -144,7 +163,7 @@ class Keys:
         return _name_caller(key) if _opens(key, secret) and key is not None else None
 
     def _look_up(self, key_id: str) -> Key | None:
-        now = time.monotonic()
+        now = self._now()
         with self._lock:
             at, known = self._known.get(key_id, (-_KNOWN_SECONDS, None))
         if now - at < _KNOWN_SECONDS and known is not None:
@@ -159,7 +178,7 @@ class Keys:
     def _note_use(self, key_id: str) -> None:
         """Once a minute, on a thread of its own: no caller waits for whoever writes to the catalog.
         A read-only lake does not remember."""
-        now = time.monotonic()
+        now = self._now()
         with self._lock:
             if (
                 self._catalog.read_only

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, help="Keys for those who use a server of this lake.")
 
 
+_NO_KEYS = "No API keys exist: anyone who can reach a server of this lake has full access."
+
+
 class RoleName(enum.StrEnum):
     """What a key is for; here, because help is shown without loading the catalog."""
 
@@ -40,10 +43,19 @@ def create(
 ) -> None:
     """Make a key. It is shown now and never again: the lake keeps only its digest.
 
+    From the first key on, every server of the lake requires one within seconds, also a server that
+    is running; except those started with --without-keys.
+
     Example: lakebed keys create "ring gateway" --role ingest
     """
     with opened(lake) as open_lake:
         made = open_lake.keys.create(name, role)
+        is_first = len(open_lake.keys.list_keys()) == 1
+    if is_first:
+        output.say(
+            "this is the first key: servers of this lake, running ones too, require a key from "
+            "every caller within 5 seconds, except those started with --without-keys"
+        )
     if as_json:
         output.show_json(_describe(made.key) | {"key": made.secret})
         return
@@ -61,7 +73,7 @@ def list_keys(lake: LakeOption = HERE, as_json: JsonOption = False) -> None:
     """
     with opened(lake, write=False) as open_lake:
         rows = [_describe(each) for each in open_lake.keys.list_keys()]
-    output.show(rows, as_json=as_json, empty="There are no keys: who reaches a server may do all.")
+    output.show(rows, as_json=as_json, empty=_NO_KEYS)
 
 
 @app.command()

@@ -64,18 +64,18 @@ class Gatekeeper:
     """Who may call what, and how errors are told, for every service on gRPC."""
 
     def __init__(
-        self, lake: Lake, meters: Meters, budget: Budget, health: Health, *, with_keys: bool
+        self, lake: Lake, meters: Meters, budget: Budget, health: Health, *, open_to_all: bool
     ) -> None:
         self._lake = lake
         self.health = health
         self.meters = meters
         self.budget = budget
-        self._with_keys = with_keys
+        self._open_to_all = open_to_all
         self._threads = ThreadPoolExecutor(_KEY_THREADS, thread_name_prefix="lakebed-keys")
 
     async def identify(self, context: Any) -> Caller:
-        """Who calls; `Unauthenticated` if nobody knows."""
-        if not self._with_keys:
+        """Return the caller; raise `Unauthenticated` without a key that is known."""
+        if not await self._needs_key():
             return ANYBODY
         metadata = {key.lower(): value for key, value in context.invocation_metadata()}
         secret = parse_authorization(str(metadata.get("authorization", "")))
@@ -87,9 +87,20 @@ class Gatekeeper:
             )
         return await self.health.attend(self._look_up(secret))
 
+    async def _needs_key(self) -> bool:
+        """Return True if callers must show a key: from the first one on, wherever it is made."""
+        if self._open_to_all:
+            return False
+        keys = self._lake.keys
+        if keys.must_look_for_any():
+            await self.health.attend(self._do(keys.has_any))
+        return keys.had_any
+
     async def _look_up(self, secret: str) -> Caller:
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, self._lake.keys.check, secret)
+        return await self._do(lambda: self._lake.keys.check(secret))
+
+    async def _do(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
     async def refuse(
         self, context: Any, error: Exception, route: str, caller: Caller | None

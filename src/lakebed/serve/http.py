@@ -81,10 +81,8 @@ Handler = Callable[[Request], Awaitable[Response]]
 class ServerSettings:
     """What a server takes at most."""
 
-    with_keys: bool = False
-    """Whether callers must show one."""
     open_to_all: bool = False
-    """Whether somebody said that everybody may come, by whatever name they know the server."""
+    """True for a server that needs no keys and is reached by any name."""
     most_body_bytes: int = MOST_BYTES
     most_in_flight_bytes: int = _MOST_IN_FLIGHT_BYTES
     query_seconds: float | None = 300.0
@@ -135,14 +133,18 @@ class HttpSide:
         nowhere: Any = answer_nowhere
         if "web" in self._roles:
             hooks = Hooks(
-                self._work, self._measured, refuse, self._require_own_site, self._answer_rows
+                self._work,
+                self._measured,
+                refuse,
+                self._needs_key,
+                self._require_own_site,
+                self._answer_rows,
             )
-            settings = self._settings
             web = Web(
                 self._lake,
                 hooks,
-                with_keys=settings.with_keys,
-                query_seconds=settings.query_seconds,
+                open_to_all=self._settings.open_to_all,
+                query_seconds=self._settings.query_seconds,
             )
             routes += web.make_routes()
             nowhere = web.answer_nowhere
@@ -220,9 +222,18 @@ class HttpSide:
     ) -> Response:
         return RowsResponse(result, pieces, self._workers, media_type, headers)
 
+    async def _needs_key(self) -> bool:
+        """Return True if callers must show a key: from the first one on, wherever it is made."""
+        if self._settings.open_to_all:
+            return False
+        keys = self._lake.keys
+        if keys.must_look_for_any():
+            await self._aside.do(keys.has_any)
+        return keys.had_any
+
     async def _let_in(self, request: Request, role: Role) -> Caller:
         """Who asks, if they may; before a byte of the body is read."""
-        if not self._settings.with_keys:
+        if not await self._needs_key():
             self._require_own_site(request)
             return ANYBODY
         secret = read_secret(request.headers)
@@ -238,7 +249,7 @@ class HttpSide:
 
     def _let_in_again(self, request: Request, role: Role) -> None:
         """Raise unless whoever asks was let in before; keys cannot be looked up now."""
-        if not self._settings.with_keys:
+        if self._settings.open_to_all or not self._lake.keys.had_any:
             return
         caller = self._lake.keys.recall(read_secret(request.headers) or "")
         if caller is None:

@@ -151,11 +151,7 @@ class Server:
         require_guarded(listening, has_keys=has_keys)
         _require_place(listening)
         _read_certificate(listening)
-        settings = replace(
-            listening.settings,
-            with_keys=has_keys and not listening.open_to_all,
-            open_to_all=listening.open_to_all,
-        )
+        settings = replace(listening.settings, open_to_all=listening.open_to_all)
         self._lake = lake
         self._listening = listening
         meters = Meters(lake)
@@ -165,7 +161,9 @@ class Server:
         self.health = Health(lake)
         budget = Budget(settings.most_in_flight_bytes)
         self.http = HttpSide(lake, settings, meters, listening.roles, budget, self.health)
-        self._gate = Gatekeeper(lake, meters, budget, self.health, with_keys=settings.with_keys)
+        self._gate = Gatekeeper(
+            lake, meters, budget, self.health, open_to_all=listening.open_to_all
+        )
         self._grpc: dict[str, GrpcPort] = {}
         if INGEST in listening.roles and listening.otlp_port is not None:
             answering = self._answer(settings)

@@ -79,6 +79,8 @@ class Hooks:
     """Answer a request, and count it."""
     refuse: Callable[[Exception], Response]
     """An error as JSON with its status; what is worth it is logged."""
+    needs_key: Callable[[], Awaitable[bool]]
+    """Tell if callers must show a key."""
     require_own_site: Callable[[Request], None]
     """Raise for what pages of other sites ask; for servers without keys."""
     answer_rows: Callable[[Result, Iterator[bytes], str, Mapping[str, str]], Response]
@@ -89,11 +91,11 @@ class Web:
     """The pages over one lake."""
 
     def __init__(
-        self, lake: Lake, hooks: Hooks, *, with_keys: bool, query_seconds: float | None = None
+        self, lake: Lake, hooks: Hooks, *, open_to_all: bool, query_seconds: float | None = None
     ) -> None:
         self._lake = lake
         self._hooks = hooks
-        self._with_keys = with_keys
+        self._open_to_all = open_to_all
         self._seconds = query_seconds
         self._sessions = Sessions()
         self._notes = Notes()
@@ -202,7 +204,10 @@ class Web:
                 if deed.page is None:
                     raise
                 return await self._show_again(request, deed.page, caller, sent, error)
-            self._notes.leave(request.cookies[COOKIE], done)
+            word = request.cookies[COOKIE]
+            if done.secret and caller is ANYBODY and self._with_keys:
+                self._sessions.sign_in(word, done.secret)  # else nobody would see the first key
+            self._notes.leave(word, done)
             return RedirectResponse(done.path, 303, headers=HEADERS)
 
         return do
@@ -317,11 +322,16 @@ class Web:
 
     # -- who asks -----------------------------------------------------------------------------
 
+    @property
+    def _with_keys(self) -> bool:
+        """True if callers had to show a key at the last look; for what pages show."""
+        return not self._open_to_all and self._lake.keys.had_any
+
     def _find_key(self, request: Request) -> str | None:
         return self._sessions.find_key(request.cookies.get(COOKIE, ""))
 
     async def _let_in(self, request: Request, role: Role = Role.READ) -> Caller:
-        if not self._with_keys:
+        if not await self._hooks.needs_key():
             self._hooks.require_own_site(request)
             return ANYBODY
         key = read_secret(request.headers) or self._find_key(request)
@@ -334,7 +344,7 @@ class Web:
 
     async def _sign_in(self, request: Request) -> Response:
         """The form, and what comes of it. A key that may not read is refused like no key."""
-        if request.method == "GET" or not self._with_keys:
+        if request.method == "GET" or not await self._hooks.needs_key():
             return self._ask_for_key(request, request.query_params.get("next", ""), 200, None)
         form = await self._read_form(request)
         next_path = form.get("next", "")

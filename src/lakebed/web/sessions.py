@@ -39,11 +39,15 @@ class Sessions:
         """A new word that stands for a key, so that one which somebody else planted stands for
         nothing."""
         word = self._new_word()
+        self.sign_in(word, key)
+        return word
+
+    def sign_in(self, word: str, key: str) -> None:
+        """Let a browser's word stand for a key from now on."""
         with self._lock:
             while len(self._keys) >= _MOST:
                 self._keys.popitem(last=False)
             self._keys[word] = (self._now() + SECONDS, key)
-        return word
 
     def find_key(self, word: str) -> str | None:
         """The key that a word stands for, unless its time is over."""

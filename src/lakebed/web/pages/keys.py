@@ -97,6 +97,11 @@ def create(lake: Lake, fields: Mapping[str, str]) -> Done:
     roles = [each for each in _ROLES if fields.get(each) == "yes"]
     if not roles:
         raise BadInput("a key without a role is good for nothing", hint="tick one at least")
+    if Role.ADMIN not in roles and not lake.keys.has_any():
+        raise BadInput(
+            "the first key needs the role admin: from then on this page asks for a key",
+            hint="tick admin, and make the other keys afterwards",
+        )
     made = lake.keys.create(fields.get("name", "").strip(), roles)
     said = f"Made key {made.key.key_id} of {made.key.name}, for {' and '.join(made.key.roles)}."
     return Done(_PATH, said, made.secret)
