@@ -45,7 +45,7 @@ def run_script(
         cwd=_ROOT,
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=1800,
         env={**os.environ, "PYTHONPATH": str(_ROOT), **(environment or {})},
     )
 
