@@ -73,3 +73,16 @@ def break_commit(lake: Lake, *, after: bool) -> Callable[[], int]:
 
     dialect.do_commit = do_commit  # type: ignore[method-assign]
     return lambda: broken
+
+
+class FlippingDisk(Disk):
+    """Flips one bit of what is written; at a ``share`` of each write."""
+
+    def __init__(self, share: float, bit: int = 3) -> None:
+        self._share = share
+        self._bit = bit
+
+    def write(self, descriptor: int, data: memoryview) -> int:
+        changed = bytearray(data)
+        changed[int(len(changed) * self._share)] ^= 1 << self._bit
+        return super().write(descriptor, memoryview(changed))

@@ -18,6 +18,7 @@ _ON_SPARK = (
     "tests/doctor/test_trial.py",
     "tests/pipeline/",
     "tests/proof/test_build_kills.py",
+    "tests/proof/test_flipped_bits.py::test_spark",
     "tests/query/test_differential.py",
     "tests/query/test_spark_engine.py",
     "tests/query/test_spark_user_tables.py",

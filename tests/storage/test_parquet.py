@@ -484,7 +484,7 @@ def test_a_check_finds_a_file_that_changed_at_its_level(
 
 
 def test_a_check_finds_a_value_that_changed_and_still_decodes(lake: Lake) -> None:
-    """Only the page's checksum tells: without it, another number would be read."""
+    """Only the page's checksum shows it: without it, another number would be read."""
     number = 0x1122334455667788
     lake.views.register(readings())
     table = rows(1, numbers=[number])
@@ -493,8 +493,8 @@ def test_a_check_finds_a_value_that_changed_and_still_decodes(lake: Lake) -> Non
     file = lake.store.locate(partition.file_path or "")
     data = file.read_bytes()
     file.write_bytes(_flip(data, data.index(number.to_bytes(8, "little"))))
-    with lake.partitions.snapshot("readings") as snapshot:
-        assert snapshot.read_all("readings")["number"].to_pylist() == [number ^ 0x40]
+    with lake.partitions.snapshot("readings") as snapshot, pytest.raises(DamagedFile):
+        snapshot.read_all("readings")
     assert lake.checker.run(Level.FOOTERS).is_clean
     (finding,) = lake.checker.run(Level.PAGES).findings
     assert (finding.kind, finding.subject) == ("file content", partition.file_path)

@@ -193,23 +193,11 @@ class SnapshotReader:
     def read_file(
         self, snapshot: Snapshot, partition: Partition, columns: list[str] | None
     ) -> pa.Table:
-        """The rows of a partition's file, found through the stored footer; if that is damaged,
-        through the file's own, which is counted and journaled."""
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
+        """Return the verified rows of a partition's file, found through the stored footer; if that
+        is damaged, through the file's own, which is counted and journaled."""
         path = partition.file_path or ""
         metadata = self._metadata(snapshot, partition)
-        source = self._store.open(path)
-        try:
-            return pq.ParquetFile(source, metadata=metadata).read(columns=columns)
-        except (pa.ArrowException, OSError) as error:
-            reason = str(error).splitlines()[0]
-            raise DamagedFile(
-                f"cannot read {path} ({partition.file_size} bytes): {reason}"
-            ) from error
-        finally:
-            source.close()
+        return parquet.read_rows(self._store, path, metadata=metadata, columns=columns)
 
     def _metadata(self, snapshot: Snapshot, partition: Partition) -> pq.FileMetaData:
         path = partition.file_path or ""

@@ -13,6 +13,7 @@ from lakebed.model.user_table import VERSION
 from lakebed.model.view_set import ViewSet
 from lakebed.pipeline.executors import StoreAddress
 from lakebed.pipeline.types import spark_schema
+from lakebed.storage import parquet
 from lakebed.storage.local import LocalStore
 from lakebed.storage.objects import Store
 
@@ -81,20 +82,18 @@ def _read_through_store(
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow.compute as pc
-        import pyarrow.parquet as pq
         from pyspark.sql.pandas.types import to_arrow_schema
 
         wanted = to_arrow_schema(schema, timezone="UTC")
         store = address.open()
         for batch in batches:
             for path in batch.column("path").to_pylist():
-                with store.open(path) as source:
-                    for rows in pq.ParquetFile(source).iter_batches(_BATCH_ROWS):
-                        if given:
-                            column = pc.fill_null(rows.column(VERSION), given[path])
-                            place = rows.schema.get_field_index(VERSION)
-                            rows = rows.set_column(place, VERSION, column)
-                        yield rows.cast(wanted)
+                for rows in parquet.read_batches(store, path, _BATCH_ROWS):
+                    if given:
+                        column = pc.fill_null(rows.column(VERSION), given[path])
+                        index = rows.schema.get_field_index(VERSION)
+                        rows = rows.set_column(index, VERSION, column)
+                    yield rows.cast(wanted)
 
     listed = spark.createDataFrame([(path,) for path in paths], "path string")
     return listed.mapInArrow(read, schema)
@@ -117,6 +116,9 @@ def read_native(
             .option("ignoreCorruptFiles", "false")
             # It takes a row group that has only -0.0 in its dictionary for one without zeros.
             .option("parquet.filter.dictionary.enabled", "false")
+            # Off by default. The vectorized reader obeys it, too. Page indexes have no checksums.
+            .option("parquet.page.verify-checksum.enabled", "true")
+            .option("parquet.filter.columnindex.enabled", "false")
             .parquet(*(_native_path(store, path) for path in paths))
         )
         _ = frame.schema  # Spark Connect finds out only now

@@ -141,7 +141,7 @@ class Runner:
             case Fold():
                 return FoldOrder(step.table, step.replaces, step.marks_from, names)
             case Merge():
-                files = tuple((p.file_path, p.file_size) for p in step.replaces if p.file_path)
+                files = tuple((p.file_path, p.num_rows) for p in step.replaces if p.file_path)
                 return BuildOrder(definition, names, files=files, is_merge=True)
             case Build():
                 source = step.view_set.source

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from lakebed.errors import LakebedError, Unavailable
+from lakebed.errors import DamagedFile, LakebedError, Unavailable
 from lakebed.model.block import Block
 from lakebed.model.partition import Partition
 from lakebed.model.user_table import UserTable
@@ -37,6 +37,7 @@ class BuildOrder(msgspec.Struct, frozen=True, tag=True):
     names: tuple[str, ...]
     blocks: tuple[Block, ...] = ()
     files: tuple[tuple[str, int], ...] = ()
+    """Paths with their numbers of rows."""
     processes: dict[str, tuple[int, str]] = {}
     streams: dict[str, tuple[int, str]] = {}
     is_merge: bool = False
@@ -118,12 +119,15 @@ def _fold(store: Store, order: FoldOrder) -> MadeRows:
 
 
 def _merge(store: Store, order: BuildOrder, view_set: ViewSet) -> MadeRows:
-    """The rows of several files of one view set."""
+    """Return the rows of several files of one view set."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     tables = [view_set.schema.empty_table()]
-    for path, _size in order.files:
-        with store.open(path) as source:
-            tables.append(pq.read_table(source).cast(view_set.schema))
+    for path, num_rows in order.files:
+        rows = parquet.read_rows(store, path)
+        if rows.num_rows != num_rows:
+            raise DamagedFile(
+                f"{path} has {rows.num_rows} rows instead of {num_rows}", hint=parquet.SEE_DAMAGE
+            )
+        tables.append(rows.cast(view_set.schema))
     return MadeRows(pa.concat_tables(tables), [])

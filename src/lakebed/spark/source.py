@@ -24,6 +24,7 @@ from lakebed.model.time import TimeRange, to_instant
 from lakebed.model.view_set import GLOBAL, ViewSet
 from lakebed.pipeline.executors import StoreAddress
 from lakebed.pipeline.types import spark_schema
+from lakebed.storage import parquet
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -158,22 +159,19 @@ class LakebedReader(DataSourceReader):
 def _read_files(
     files: Files, schema: StructType, time_column: str, bounds: list[str | None]
 ) -> Iterator[pa.RecordBatch]:
-    import pyarrow.parquet as pq
     from pyspark.sql.pandas.types import to_arrow_schema
 
     wanted = to_arrow_schema(schema, timezone="UTC")
     store = files.address.open()
     for path in files.paths:
         try:
-            source = store.open(path)
+            for batch in parquet.read_batches(store, path, _BATCH_ROWS):
+                yield _keep(batch, time_column, bounds).cast(wanted)
         except UnknownObject as missing:
             raise SnapshotExpired(
                 f"{path} is gone: it was retired and swept since this was planned",
                 hint="read again; lengthen the lake's grace period if this is usual",
             ) from missing
-        with source:
-            for batch in pq.ParquetFile(source).iter_batches(_BATCH_ROWS):
-                yield _keep(batch, time_column, bounds).cast(wanted)
 
 
 def _keep(batch: pa.RecordBatch, time_column: str, bounds: list[str | None]) -> pa.RecordBatch:

@@ -8,21 +8,25 @@ import base64
 import logging
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from lakebed.errors import BadInput, DamagedFile
+from lakebed.errors import BadInput, Damage, DamagedFile
 from lakebed.model.partition import EventRange
 from lakebed.model.source import SqlSource, fingerprint
 from lakebed.model.view_set import ViewSet, canonical, hash_schema
+from lakebed.storage import checksums
 from lakebed.storage import footer as footers
 from lakebed.storage.objects import Store
 
 if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
+
+SEE_DAMAGE = "see the damage with: lakebed check --level pages"
 
 _VERSION_KEY = b"lakebed.version"
 _SOURCE_KEY = b"lakebed.source"
@@ -136,7 +140,7 @@ def _is_compact(found: pa.DataType, declared: pa.DataType) -> bool:
 
 
 def write(store: Store, path: str, rows: pa.Table, view_set: ViewSet) -> WrittenFile:
-    """Write conforming rows durably and validate what was written.
+    """Write conforming rows durably, read the file back and verify every byte and page of it.
 
     The path must be reserved and unused. After any error the file may exist in any condition:
     it is lost, and the caller starts over under a new name.
@@ -148,14 +152,15 @@ def write(store: Store, path: str, rows: pa.Table, view_set: ViewSet) -> Written
     in_memory = rows.nbytes
     compression = "none" if in_memory < _TINY_BYTES else "zstd"
     with store.create(path) as sink:
+        summed = checksums.SummedSink(sink)
         if in_memory > _SMALL_BYTES:
-            _write_rows(sink, rows, view_set, metadata, compression)
+            _write_rows(summed, rows, view_set, metadata, compression)
         else:  # in one piece: calling Python for every page takes longer than writing them
             whole = pa.BufferOutputStream()
             _write_rows(whole, rows, view_set, metadata, compression)
-            sink.write(whole.getvalue())
-    size = store.size(path)
-    footer = read_footer(store, path, size)
+            summed.write(whole.getvalue())
+    size = summed.size
+    footer = _read_back(store, path, size, summed.checksum)
     parsed = footers.parse(footer, path=path, trusted=True)
     validate(parsed, path=path, num_rows=rows.num_rows, expected_hash=view_set.schema_hash)
     if _log.isEnabledFor(logging.DEBUG):
@@ -203,6 +208,35 @@ def _write_rows(
         writer.add_key_value_metadata(metadata)
 
 
+def _read_back(store: Store, path: str, size: int, checksum: int) -> bytes:
+    """Return the footer of a file that was just written, or raise `DamagedFile` unless the store
+    holds the bytes with this checksum and the checksum of every page matches."""
+    stored_bytes = store.size(path)
+    begin = max(0, size - _SMALL_BYTES)  # the tail is all of most files
+    tail = store.read(path, begin, size - begin)
+    try:
+        if stored_bytes != size:
+            raise DamagedFile(f"it has {stored_bytes} bytes instead of {size}")
+        length = footers.footer_length(tail[-footers.TRAILER_BYTES :], path=path, file_size=size)
+        if length + footers.TRAILER_BYTES > len(tail):
+            footer = store.read(path, size - footers.TRAILER_BYTES - length, length)
+        else:
+            footer = footers.split_footer(tail, path=path, file_size=size)
+
+        def read(offset: int, count: int) -> bytes:
+            if offset < begin:
+                return store.read(path, offset, count)
+            return tail[offset - begin : offset - begin + count]
+
+        checksums.verify_file(read, footer, path=path, size=size, checksum=checksum)
+    except Damage as error:
+        raise DamagedFile(
+            f"cannot publish {path}: it differs from what was written: {error}",
+            hint="repeat; if it happens again, check the memory and the disks of this machine",
+        ) from error
+    return footer
+
+
 def read_footer(store: Store, path: str, file_size: int) -> bytes:
     """The footer bytes exactly as they stand at the end of the file."""
     begin = max(0, file_size - _TAIL_BYTES)
@@ -212,6 +246,53 @@ def read_footer(store: Store, path: str, file_size: int) -> bytes:
     if length + footers.TRAILER_BYTES <= len(tail):
         return footers.split_footer(tail, path=path, file_size=file_size)
     return store.read(path, file_size - footers.TRAILER_BYTES - length, length)
+
+
+def read_rows(
+    store: Store,
+    path: str,
+    *,
+    metadata: pq.FileMetaData | None = None,
+    columns: Sequence[str] | None = None,
+) -> pa.Table:
+    """Return a file's rows, verified by the checksums of its pages; `DamagedFile` if they differ.
+
+    ``metadata`` is used instead of the file's own footer.
+    """
+    with store.open(path) as source, _reading(path):
+        file = _open_verified(source, metadata)
+        return file.read(columns=None if columns is None else list(columns))
+
+
+def read_batches(store: Store, path: str, batch_rows: int) -> Iterator[pa.RecordBatch]:
+    """Yield a file's rows, verified like those of `read_rows`."""
+    with store.open(path) as source:
+        with _reading(path):
+            batches = _open_verified(source).iter_batches(batch_rows)
+        while True:
+            with _reading(path):
+                batch = next(batches, None)
+            if batch is None:
+                return
+            yield batch
+
+
+def _open_verified(source: Any, metadata: pq.FileMetaData | None = None) -> pq.ParquetFile:
+    import pyarrow.parquet as pq
+
+    return pq.ParquetFile(source, metadata=metadata, page_checksum_verification=True)
+
+
+@contextmanager
+def _reading(path: str) -> Iterator[None]:
+    """Raise pyarrow's errors as `DamagedFile`, with the name of the file."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except (pa.ArrowException, OSError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise DamagedFile(f"cannot read {path}: {reason}", hint=SEE_DAMAGE) from error
 
 
 def validate(

@@ -75,8 +75,8 @@ class Shape:
 Visitor = Callable[[Shape, list[Span]], None]
 
 
-def walk(data: bytes, shape: Shape, visit: Visitor) -> int:
-    """Check the struct at the start of ``data`` and return the offset behind its stop byte.
+def walk(data: bytes, shape: Shape, visit: Visitor, start: int = 0) -> int:
+    """Check the struct at ``start`` and return the offset behind its stop byte.
 
     ``visit`` gets the watched fields of every struct that watches any, inner structs first. Raises
     ``ThriftError`` when the bytes end early, nest deeper than ``MAX_DEPTH``, claim more
@@ -84,7 +84,7 @@ def walk(data: bytes, shape: Shape, visit: Visitor) -> int:
     missing.
     """
     try:
-        return _walk_struct(data, 0, shape, visit, 1)
+        return _walk_struct(data, start, shape, visit, 1)
     except IndexError:
         raise ThriftError("the bytes end inside a value") from None
 
@@ -102,6 +102,17 @@ def read_length(data: bytes, span: Span) -> int:
     if span.wire == BINARY:
         return _read_varint(data, span.value)[0]
     return _list_header(data, span.value)[1]
+
+
+def read_strings(data: bytes, span: Span) -> list[bytes]:
+    """Return the strings of the list in ``span``."""
+    _, count, pos = _list_header(data, span.value)
+    strings = []
+    for _ in range(count):
+        length, pos = _read_varint(data, pos)
+        strings.append(bytes(data[pos : pos + length]))
+        pos += length
+    return strings
 
 
 def encode_integer(value: int) -> bytes:

@@ -30,6 +30,7 @@ _ADVICE = re.compile(
     r"Use `?try_\w+`? to tolerate)[^\n]*"
 )
 _CLASS = re.compile(r"^(?:(?:[a-z]\w*\.)+[A-Z]\w*(?:Exception|Error): )+")
+_DAMAGED = re.compile(r"lakebed\.errors\.DamagedFile: ([^\n]+)")
 _OWN_NAMES = re.compile(r"`?__auto_generated_subquery_name`?\.")
 
 
@@ -53,6 +54,9 @@ def translate(statement: Spelling) -> Iterator[None]:
 def explain(error: Exception, statement: Spelling) -> LakebedError:
     """Spark's error about a statement as one of ours."""
     error = _unwrap(error)
+    damaged = _DAMAGED.search(str(error))
+    if damaged is not None:  # raised by a task of ours, of which Spark keeps the text
+        return DamagedFile(damaged[1])
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     first = lines[0] if lines else type(error).__name__
     if first.startswith("An error occurred while calling") and len(lines) > 1:
