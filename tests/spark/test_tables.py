@@ -229,6 +229,16 @@ def test_what_makes_no_sense_is_one_clear_line(
     assert stored_files(lake) == before
 
 
+def test_spark_timestamps_without_a_zone_are_bad_rows(
+    lake: Lake, table: Table, spark: SparkSession
+) -> None:
+    naive = frame_of(spark, [row(10, 0)]).selectExpr(
+        "id", "CAST(time AS TIMESTAMP_NTZ) AS time", "bpm"
+    )
+    with pytest.raises(BadInput, match="time: expected datetime with a zone"):
+        lakebed.spark.insert(naive, lake, "home.heart_rate")
+
+
 def test_no_rows_are_no_insert(lake: Lake, table: Table, spark: SparkSession) -> None:
     before = len(table.partitions())
     done = lakebed.spark.insert(frame_of(spark, []), lake, "home.heart_rate")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, timedelta, timezone
 from typing import Any
 
 import msgspec
@@ -23,24 +23,36 @@ class No(Exception):
 
 
 NO_TIME = "datetime such as 2026-11-16T05:00:00Z"
+NO_ZONE = (
+    "datetime with a zone (add Z or an offset such as +02:00 to a text, "
+    "and a zone such as UTC to a datetime or a column)"
+)
 
 
 def plain_time(text: str) -> int:
+    shape = re.sub("[0-9]", "0", text)
+    if shape in ("0000-00-00", "0000.00.00"):
+        text = f"{text}T00:00:00Z"
+    for dash, t in ((dash, t) for dash in "-." for t in "Tt "):
+        if re.match(rf"0000[{dash}]00[{dash}]00{t}00:00(?!:)", shape):
+            text = f"{text[:16]}:00{text[16:]}"
+            if text[19:20] in (".", ","):
+                raise No(NO_TIME)
     shape = re.sub("[0-9]", "0", text[:19])
     if shape not in [f"0000{dash}00{dash}00{t}00:00:00" for dash in "-." for t in "Tt "]:
         raise No(NO_TIME)
     rest = text[19:]
     fraction = ""
-    if rest.startswith("."):
+    if rest.startswith((".", ",")):
         fraction = rest[1:].rstrip("Zz").split("+")[0].split("-")[0]
         rest = rest[1 + len(fraction) :]
         if not fraction or set(fraction) - set("0123456789"):
             raise No(NO_TIME)
     offset = 0
     if rest not in ("", "Z", "z"):
-        if re.sub("[0-9]", "0", rest) not in ("+00:00", "-00:00"):
+        if re.sub("[0-9]", "0", rest)[1:] not in ("00:00", "0000", "00") or rest[0] not in "+-":
             raise No(NO_TIME)
-        hours, minutes = int(rest[1:3]), int(rest[4:])
+        hours, minutes = int(rest[1:3]), int(rest[3:].removeprefix(":") or 0)
         if hours > 23 or minutes > 59:
             raise No(NO_TIME)
         offset = (hours * 60 + minutes) * (1 if rest[0] == "+" else -1)
@@ -49,6 +61,8 @@ def plain_time(text: str) -> int:
         moment = datetime(*parts, tzinfo=UTC)
     except ValueError:
         raise No(NO_TIME) from None
+    if not rest:
+        raise No(NO_ZONE)
     return to_instant(moment) + int(fraction[:6].ljust(6, "0")) - offset * 60_000_000
 
 
@@ -85,8 +99,11 @@ def plain_value(value: Any, kind: str, unit: str | None) -> Any:
         if type(value) is str:
             instant = plain_time(value)
         elif type(value) is datetime:
-            utc = value.replace(tzinfo=UTC) if value.tzinfo is None else value
-            instant = (utc - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+            if value.tzinfo is None:
+                raise No(NO_ZONE)
+            instant = (value - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+        elif type(value) is date:
+            instant = (value.toordinal() - 719_163) * 86_400_000_000
         elif type(value) in (int, float):
             instant = plain_number(value, unit)
         else:
@@ -203,7 +220,10 @@ def time_texts(draw: st.DrawFn) -> str:
     dash, t = draw(st.sampled_from("-.")), draw(st.sampled_from("Tt "))
     text = f"{moment.year:04}{dash}{moment.month:02}{dash}{moment.day:02}{t}{moment:%H:%M:%S}"
     text += draw(st.just("") | st.from_regex(r"\.[0-9]{1,12}", fullmatch=True))
-    text += draw(st.sampled_from(["", "Z", "z", "+00:00", "-12:45", "+23:59", "+01:00"]))
+    zones = ["", "Z", "z", "+00:00", "-12:45", "+23:59", "+01:00", "+0130", "-07"]
+    text += draw(st.sampled_from(zones))
+    if draw(st.integers(0, 9)) == 0:  # sometimes, a date, or a time without seconds
+        text = text[:10] if draw(st.booleans()) else text[:16] + draw(st.sampled_from(zones))
     if draw(st.integers(0, 9)) == 0:  # sometimes, break it
         place = draw(st.integers(0, len(text)))
         cut, put = draw(st.integers(0, 2)), draw(st.sampled_from(["", "9", "Z", ".", "-", "x"]))

@@ -14,13 +14,16 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from lakebed.errors import BadInput
 from lakebed.lake import Lake
 from lakebed.opening import init_lake
+from lakebed.tables.adopting_fit import Fit
 from lakebed.tables.adoption import FileClass
 from lakebed.tables.table import Table
+from lakebed.tables.validation import validate
 from tests.storage.test_footer import BINARY, chunks, encode, sample, trailer, tree
 from tests.tables.parts import damage
 from tests.tables.trees import (
@@ -365,7 +368,7 @@ def test_types_that_hold_the_same_are_taken(home: Lake, root: Path) -> None:
     )
     put(root, "a.parquet", given)
     put(root, "dates.parquet", replaced("time", rows(1)["time"].cast(pa.date32())))
-    put(root, "texts.parquet", replaced("time", pa.array(["2024-05-01 12:00:00"] * 2)))
+    put(root, "texts.parquet", replaced("time", pa.array(["2024-05-01 12:00:00Z"] * 2)))
     report = adopt(home, root)
     assert report.counts == {FileClass.SOUND: 3}
     found = table.query("SELECT * FROM pulse WHERE level IS NOT NULL ORDER BY level").to_arrow()
@@ -545,7 +548,7 @@ def test_the_time_column_is_named_or_guessed(
 ) -> None:
     stamps = {"created", "time", "when"}
     arrays = {
-        name: pa.array(values, pa.timestamp("us")) if name in stamps else pa.array(values)
+        name: pa.array(values, pa.timestamp("us", "UTC")) if name in stamps else pa.array(values)
         for name, values in columns.items()
     }
     put(root, "a.parquet", pa.table(arrays))
@@ -553,6 +556,65 @@ def test_the_time_column_is_named_or_guessed(
     assert found.schema.time_column == time
     assert found.schema.column(time).unit == unit
     assert home.tables.carry_out_import(found).rows == 1
+
+
+def test_import_of_timestamps_without_a_zone_needs_a_zone(
+    table: Table, home: Lake, root: Path
+) -> None:
+    naive = replaced("time", rows(1)["time"].cast(pa.timestamp("us")))
+    put(root, "naive.parquet", naive)
+    put(root, "int96.parquet", rows(2), use_deprecated_int96_timestamps=True)
+    put(root, "null.parquet", rows(3, note=pa.nulls(10, pa.timestamp("s"))))
+    refused = plan(home, root)
+    assert refused.counts == {FileClass.SOUND: 1, FileClass.DRIFT: 2}
+    reasons = {file.path: file.reason for file in refused.list_files(FileClass.DRIFT)}
+    assert reasons["naive.parquet"] == (
+        "column time: expected a zone, got timestamp[us]; name it with --zone UTC"
+    )
+    assert "timestamp[ns]" in reasons["int96.parquet"]
+    taken = home.tables.carry_out_import(plan(home, root, zone="UTC"))
+    assert taken.counts == {FileClass.SOUND: 3}
+    assert times_of(table, 1) == rows(1)["time"].to_pylist()
+    assert times_of(table, 2) == rows(2)["time"].to_pylist()
+
+
+def times_of(table: Table, day: int) -> list[datetime]:
+    sql = f"SELECT time FROM pulse WHERE partition_date = '2024-05-{day:02}' ORDER BY time"
+    found: list[datetime] = table.query(sql).to_arrow()["time"].to_pylist()
+    return found
+
+
+def test_import_reads_timestamps_in_the_zone_that_is_named(home: Lake, root: Path) -> None:
+    home.tables.create_table("home", "pulse", {"time": "datetime", "seen": "datetime[]"})
+    local = datetime(2024, 5, 1, 8)  # noqa: DTZ001
+    stamps = pa.array([local], pa.timestamp("ms"))
+    lists = pa.array([None, [local]], pa.list_(pa.timestamp("ns")))[1:]
+    put(root, "a.parquet", pa.table({"time": stamps.dictionary_encode(), "seen": lists}))
+    for zone, expected in (("Europe/Berlin", 6), ("+03:00", 5), ("UTC", 8)):
+        found = plan(home, root, zone=zone)
+        assert found.counts == {FileClass.SOUND: 1}, found.files
+        assert found.zone == zone
+        fit = Fit(found.schema, found.bucket, pq.read_schema(root / "a.parquet"), {}, zone)
+        prepared = fit.prepare(pq.read_table(root / "a.parquet"))
+        (row,) = validate(prepared, found.schema).rows.to_pylist()
+        utc = datetime(2024, 5, 1, expected, tzinfo=UTC)
+        assert row == {"time": utc, "seen": [utc]}
+
+
+def test_import_refuses_times_that_their_zone_has_twice_or_never(
+    table: Table, home: Lake, root: Path
+) -> None:
+    for name, text in (("twice", "2024-10-27 02:30:00"), ("never", "2024-03-31 02:30:00")):
+        times = pa.array([text]).cast(pa.timestamp("us"))
+        put(root, f"{name}.parquet", pa.table({"time": times}))
+    found = plan(home, root, zone="Europe/Berlin")
+    assert found.counts == {FileClass.DRIFT: 2}
+    reasons = {file.path: file.reason for file in found.files}
+    assert "ambiguous" in reasons["twice.parquet"]
+    assert "exist" in reasons["never.parquet"]
+    assert table.count() == 0
+    with pytest.raises(BadInput, match="unknown time zone 'Mars/Base'"):
+        plan(home, root, zone="Mars/Base")
 
 
 def test_columns_that_no_table_can_have_make_drift_of_their_files_only(

@@ -29,8 +29,8 @@ def spec_of(*values: Any, name: str = "c") -> Any:
 
 def test_a_draft_describes_the_samples() -> None:
     samples = [
-        {"time": "2026-11-16 05:00:00", "device": "a", "bpm": 70, "ok": True, "tags": ["x"]},
-        {"time": "2026-11-16 05:00:01", "device": "b", "bpm": 70.5, "ok": None, "more": {"a": 1}},
+        {"time": "2026-11-16 05:00:00Z", "device": "a", "bpm": 70, "ok": True, "tags": ["x"]},
+        {"time": "2026-11-16 05:00:01Z", "device": "b", "bpm": 70.5, "ok": None, "more": {"a": 1}},
     ]
     expected = {
         "columns": {
@@ -60,8 +60,9 @@ def test_a_draft_describes_the_samples() -> None:
         ([1, "a"], "json"),
         ([2**63], "json"),
         (["a", "2026-11-16T05:00:00Z"], "string"),
-        (["2026.11.16 05:00:00", "2026-11-16T05:00:00.123+01:00"], "datetime"),
-        (["2026-11-16"], "string"),
+        (["2026.11.16 05:00:00Z", "2026-11-16T05:00:00.123+01:00"], "datetime"),
+        (["2026-11-16"], "datetime"),
+        (["2026-11-16 05:00:00"], "string"),
         ([datetime(2026, 1, 1, tzinfo=UTC), AT], "datetime"),
         ([datetime(2026, 1, 1, tzinfo=UTC), "soon"], "json"),
         ([{"a": 1}], "json"),
@@ -156,6 +157,14 @@ def test_what_are_no_samples_is_refused(samples: Any, problem: str) -> None:
         propose_schema(samples)
     with pytest.raises(BadPayload):
         propose_schema("{")
+
+
+def test_samples_whose_times_have_no_zone_are_refused_with_what_to_add() -> None:
+    with pytest.raises(BadInput, match="no column of the samples holds a time") as caught:
+        propose_schema([{"when": AT[:-1], "n": 1}])
+    assert caught.value.hint == (
+        "the times of when have no zone: add Z for UTC, or an offset as +02:00"
+    )
 
 
 def test_arrow_tables_are_samples() -> None:

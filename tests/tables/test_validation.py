@@ -14,6 +14,7 @@ import pytest
 from lakebed.errors import BadInput, BadRecords
 from lakebed.model.table import FIRST_INSTANT, LAST_INSTANT
 from lakebed.model.table_declaration import parse_schema
+from lakebed.tables.reading import NO_ZONE
 from lakebed.tables.validation import BadRecord, Problem, Validated, show, validate
 from tests.tables.validating import AT, PULSE, micros, take
 
@@ -23,7 +24,7 @@ from tests.tables.validating import AT, PULSE, micros, take
 def test_good_records_become_rows_of_the_table() -> None:
     records = [
         {"at": AT, "device": "a", "bpm": 70, "note": None},
-        {"bpm": None, "device": "b", "at": "2026.11.16 05:00:01"},
+        {"bpm": None, "device": "b", "at": "2026.11.16 05:00:01Z"},
     ]
     validated = validate(records, PULSE)
     assert validated.rows.schema.equals(PULSE.arrow)
@@ -207,10 +208,14 @@ NOON = micros(2026, 11, 16, 12)
         ("2026-11-16T13:30:00+01:30", NOON),
         ("2026-11-16T02:00:00-10:00", NOON),
         ("2026-11-16T12:00:00-00:00", NOON),
-        ("2026-11-16 12:00:00", NOON),
-        ("2026-11-16T12:00:00", NOON),
-        ("2026.11.16 12:00:00", NOON),
-        ("2026.11.16T12:00:00.5", NOON + 500_000),
+        ("2026.11.16 12:00:00Z", NOON),
+        ("2026.11.16T12:00:00.5+00:00", NOON + 500_000),
+        ("2026-11-16T12:00Z", NOON),
+        ("2026-11-16T12:00+00:00", NOON),
+        ("2026-11-16T13:00:00+0100", NOON),
+        ("2026-11-16T13:00:00+01", NOON),
+        ("2026-11-16", NOON - 12 * 3_600_000_000),
+        ("2026.11.16", NOON - 12 * 3_600_000_000),
         ("2026-11-16T12:00:00.1234569Z", NOON + 123_456),
         ("2026-11-16T12:00:00.000000999999999999+00:00", NOON),
         ("1969-12-31T23:59:59.9999999Z", -1),
@@ -226,8 +231,8 @@ def test_times_are_read_from_text(text: str, stored: int) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        *("", "now", "2026-11-16", "2026-11-16T12", "2026-11-16T12:00Z", "2026-11-16T12:00+00:00"),
-        *("2026-11-16T12:00:00+0100", "2026-11-16T12:00:00+01", "2026-11-16T12:00:00+24:00"),
+        *("", "now", "today", "1h", "2026-11", "2026-11-16T12", "2026-11-16T", "2026-11-16Z"),
+        *("2026-11-16T12:00:00+010", "2026-11-16T12:00:00+1", "2026-11-16T12:00:00+24:00"),
         *("2026-11-16T12:00:00+01:60", "2026-11-16T12:00:00 Z", "2026-11-16T12:00:00.Z"),
         *("2026-11.16 12:00:00", "16.11.2026 12:00:00", "2016-12-31T23:59:60Z"),
         *("2023-02-29T00:00:00Z", "2026-11-31T00:00:00Z", "2026-13-01T00:00:00Z"),
@@ -275,12 +280,12 @@ def test_numbers_are_times_in_the_declared_unit(value: Any, unit: str, stored: A
 @pytest.mark.parametrize(
     ("value", "stored"),
     [
-        (datetime(2026, 11, 16, 12), NOON),  # noqa: DTZ001
         (datetime(2026, 11, 16, 12, tzinfo=UTC), NOON),
         (datetime(2026, 11, 16, 13, tzinfo=timezone(timedelta(hours=1))), NOON),
         (pd.Timestamp("2026-11-16T12:00:00.000000999Z"), NOON),
         (pd.NaT, "expected datetime"),
-        (date(2026, 11, 16), "expected datetime"),
+        (date(2026, 11, 16), NOON - 12 * 3_600_000_000),
+        (date(1, 1, 1), FIRST_INSTANT),
         (
             datetime.min.replace(tzinfo=timezone(timedelta(hours=1))),
             "expected datetime of the years 1 to 9999",
@@ -367,3 +372,44 @@ def test_bounds_of_a_time_are_times() -> None:
 def test_values_are_shown_in_short(value: Any, shown: str) -> None:
     assert show(value) == shown
     assert len(show(value)) <= 80
+
+
+@pytest.mark.parametrize(
+    "naive",
+    [
+        "2026-11-16T12:00:00",
+        "2026-11-16 12:00",
+        "2026.11.16 12:00:00.5",
+        datetime(2026, 11, 16, 12),  # noqa: DTZ001
+        pd.Timestamp("2026-11-16T12:00:00"),
+    ],
+)
+def test_time_without_a_zone_is_a_bad_record(naive: Any) -> None:
+    expected = f"expected {NO_ZONE}"
+    assert take(naive, "datetime") == expected
+    assert take([naive], "datetime[]") == f"{expected} at [0]"
+    assert take(naive, "datetime", unit="s") == expected
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_arrow_column_without_a_zone_is_refused_and_null_stays_null(unit: str) -> None:
+    schema = parse_schema({"at": {"type": "datetime", "time": True}, "c": "datetime"})
+    times = pa.array([0, None], pa.timestamp(unit))
+    checked = validate(pa.table({"at": [AT, AT], "c": times}), schema)
+    assert [(bad.index, bad.problems[0].expected) for bad in checked.bad] == [(0, NO_ZONE)]
+    assert checked.rows["c"].to_pylist() == [None]
+    frame = pd.DataFrame({"at": [AT], "c": pd.to_datetime(["2026-11-16 12:00:00"])})
+    assert validate(pa.table(frame), schema).bad[0].problems[0].expected == NO_ZONE
+    aware = frame.assign(c=frame["c"].dt.tz_localize("UTC"))
+    assert not validate(pa.table(aware), schema).bad
+
+
+def test_arrow_dates_are_midnights_in_utc() -> None:
+    schema = parse_schema({"at": {"type": "datetime", "time": True}, "c": "datetime[]"})
+    for kind in (pa.date32(), pa.date64()):
+        days = pa.array([date(2026, 11, 16), date(1969, 12, 31)], kind)
+        lists = pa.array([[day] for day in days.to_pylist()], pa.list_(kind))
+        rows = validate(pa.table({"at": days, "c": lists}), schema).rows
+        midnights = [datetime(2026, 11, 16, tzinfo=UTC), datetime(1969, 12, 31, tzinfo=UTC)]
+        assert rows["at"].to_pylist() == midnights
+        assert rows["c"].to_pylist() == [[midnight] for midnight in midnights]

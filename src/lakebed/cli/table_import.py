@@ -47,16 +47,24 @@ def import_files(
         BucketName | None, typer.Option(help="How a new table splits its rows; default: day.")
     ] = None,
     if_exists: IfExistsOption = IfExists.REPLACE,
+    zone: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ZONE",
+            help="The zone of timestamps stored without one: UTC, +02:00, Europe/Berlin.",
+        ),
+    ] = None,
     lake: LakeOption = HERE,
     yes: YesOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Adopt a tree of Parquet files into a table.
+    """Import a tree of Parquet files into a table.
 
     Shows what every file is; acts with --yes. Sound files are inserted, each in one transaction
     that counts once; what else has bytes is copied to quarantine with the reason. The files
-    themselves are only read, and doing it again does what is left. Folders such as
-    partition_date=2026-11-16 give their value. Exit code 5 if some files could not be read.
+    themselves are only read, and a repeated import does what is left. Folders such as
+    partition_date=2026-11-16 give their value. Timestamps without a zone need --zone, also those
+    of Spark's older INT96 type, which are in UTC. Exit code 5 if some files could not be read.
 
     Example: lakebed tables import old/heart_rate home.heart_rate --unique device --unique time
     """
@@ -72,6 +80,7 @@ def import_files(
                 bucket=None if bucket is None else bucket.value,
                 unique=unique or [],
                 if_exists=if_exists.value,
+                zone=zone,
                 progress=progress,
             )
         if not yes:

@@ -28,7 +28,7 @@ from lakebed.tables.adopting_files import (
     read_batches,
     require_source,
 )
-from lakebed.tables.adopting_fit import Fit
+from lakebed.tables.adopting_fit import Fit, UnclearTime
 from lakebed.tables.adopting_paths import read_folders, show_path
 from lakebed.tables.adopting_plan import (
     Known,
@@ -97,10 +97,10 @@ class Adopter:
             raise BadInput(f"there is nothing in {source} to import")
         if table is not None:
             refuse_other_wishes(table, wishes)
-            target = Target(table.schema, table.bucket, table.table_id)
+            target = Target(table.schema, table.bucket, table.table_id, wishes.zone)
         else:
             schema = draft_schema(found, wishes, f"{database}.{name}", source)
-            target = Target(schema, read_bucket(wishes.bucket))
+            target = Target(schema, read_bucket(wishes.bucket), zone=wishes.zone)
         files = []
         known = self._list_known(target, [each.file.digest for each in found if each.schema])
         for each in sorted(found, key=lambda each: (each.file.modified, each.file.path)):
@@ -117,6 +117,7 @@ class Adopter:
             table,
             tuple(files),
             if_exists,
+            wishes.zone,
         )
         if table is None and not plan.list_files(FileClass.SOUND):
             raise nothing_sound(f"{database}.{name}", source, files)
@@ -205,7 +206,7 @@ class Adopter:
             raise StalePlan(
                 f"table {table.full_name} is another one by now", hint="plan the import again"
             )
-        return Target(table.schema, table.bucket, table.table_id)
+        return Target(table.schema, table.bucket, table.table_id, plan.zone)
 
     def _carry_out_one(self, plan: ImportPlan, target: Target, file: ImportFile) -> ImportOutcome:
         """Take a file or keep its bytes. If it is not what it was, it is judged again."""
@@ -263,12 +264,13 @@ class Adopter:
 
         try:
             given = pa.concat_tables(list(read_batches(io.BytesIO(data), len(data))))
-            fit = Fit(target.schema, target.bucket, given.schema, read_folders(file.path))
+            folders = read_folders(file.path)
+            fit = Fit(target.schema, target.bucket, given.schema, folders, target.zone)
             rows = fit.prepare(given)
             digest = bytes.fromhex(file.digest)
             wishes = Wishes(if_exists=plan.if_exists, key=file.key, digest=digest)
             done = self._inserter.insert(plan.database, plan.name, rows, wishes)
-        except (pa.ArrowException, MemoryError) as error:
+        except (pa.ArrowException, MemoryError, UnclearTime) as error:
             raise Broken(f"it cannot be taken in one piece: {error}") from error
         if done.repeated:  # by another process, meanwhile
             return _skip_known(file, done)

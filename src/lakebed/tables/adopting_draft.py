@@ -14,7 +14,7 @@ from lakebed.errors import BadInput, BadSchema
 from lakebed.model.table import TableSchema
 from lakebed.model.table_declaration import parse_schema
 from lakebed.tables.adopting_paths import TIME_FOLDERS, Folders
-from lakebed.tables.converting import find_foreign
+from lakebed.tables.converting import find_foreign, is_list
 from lakebed.tables.proposing import propose_schema
 
 if TYPE_CHECKING:
@@ -56,20 +56,6 @@ def kind_of(given: pa.DataType) -> str | None:
         "json": types.is_struct(given) or types.is_map(given),
     }
     return next((kind for kind, is_it in told.items() if is_it), None)
-
-
-def is_list(given: pa.DataType) -> bool:
-    """Whether values are lists, however they are laid out."""
-    import pyarrow as pa
-
-    types = pa.types
-    return bool(
-        types.is_list(given)
-        or types.is_large_list(given)
-        or types.is_fixed_size_list(given)
-        or types.is_list_view(given)
-        or types.is_large_list_view(given)
-    )
 
 
 @dataclass(slots=True)

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from lakebed.errors import BadInput, DamagedFooter
 from lakebed.storage import footer as footers
-from lakebed.tables.adopting_fit import dates_as_times
 from lakebed.tables.adoption import FileClass, ImportFile
 from lakebed.tables.converting import as_values
 from lakebed.tables.row_numbers import list_row_numbers, without_row_numbers
@@ -202,7 +201,8 @@ def read_batches(opened: BinaryIO, size: int, walked: bytes = b"") -> Iterator[p
 
 
 def read_sample(found: Found, names: Sequence[str]) -> list[Mapping[str, Any]]:
-    """A file's first values in some columns, or none if it cannot be read."""
+    """Return a file's first values in some columns, or none if it cannot be read. Times are in UTC:
+    the values serve to guess types only."""
     import pyarrow as pa
 
     try:
@@ -216,9 +216,10 @@ def read_sample(found: Found, names: Sequence[str]) -> list[Mapping[str, Any]]:
     columns: dict[str, list[Any]] = {}
     for name, values in zip(rows.column_names, rows.columns, strict=True):
         if name in names:
-            values = dates_as_times(values)
+            if pa.types.is_date(values.type):
+                values = values.cast(pa.timestamp("ms"))
             if pa.types.is_timestamp(values.type):  # Python has no nanoseconds
-                values = values.cast(pa.timestamp("us", values.type.tz), safe=False)
+                values = values.cast(pa.timestamp("us", "UTC"), safe=False)
             columns[name] = as_values(values.combine_chunks())
     return [
         {name: values[place] for name, values in columns.items()} for place in range(rows.num_rows)

@@ -5,13 +5,12 @@ wrong if they do not. Rows are looked at batch by batch, by the same rules as th
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from lakebed.model.table import BUCKET_COLUMN, Bucket, Column, TableSchema
-from lakebed.tables.adopting_draft import NOTHING, is_list, kind_of_field
+from lakebed.tables.adopting_draft import NOTHING, kind_of_field
 from lakebed.tables.adopting_paths import (
     TIME_FOLDERS,
     Folders,
@@ -21,7 +20,7 @@ from lakebed.tables.adopting_paths import (
     show_path,
 )
 from lakebed.tables.adoption import FileClass
-from lakebed.tables.converting import find_foreign
+from lakebed.tables.converting import assume_zone, find_foreign, is_naive
 from lakebed.tables.reading import Misfit, reader_of
 from lakebed.tables.validation import BadRecord, Validated, validate
 
@@ -31,7 +30,14 @@ if TYPE_CHECKING:
 _SHOWN = 3
 _COMPARED = ("bool", "float", "int", "string")
 _LONGEST_TYPE = 80
-_DATE = re.compile(r"[0-9]{4}([-.])[0-9]{2}\1[0-9]{2}")
+
+
+class UnclearTime(Exception):
+    """A time of one ``column`` has no or two instants in the zone."""
+
+    def __init__(self, column: str, reason: str) -> None:
+        super().__init__(reason)
+        self.column = column
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +58,8 @@ class Fit:
     bucket: Bucket
     given: pa.Schema
     folders: Folders
+    zone: str | None = None
+    """The zone of timestamps that are stored without one."""
     filled: dict[str, Any] = field(default_factory=dict)
     """Columns that the file lacks and a folder gives, with the value."""
     missing: list[str] = field(default_factory=list)
@@ -124,18 +132,27 @@ class Fit:
             elif not _has_place(self.schema.column(name), given):
                 expected = self.schema.column(name).type
                 found[name] = f"expected {expected}, got {_show_type(given)}"
+            elif self.zone is None and self._is_naive_time(given):
+                found[name] = f"expected a zone, got {_show_type(given)}; name it with --zone UTC"
         return found
 
+    def _is_naive_time(self, given: pa.Field) -> bool:
+        return self.schema.column(given.name).item_type == "datetime" and is_naive(given.type)
+
     def prepare(self, rows: pa.Table) -> pa.Table:
-        """The rows with the table's columns only, and with what the folders give."""
+        """Return the rows with the table's columns only, and with the values of the folders.
+        `UnclearTime` if a time does not exist in the zone, or exists twice."""
         import pyarrow as pa
 
         columns: dict[str, Any] = {}
         for column in self.schema.columns:
             if column.name in self.given.names:
-                values = rows[column.name]
-                is_time = column.item_type == "datetime"
-                columns[column.name] = dates_as_times(values) if is_time else values
+                columns[column.name] = rows[column.name]
+                if self.zone is not None and self._is_naive_time(rows.schema.field(column.name)):
+                    try:
+                        columns[column.name] = assume_zone(rows[column.name], self.zone)
+                    except Misfit as misfit:
+                        raise UnclearTime(column.name, str(misfit)) from None
             elif column.name in self.filled:
                 value = self.filled[column.name]
                 scalar = pa.scalar(value) if value is not None else pa.scalar(None, pa.null())
@@ -160,8 +177,13 @@ class Judge:
     def look(self, rows: pa.Table) -> None:
         """Take in the next rows."""
         self._drift |= self._fit.find_drift(rows)
-        if not self._drift:
-            checked = validate(self._fit.prepare(rows), self._fit.schema)
+        try:
+            prepared = None if self._drift else self._fit.prepare(rows)
+        except UnclearTime as unclear:
+            prepared = None
+            self._drift[unclear.column] = str(unclear)
+        if prepared is not None:
+            checked = validate(prepared, self._fit.schema)
             self._note_bad(checked.bad)
             if not checked.bad:
                 self._compare_buckets(rows, checked)
@@ -298,23 +320,10 @@ def _has_place(column: Column, given: pa.Field) -> bool:
     return item in takes.get(column.item_type, ())
 
 
-def dates_as_times(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Dates as the midnights in UTC with which they begin."""
-    import pyarrow as pa
-
-    if pa.types.is_date(values.type):
-        return values.cast(pa.timestamp("ms"))
-    if is_list(values.type) and pa.types.is_date(values.type.value_type):
-        return values.cast(pa.list_(pa.timestamp("ms")))
-    return values
-
-
 def _read_folder(column: Column, text: str) -> Any:
     """The value that a folder's name gives to a column; `Misfit` or ValueError if it is none."""
     value: Any = text
-    if column.type == "datetime" and _DATE.fullmatch(text):
-        value = f"{text}T00:00:00Z"
-    elif column.type == "bool":
+    if column.type == "bool":
         value = {"true": True, "false": False}.get(text.lower())
     elif column.type in ("int", "float"):
         value = int(text) if column.type == "int" else float(text)

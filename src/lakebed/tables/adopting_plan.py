@@ -30,6 +30,8 @@ class TableWishes:
     time_column: str | None = None
     bucket: str | None = None
     unique: Sequence[str] = ()
+    zone: str | None = None
+    """The zone of timestamps that the files store without one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,8 @@ class Target:
     schema: TableSchema
     bucket: Bucket
     table_id: str | None = None
+    zone: str | None = None
+    """The zone of timestamps that the files store without one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +97,7 @@ def classify(found: Found, target: Target, known: Known) -> ImportFile:
     file = found.file
     if found.schema is None:
         return file
-    fit = Fit(target.schema, target.bucket, found.schema, read_folders(file.path))
+    fit = Fit(target.schema, target.bucket, found.schema, read_folders(file.path), target.zone)
     same = known.find(found, target.bucket)
     if same is not None:
         return replace(file, kind=FileClass.IMPORTED, key=same[0], reason=same[1])

@@ -86,6 +86,8 @@ class ImportPlan:
     files: tuple[ImportFile, ...]
     if_exists: str = "replace"
     """What becomes of rows whose key is in the table already: replace, or ignore."""
+    zone: str | None = None
+    """The zone of timestamps that the files store without one."""
 
     @property
     def counts(self) -> Mapping[FileClass, int]:

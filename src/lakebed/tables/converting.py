@@ -12,8 +12,10 @@ from dataclasses import dataclass, field
 from itertools import accumulate, chain
 from typing import TYPE_CHECKING, Any
 
+from lakebed.errors import BadInput
 from lakebed.model.table import FIRST_INSTANT, LAST_INSTANT, UNITS, Column
-from lakebed.tables.reading import TIME, YEARS, Misfit, Unreadable, read_json_text, reader_of
+from lakebed.model.time_text import FULL_TIME
+from lakebed.tables.reading import NO_ZONE, YEARS, Misfit, Unreadable, read_json_text, reader_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,7 +28,7 @@ _PYTHON: dict[str, set[type]] = {
 }
 _EXTENSION = b"ARROW:extension:name"
 _TOLD_BY_STORAGE = ("arrow.json",)
-_LONGEST_WITHOUT_OFFSET = len("2026-11-16T05:00:00.123456Z")
+_LONGEST_IN_UTC = len("2026-11-16T05:00:00.123456Z")
 
 
 @dataclass(slots=True)
@@ -108,6 +110,8 @@ def _convert_items(values: list[Any] | pa.Array, column: Column) -> Converted:
     import pyarrow as pa
 
     values = unwrap(values)
+    if column.item_type == "datetime" and pa.types.is_date(values.type):
+        values = values.cast(pa.timestamp("ms", "UTC"))
     if column.item_type == "datetime" and pa.types.is_timestamp(values.type):
         return _take_timestamps(values)
     quick = _cast_quickly(values, column)
@@ -288,15 +292,12 @@ def _parse_quickly(texts: pa.Array) -> pa.Array | None:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if not _holds_for_all(pc.match_substring_regex(texts, rf"^{TIME.pattern}$")):
+    if not _holds_for_all(pc.match_substring_regex(texts, rf"^{FULL_TIME}$")):
         return None
-    if not _holds_for_all(pc.ends_with(texts, "Z")):
-        has_zone = pc.match_substring_regex(texts, r"(?:Z|[+-]..:..)$")
-        texts = pc.binary_join_element_wise(texts, pc.if_else(has_zone, "", "Z"), "")
     # Arrow's parser knows neither dots in dates nor digits finer than microseconds.
     dashed = pc.binary_replace_slice(texts.cast(pa.binary()), 4, 5, "-")
     texts = pc.binary_replace_slice(dashed, 7, 8, "-").cast(pa.string())
-    if (pc.max(pc.binary_length(texts)).as_py() or 0) > _LONGEST_WITHOUT_OFFSET:
+    if (pc.max(pc.binary_length(texts)).as_py() or 0) > _LONGEST_IN_UTC:
         texts = pc.replace_substring_regex(texts, r"(\.[0-9]{6})[0-9]+", r"\1")
     times = texts.cast(pa.timestamp("us", "UTC"))
     instants = times.cast(pa.int64())
@@ -304,10 +305,14 @@ def _parse_quickly(texts: pa.Array) -> pa.Array | None:
 
 
 def _take_timestamps(values: pa.Array) -> Converted:
-    """Timestamps of any unit and zone; those without a zone are in UTC."""
+    """Return timestamps of any unit and zone as they are stored; without a zone none fits."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    if values.type.tz is None:
+        indexes = pc.indices_nonzero(values.is_valid()).to_pylist()
+        naive = {index: (NO_ZONE, as_value(values[index])) for index in indexes}
+        return Converted(pa.nulls(len(values), pa.timestamp("us", "UTC")), naive)
     instants, fits = _count_instants(values.cast(pa.int64()), values.type.unit)
     bad = {}
     for place in pc.indices_nonzero(pc.invert(fits)).to_pylist():
@@ -334,6 +339,54 @@ def _count_instants(numbers: pa.Array, unit: str) -> tuple[pa.Array, pa.Array]:
         counted = pc.multiply(pc.if_else(near, numbers, None), UNITS[unit])
     inside = _are_between(counted, FIRST_INSTANT, LAST_INSTANT).fill_null(False)
     return pc.if_else(inside, counted, None), pc.or_(inside, numbers.is_null())
+
+
+def is_naive(kind: pa.DataType) -> bool:
+    """Return True for timestamps without a zone, also inside lists and dictionaries."""
+    import pyarrow as pa
+
+    types = pa.types
+    if types.is_dictionary(kind) or types.is_run_end_encoded(kind) or is_list(kind):
+        return is_naive(kind.value_type)
+    return bool(types.is_timestamp(kind) and kind.tz is None)
+
+
+def check_zone(zone: str) -> str:
+    """Return the name of a time zone, if there is one of this name."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    try:
+        pc.assume_timezone(pa.array([0], pa.timestamp("s")), zone)
+    except (pa.ArrowException, TypeError):
+        raise BadInput(
+            f"unknown time zone {zone!r}",
+            hint="write UTC, an offset such as +02:00, or a name such as Europe/Berlin",
+        ) from None
+    return zone
+
+
+def assume_zone(values: pa.ChunkedArray, zone: str) -> pa.ChunkedArray:
+    """Return timestamps without a zone, or lists of them, as times in this zone. `Misfit` if a time
+    occurs twice or never in it, as when clocks change."""
+    import pyarrow as pa
+
+    try:
+        return pa.chunked_array([_assume_zone(unwrap(chunk), zone) for chunk in values.chunks])
+    except pa.ArrowInvalid as error:
+        raise Misfit(str(error).splitlines()[0]) from None
+
+
+def _assume_zone(values: pa.Array, zone: str) -> pa.Array:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not is_list(values.type):
+        return pc.assume_timezone(values, zone)
+    lengths = pc.list_value_length(values).fill_null(0).to_pylist()
+    items = _assume_zone(unwrap(pc.list_flatten(values)), zone)
+    offsets = pa.array([0, *accumulate(lengths)], pa.int32())
+    return pa.ListArray.from_arrays(offsets, items, mask=values.is_null())
 
 
 def are_all_between(numbers: pa.Array, low: float | None, high: float | None) -> bool:

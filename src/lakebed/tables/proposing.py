@@ -16,7 +16,7 @@ from lakebed.model.table import UNITS
 from lakebed.model.table_declaration import parse_schema
 from lakebed.model.time import to_instant
 from lakebed.tables.converting import as_values
-from lakebed.tables.reading import Misfit, read_datetime
+from lakebed.tables.reading import NO_ZONE, Misfit, read_datetime
 from lakebed.tables.records import read_records
 
 if TYPE_CHECKING:
@@ -41,10 +41,11 @@ def propose_schema(samples: Any) -> dict[str, Any]:
     columns = {name: _propose_column(name, records) for name in names}
     times = [name for name, spec in columns.items() if spec["type"] == "datetime"]
     if not times:
-        raise BadInput(
-            "no column of the samples holds a time",
-            hint="a table needs one, such as 2026-11-16T05:00:00Z or a number of seconds",
-        )
+        hint = "a table needs one, such as 2026-11-16T05:00:00Z or a number of seconds"
+        naive = [name for name in names if _has_naive_time([each.get(name) for each in records])]
+        if naive:
+            hint = f"the times of {naive[0]} have no zone: add Z for UTC, or an offset as +02:00"
+        raise BadInput("no column of the samples holds a time", hint=hint)
     columns[min(times, key=lambda name: _rank(name, columns[name]))]["time"] = True
     draft = {"columns": columns, "out_of_range": "reject"}
     parse_schema(draft)
@@ -119,6 +120,17 @@ def _are_times(values: list[Any]) -> bool:
     except Misfit:
         return False
     return True
+
+
+def _has_naive_time(values: list[Any]) -> bool:
+    """Return True if one of the values is a time without a zone."""
+    for value in values:
+        try:
+            read_datetime(value, None)
+        except Misfit as misfit:
+            if str(misfit) == NO_ZONE:
+                return True
+    return False
 
 
 def _find_unit(numbers: list[Any]) -> str | None:

@@ -5,23 +5,20 @@ This is the exact way, without Arrow; `converting` has the quick one, which must
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 
 from lakebed.model.table import FIRST_INSTANT, LAST_INSTANT, UNITS, Column
+from lakebed.model.time_text import NotATime, NoZone, read_time_text
 
 YEARS = "datetime of the years 1 to 9999"
 _TIME_TEXT = "datetime such as 2026-11-16T05:00:00Z"
-TIME = re.compile(
-    r"([0-9]{4})(?:-([0-9]{2})-|\.([0-9]{2})\.)([0-9]{2})[T ]"
-    r"([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.([0-9]+))?(?:Z|([+-])([0-9]{2}):([0-9]{2}))?"
+NO_ZONE = (
+    "datetime with a zone (add Z or an offset such as +02:00 to a text, "
+    "and a zone such as UTC to a datetime or a column)"
 )
-"""Texts that may be a time; without an offset it is in UTC."""
-_IN_ANY_CASE = re.compile(TIME.pattern, re.IGNORECASE | re.ASCII)
-"""RFC 3339 also allows t and z, which hardly anybody writes."""
 
 _INT64 = 1 << 63
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -141,15 +138,20 @@ def _is_json(value: Any) -> bool:
 
 
 def read_datetime(value: Any, unit: str | None) -> int:
-    """Microseconds since 1970 of a text, a number in this unit or a datetime; else `Misfit`."""
+    """Return microseconds since 1970 for a text, a number in this unit, a datetime or a date; raise
+    `Misfit` for anything else. Times need a zone; a date is its midnight in UTC."""
     if isinstance(value, str):
-        instant = _read_time_text(value)
+        instant = _read_text(value)
     elif isinstance(value, datetime):
         try:
             aware = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
             instant = int((aware - _EPOCH) // _MICROSECOND)
         except (ValueError, TypeError, OverflowError):  # such as a NaT of pandas
             raise Misfit("datetime") from None
+        if value.tzinfo is None:
+            raise Misfit(NO_ZONE)
+    elif isinstance(value, date):
+        instant = (datetime.combine(value, time(), UTC) - _EPOCH) // _MICROSECOND
     elif isinstance(value, int | float) and not isinstance(value, bool):
         if unit is None:
             raise Misfit("datetime as text; for numbers the column needs a unit")
@@ -161,22 +163,13 @@ def read_datetime(value: Any, unit: str | None) -> int:
     return instant
 
 
-def _read_time_text(text: str) -> int:
-    match = _IN_ANY_CASE.fullmatch(text)
-    if match is None:
-        raise Misfit(_TIME_TEXT)
-    year, dashed, dotted, day, hour, minute, second, fraction, sign, hours, minutes = match.groups()
-    micros = int(((fraction or "") + "000000")[:6])
+def _read_text(text: str) -> int:
     try:
-        if int(minutes or 0) > 59:
-            raise Misfit(_TIME_TEXT)
-        offset = timedelta(hours=int(hours or 0), minutes=int(minutes or 0))
-        zone = timezone(-offset if sign == "-" else offset)
-        date = int(year), int(dashed or dotted), int(day)
-        moment = datetime(*date, int(hour), int(minute), int(second), micros, tzinfo=zone)
-    except ValueError:
+        return read_time_text(text)
+    except NoZone:
+        raise Misfit(NO_ZONE) from None
+    except NotATime:
         raise Misfit(_TIME_TEXT) from None
-    return (moment - _EPOCH) // _MICROSECOND
 
 
 def _read_time_number(value: int | float, unit: str) -> int:

@@ -175,17 +175,25 @@ class Tables:
         bucket: str | None = None,
         unique: Sequence[str] = (),
         if_exists: str = "replace",
+        zone: str | None = None,
         progress: Callable[[ImportFile], None] = lambda _file: None,
     ) -> ImportPlan:
-        """What adopting a tree of Parquet files, or one file, would do: the class of every file,
-        and a schema if there is no such table yet, for which the first options are. Rows whose
-        unique columns are in the table take the old ones' place, however old they are, or with
-        ``if_exists="ignore"`` are left out. Changes nothing."""
+        """Return the plan of an import of a tree of Parquet files, or of one file: the class of
+        every file, and a schema if the table does not exist, for which the first options are. Rows
+        whose unique columns are in the table replace the old ones, however old they are, or with
+        ``if_exists="ignore"`` are left out. Files with timestamps without a zone are refused unless
+        ``zone`` names it, as UTC, +02:00 or Europe/Berlin. Changes nothing."""
         from lakebed.tables.adopting_plan import TableWishes
+        from lakebed.tables.converting import check_zone
 
         if not isinstance(folder, str | Path):
             raise BadInput(f"expected a folder of Parquet files or one file, got {folder!r}")
-        wishes = TableWishes(time_column, bucket, (unique,) if isinstance(unique, str) else unique)
+        wishes = TableWishes(
+            time_column,
+            bucket,
+            (unique,) if isinstance(unique, str) else unique,
+            None if zone is None else check_zone(zone),
+        )
         return self._adopter.plan(Path(folder), database, name, wishes, progress, if_exists)
 
     def carry_out_import(
