@@ -14,15 +14,20 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Collection
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lakebed.client.remote import also_remote, never_remote
+from lakebed.errors import BadInput
 from lakebed.lake import Lake
+from lakebed.lifecycle.check import Level
 from lakebed.lifecycle.outcomes import Outcome
 from lakebed.model.partition import Partition
 from lakebed.model.time import Instant
+from lakebed.model.user_table import UserTable, split_name
 from lakebed.query import listings
 from lakebed.query.listings import Asked
+from lakebed.tables.tree_check import TreeFinding, check_tree, list_empty
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,6 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "explain_empty",
+    "find_empty_partitions",
     "list_columns",
     "list_incompatible_partitions",
     "list_partitions",
@@ -42,6 +48,7 @@ __all__ = [
     "retire_partition_by_file",
     "retire_partition_by_metadata",
     "retire_partitions",
+    "validate_table_files",
 ]
 
 
@@ -76,6 +83,50 @@ def explain_empty(
     """The ranges of insert time of which a query sees no rows (``stale``: one that leaves out the
     fresh tail), each with its reason."""
     return lake.queries.explain_empty(view_set_name, begin, end, stale=stale)
+
+
+@also_remote()
+def find_empty_partitions(source: Lake | str | Path, table: str | None = None) -> pa.Table:
+    """Return the live partitions of a ``database.table`` without rows; or the folders and files
+    without rows below any folder of Parquet files or ``s3://bucket/prefix``."""
+    if not isinstance(source, Lake):
+        _refuse_table(source, table)
+        return listings.make_findings(list_empty(check_tree(source)))
+    definition = _get_table(source, table)
+    return listings.make_findings(
+        TreeFinding("note", "empty partition", partition.partition_id, partition.describe())
+        for partition in source.tables.find_empty_partitions(definition.database, definition.name)
+    )
+
+
+@also_remote()
+def validate_table_files(
+    source: Lake | str | Path, table: str | None = None, *, pages: bool = True
+) -> pa.Table:
+    """Return what is wrong with the files of a ``database.table``, retired ones too, or with those
+    below any folder of Parquet files or ``s3://bucket/prefix``. Every page is read, or only the
+    footers."""
+    if not isinstance(source, Lake):
+        _refuse_table(source, table)
+        return listings.make_findings(check_tree(source, pages=pages).findings)
+    level = Level.PAGES if pages else Level.FOOTERS
+    return listings.make_findings(
+        source.checker.check_table(_get_table(source, table), level).findings
+    )
+
+
+def _get_table(lake: Lake, table: str | None) -> UserTable:
+    if table is None:
+        raise BadInput("name the table", hint="write it as database.table")
+    return lake.tables.definitions.get(*split_name(table))
+
+
+def _refuse_table(source: str | Path, table: str | None) -> None:
+    if table is not None:
+        raise BadInput(
+            f"{source!r} is not an open lake, and only lakes have tables",
+            hint="pass lakebed.open(…), or leave the table out to check a folder",
+        )
 
 
 @also_remote()

@@ -4,13 +4,19 @@ set aside are no damage, and what is empty is named.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 import pytest
 
+from lakebed import admin
 from lakebed.cli import main
+from lakebed.client.client import Client, connect
+from lakebed.errors import BadInput, UnknownTable
 from lakebed.lake import Lake
 from lakebed.lifecycle.check import CheckReport, Level, Severity
 from lakebed.lifecycle.table_check import look_at
@@ -19,8 +25,11 @@ from lakebed.model.user_table import UserTable
 from lakebed.storage.objects import read_all
 from lakebed.tables.table import Table
 from tests.lifecycle.test_check import _overwrite as overwrite
+from tests.serve.parts import serving
 from tests.tables.parts import BY_ID, make, partitions_of, retire
+from tests.tables.trees import put, rows
 
+FINDINGS = ["severity", "kind", "subject", "message"]
 MARCH = {"id": 1, "time": "2026-03-02T12:00:00Z", "value": 1}
 APRIL = {"id": 2, "time": "2026-04-02T12:00:00Z", "value": 2}
 
@@ -147,3 +156,83 @@ def test_partitions_in_which_nothing_is_left_are_found(
     assert f"d.{table.name} 2026-03: nothing is left in it" in capsys.readouterr().out
     retire(lake, empty)
     assert lake.tables.find_empty_partitions("d", table.name) == []
+
+
+@pytest.mark.parametrize("connected", [False, True])
+def test_admin_finds_empty_partitions_and_damage_of_a_table(lake: Lake, connected: bool) -> None:
+    table = make(lake, {"time": "datetime", "value": "int"}, "month")
+    table.insert([{"time": f"2026-0{month}-02", "value": month} for month in (3, 4)])
+    table.delete_rows("value = 3")
+    name = table.definition.full_name
+    (empty,) = lake.tables.find_empty_partitions("d", table.name)
+    with ExitStack() as stack:
+        source: Lake | Client = lake
+        if connected:
+            served = stack.enter_context(serving(lake))
+            source = stack.enter_context(connect(served.flight))
+        findings = admin.find_empty_partitions(source, name)
+        assert findings.column_names == FINDINGS
+        assert findings["subject"].to_pylist() == [empty.partition_id]
+        (live,) = (partition for partition in table.partitions() if not partition.is_empty)
+        path = _truncate(lake, live)
+        for pages in (True, False):
+            damaged = admin.validate_table_files(source, name, pages=pages).to_pylist()
+            assert (path, "damage") in {(row["subject"], row["severity"]) for row in damaged}
+        with pytest.raises(UnknownTable):
+            admin.find_empty_partitions(source, "d.nothing")
+        with pytest.raises(BadInput, match="name the table"):
+            admin.validate_table_files(source)
+        with pytest.raises(BadInput, match="table of find_empty_partitions is str or None"):
+            admin.find_empty_partitions(source, 5)
+
+
+def test_admin_checks_a_folder_without_a_lake(tmp_path: Path) -> None:
+    put(tmp_path, "device=7/a.parquet", rows(1).slice(0, 0))
+    put(tmp_path, "device=8/b.parquet", b"PAR1")
+    assert admin.find_empty_partitions(tmp_path)["subject"].to_pylist() == [
+        "device=7/a.parquet",
+        "device=7",
+    ]
+    findings = admin.validate_table_files(str(tmp_path))
+    assert findings.column_names == FINDINGS
+    assert ("damage", "device=8/b.parquet") in {
+        (row["severity"], row["subject"]) for row in findings.to_pylist()
+    }
+    with pytest.raises(BadInput, match="is not an open lake"):
+        admin.find_empty_partitions(tmp_path, "home.pulse")
+
+
+def test_check_command_checks_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    put(tmp_path, "device=7/a.parquet", rows(1))
+    put(tmp_path, "device=8/b.parquet", rows(1).slice(0, 0))
+    arguments = ["check", "--folder", str(tmp_path)]
+    assert main.run(arguments) == 0
+    printed = capsys.readouterr().out
+    assert "empty partition  device=8            its file has no rows" in printed
+    assert "clean: 2 folders, 2 files, 10 rows," in printed
+    put(tmp_path, "device=9/c.parquet", b"PAR1")
+    assert main.run([*arguments, "--json", "--level", "pages"]) == 1
+    report = json.loads(capsys.readouterr().out)
+    assert (report["clean"], report["files"], report["level"]) == (False, 3, "pages")
+    assert report["counts"]["empty partition"] == 1
+    assert {finding["severity"] for finding in report["findings"]} == {"note", "damage"}
+    assert main.run([*arguments, "--level", "files"]) == 2
+    assert main.run([*arguments, "--table", "home.pulse"]) == 2
+
+
+def test_check_command_shows_empty_folders_and_files_that_were_set_aside(
+    lake: Lake, table: Table, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = lake.catalog.url.removeprefix("sqlite:///").removesuffix("/catalog.sqlite3")
+    monkeypatch.setenv("LAKEBED_LAKE", folder)
+    path = partitions_of(lake, table)[0].file_path or ""
+    lake.checker.quarantine(path, "looks odd")
+    root = Path(unquote(urlsplit(lake.store.url).path))
+    for number in range(25):
+        (root / "partitions" / f"gone{number}").mkdir()
+    assert main.run(["check"]) == 0
+    printed = capsys.readouterr()
+    assert "quarantined file" in printed.out
+    assert "set aside: looks odd" in printed.out
+    assert printed.out.count("empty directory") == 20
+    assert "… and 5 more of kind empty directory; --json has more" in printed.err

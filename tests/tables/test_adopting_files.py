@@ -572,16 +572,16 @@ def test_import_of_timestamps_without_a_zone_needs_a_zone(
         "column time: expected a zone, got timestamp[us]; name it with --zone UTC"
     )
     assert "timestamp[ns]" in reasons["int96.parquet"]
-    taken = home.tables.carry_out_import(plan(home, root, zone="UTC"))
-    assert taken.counts == {FileClass.SOUND: 3}
+    imported = home.tables.carry_out_import(plan(home, root, zone="UTC"))
+    assert imported.counts == {FileClass.SOUND: 3}
     assert times_of(table, 1) == rows(1)["time"].to_pylist()
     assert times_of(table, 2) == rows(2)["time"].to_pylist()
 
 
 def times_of(table: Table, day: int) -> list[datetime]:
     sql = f"SELECT time FROM pulse WHERE partition_date = '2024-05-{day:02}' ORDER BY time"
-    found: list[datetime] = table.query(sql).to_arrow()["time"].to_pylist()
-    return found
+    planned: list[datetime] = table.query(sql).to_arrow()["time"].to_pylist()
+    return planned
 
 
 def test_import_reads_timestamps_in_the_zone_that_is_named(home: Lake, root: Path) -> None:
@@ -591,12 +591,12 @@ def test_import_reads_timestamps_in_the_zone_that_is_named(home: Lake, root: Pat
     lists = pa.array([None, [local]], pa.list_(pa.timestamp("ns")))[1:]
     put(root, "a.parquet", pa.table({"time": stamps.dictionary_encode(), "seen": lists}))
     for zone, expected in (("Europe/Berlin", 6), ("+03:00", 5), ("UTC", 8)):
-        found = plan(home, root, zone=zone)
-        assert found.counts == {FileClass.SOUND: 1}, found.files
-        assert found.zone == zone
-        fit = Fit(found.schema, found.bucket, pq.read_schema(root / "a.parquet"), {}, zone)
+        planned = plan(home, root, zone=zone)
+        assert planned.counts == {FileClass.SOUND: 1}, planned.files
+        assert planned.zone == zone
+        fit = Fit(planned.schema, planned.bucket, pq.read_schema(root / "a.parquet"), {}, zone)
         prepared = fit.prepare(pq.read_table(root / "a.parquet"))
-        (row,) = validate(prepared, found.schema).rows.to_pylist()
+        (row,) = validate(prepared, planned.schema).rows.to_pylist()
         utc = datetime(2024, 5, 1, expected, tzinfo=UTC)
         assert row == {"time": utc, "seen": [utc]}
 
@@ -607,9 +607,9 @@ def test_import_refuses_times_that_their_zone_has_twice_or_never(
     for name, text in (("twice", "2024-10-27 02:30:00"), ("never", "2024-03-31 02:30:00")):
         times = pa.array([text]).cast(pa.timestamp("us"))
         put(root, f"{name}.parquet", pa.table({"time": times}))
-    found = plan(home, root, zone="Europe/Berlin")
-    assert found.counts == {FileClass.DRIFT: 2}
-    reasons = {file.path: file.reason for file in found.files}
+    planned = plan(home, root, zone="Europe/Berlin")
+    assert planned.counts == {FileClass.DRIFT: 2}
+    reasons = {file.path: file.reason for file in planned.files}
     assert "ambiguous" in reasons["twice.parquet"]
     assert "exist" in reasons["never.parquet"]
     assert table.count() == 0

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import enum
 import sys
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,6 +17,9 @@ from lakebed.errors import BadInput
 
 if TYPE_CHECKING:
     from lakebed.lifecycle.check import CheckReport, Finding
+    from lakebed.tables.tree_check import TreeReport
+
+SHOWN_NOTES = 20
 
 
 class LevelName(enum.StrEnum):
@@ -42,7 +46,14 @@ def check(
     ] = None,
     table: Annotated[
         str | None,
-        typer.Option(metavar="DATABASE.TABLE", help="Look at the files of one table only."),
+        typer.Option(metavar="DATABASE.TABLE", help="Check the files of one table only."),
+    ] = None,
+    folder: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PLACE",
+            help="Check any folder of Parquet files, or s3://bucket/prefix, instead of a lake.",
+        ),
     ] = None,
     yes: YesOption = False,
     as_json: JsonOption = False,
@@ -52,14 +63,25 @@ def check(
     Levels: catalog (its rules), files (present and of their size, strays), footers (row counts,
     schema hashes, the blocks that partitions are made of), pages (every page read, every block's
     digest). Files that are set aside stay until they are condemned: then a sweep deletes them
-    when the lake's grace period is over. Of one table, notes are shown too: partitions in which
-    nothing is left, files that were set aside.
+    when the lake's grace period is over. Notes name what is no damage: folders and partitions in
+    which nothing is left, files that were set aside.
+
+    --folder checks a tree of Parquet files that belongs to no lake: folders and files without
+    rows, damaged files, files with other columns than most, Hive-style folders whose value cannot
+    be read. Levels: footers and pages.
 
     Example: lakebed check --level pages --json
+
+    Example: lakebed check --folder s3://bucket/old/heart_rate
     """
     from lakebed.lifecycle.check import Level
     from lakebed.model.user_table import split_name
 
+    if folder is not None:
+        if table is not None or quarantine or condemn:
+            raise typer.BadParameter("--folder goes with --level and --json only")
+        _check_folder(folder, level, as_json=as_json)
+        return
     if quarantine or condemn:
         if as_json or (quarantine and condemn):
             raise BadInput(
@@ -80,7 +102,40 @@ def check(
     if as_json:
         output.show_json(_report(report))
     else:
-        _show_report(report, notes=table is not None)
+        _show_report(report)
+    if not report.is_clean:
+        raise typer.Exit(DAMAGED)
+
+
+def _check_folder(folder: str, level: LevelName, *, as_json: bool) -> None:
+    from lakebed.tables.tree_check import check_tree
+
+    if level in (LevelName.CATALOG, LevelName.FILES):
+        raise BadInput(f"--folder has no level {level}", hint="use --level footers or pages")
+    with _progress() as progress:
+        report = check_tree(folder, pages=level is LevelName.PAGES, progress=progress)
+    figures = {
+        "folders": report.folders,
+        "files": report.files,
+        "rows": report.rows,
+        "bytes": report.bytes,
+    }
+    findings = [
+        {name: getattr(finding, name) for name in ("severity", "kind", "subject", "message")}
+        for finding in report.findings
+    ]
+    if as_json:
+        counts = dict(report.counts)
+        header = {"clean": report.is_clean, "level": level.value, "folder": folder}
+        output.show_json({**header, **figures, "counts": counts, "findings": findings})
+    else:
+        _show_findings(findings, report.counts)
+        output.tell(
+            f"{'clean' if report.is_clean else 'DAMAGED'}: "
+            f"{output.plural(report.folders, 'folder')}, {output.plural(report.files, 'file')}, "
+            f"{output.plural(report.rows, 'row')}, {output.size(report.bytes)} "
+            f"checked down to {level.value}"
+        )
     if not report.is_clean:
         raise typer.Exit(DAMAGED)
 
@@ -108,7 +163,7 @@ def _condemn(lake: str, paths: list[str], yes: bool) -> None:
 
 
 @contextmanager
-def _progress() -> Iterator[Callable[[CheckReport], None]]:
+def _progress() -> Iterator[Callable[[CheckReport | TreeReport], None]]:
     """A line that counts, on a terminal only."""
     if not sys.stderr.isatty():
         yield lambda _report: None
@@ -144,16 +199,29 @@ def _report(report: CheckReport) -> dict[str, Any]:
     }
 
 
-def _show_report(report: CheckReport, *, notes: bool) -> None:
-    shown = [each for each in report.findings if notes or each.severity != "note"]
-    if shown:
-        output.show([_finding(each) for each in shown], as_json=False, empty="")
+def _show_report(report: CheckReport) -> None:
+    findings = [_finding(finding) for finding in report.findings]
+    _show_findings(findings, Counter(finding["kind"] for finding in findings))
     verdict = "clean" if report.is_clean else "DAMAGED"
-    hidden = len(report.findings) - len(shown)
     output.tell(
         f"{verdict}: {output.plural(report.partitions, 'partition')}, "
         f"{output.plural(report.segments, 'segment')}, {output.plural(report.blocks, 'block')}, "
         f"{output.plural(report.files, 'file')}, {output.plural(report.rows, 'row')}, "
         f"{output.size(report.bytes)} checked down to {report.level.name.lower()}"
-        + (f"; {output.plural(hidden, 'note')} with --json" if hidden else "")
     )
+
+
+def _show_findings(findings: Sequence[dict[str, Any]], counts: Mapping[str, int]) -> None:
+    """Print all damage and warnings, and the first notes of each kind with the number of others."""
+    displayed: list[dict[str, Any]] = []
+    notes: Counter[str] = Counter()
+    for finding in findings:
+        notes[finding["kind"]] += finding["severity"] == "note"
+        if finding["severity"] != "note" or notes[finding["kind"]] <= SHOWN_NOTES:
+            displayed.append(finding)
+    if displayed:
+        output.show(displayed, as_json=False, empty="")
+    for kind, count in counts.items():
+        more = count - sum(finding["kind"] == kind for finding in displayed)
+        if more:
+            output.say(f"… and {more:,} more of kind {kind}; --json has more")

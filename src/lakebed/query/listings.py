@@ -5,7 +5,7 @@ the first columns are micromegas', so that its programs find them; ours come aft
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -92,6 +92,9 @@ INCOMPATIBLE_SCHEMA = pa.schema(
         ("can_be_rebuilt", pa.bool_()),
         ("partition_id", _TEXT),
     ]
+)
+FINDINGS_SCHEMA = pa.schema(
+    [("severity", _TEXT), ("kind", _TEXT), ("subject", _TEXT), ("message", _TEXT)]
 )
 RETIRED_SCHEMA = pa.schema(
     [
@@ -250,6 +253,13 @@ def make_incompatible(found: Sequence[tuple[Partition, bytes | None, bool]]) -> 
 def make_retired(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
     """What retiring incompatible partitions did, for each view set and instance."""
     return pa.Table.from_pylist(list(rows), RETIRED_SCHEMA)
+
+
+def make_findings(findings: Iterable[Any]) -> pa.Table:
+    """Return findings of checks as rows."""
+    names = FINDINGS_SCHEMA.names
+    rows = [{name: str(getattr(finding, name)) for name in names} for finding in findings]
+    return pa.Table.from_pylist(rows, FINDINGS_SCHEMA)
 
 
 def make_view_sets(active: Sequence[ActiveViewSet]) -> pa.Table:

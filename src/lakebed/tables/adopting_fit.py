@@ -136,8 +136,8 @@ class Fit:
                 found[name] = f"expected a zone, got {_show_type(given)}; name it with --zone UTC"
         return found
 
-    def _is_naive_time(self, given: pa.Field) -> bool:
-        return self.schema.column(given.name).item_type == "datetime" and is_naive(given.type)
+    def _is_naive_time(self, field: pa.Field) -> bool:
+        return self.schema.column(field.name).item_type == "datetime" and is_naive(field.type)
 
     def prepare(self, rows: pa.Table) -> pa.Table:
         """Return the rows with the table's columns only, and with the values of the folders.

@@ -42,7 +42,9 @@ def propose_schema(samples: Any) -> dict[str, Any]:
     times = [name for name, spec in columns.items() if spec["type"] == "datetime"]
     if not times:
         hint = "a table needs one, such as 2026-11-16T05:00:00Z or a number of seconds"
-        naive = [name for name in names if _has_naive_time([each.get(name) for each in records])]
+        naive = [
+            name for name in names if _has_naive_time([record.get(name) for record in records])
+        ]
         if naive:
             hint = f"the times of {naive[0]} have no zone: add Z for UTC, or an offset as +02:00"
         raise BadInput("no column of the samples holds a time", hint=hint)
