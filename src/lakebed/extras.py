@@ -47,7 +47,7 @@ def require_extra(name: str) -> None:
 def missing_extra(name: str, reason: str) -> MissingExtra:
     """Return the error for an extra that is missing or cannot be imported."""
     return MissingExtra(
-        f"{EXTRAS[name].purpose} needs the extra {name}: {reason}",
+        f"the extra {name} is missing, for {EXTRAS[name].purpose}: {reason}",
         hint=f"pip install 'lakebed[{name}]'",
     )
 

