@@ -13,7 +13,11 @@ from __future__ import annotations
 
 import importlib
 import logging
+import sys
 from typing import TYPE_CHECKING, Any
+
+if sys.platform == "win32":
+    raise ImportError("lakebed runs on Linux and macOS, not on Windows: use it in WSL 2")
 
 if TYPE_CHECKING:
     from lakebed.client.client import Client, connect

@@ -47,8 +47,8 @@ def run_verb(arguments: list[str]) -> dict[str, Any]:
         except BaseException:  # noqa: BLE001  (a traceback is what this looks for)
             traceback.print_exc()
             code = -1
-    printed, told = (bytes(each.buffer.getvalue()).decode() for each in (out, err))  # type: ignore[attr-defined]
-    return {"verb": arguments, "code": code, "out": printed, "err": told}
+    printed, errors = (bytes(stream.buffer.getvalue()).decode() for stream in (out, err))  # type: ignore[attr-defined]
+    return {"verb": arguments, "code": code, "out": printed, "err": errors}
 
 
 def list_verbs() -> set[str]:
@@ -173,10 +173,10 @@ def serve() -> dict[str, Any]:
     command = [sys.executable, "-m", "lakebed", "serve", LAKE, *ports]
     server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     assert server.stderr is not None
-    told: list[str] = []
+    lines: list[str] = []
     answers: dict[str, int] = {}
     for line in server.stderr:
-        told.append(line)
+        lines.append(line)
         address = re.search(r"serving (http://\S+);", line)
         if address is None:
             continue
@@ -186,7 +186,7 @@ def serve() -> dict[str, Any]:
         answers["/v1/query"] = ask(f"{address[1]}/v1/query", statement)
         server.send_signal(signal.SIGTERM)
     code = server.wait()
-    return {"verb": ["serve"], "code": code, "out": "", "err": "".join(told), "answers": answers}
+    return {"verb": ["serve"], "code": code, "out": "", "err": "".join(lines), "answers": answers}
 
 
 def ask(address: str, body: bytes | None = None) -> int:

@@ -7,6 +7,7 @@ import gc
 import os
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from lakebed.errors import (
 )
 from lakebed.lake import Lake
 from lakebed.lifecycle.check import Level
-from lakebed.storage.disk import Disk
+from lakebed.storage.disk import Disk, sync_file
 from lakebed.storage.local import LocalStore
 from lakebed.storage.objects import put, read_all
 from tests.parts.data import publish_hour, readings
@@ -272,3 +273,44 @@ def test_a_store_whose_folder_is_gone_says_so(local: LocalStore) -> None:
         put(local, "object", b"x")
     assert "not mounted" in one_line(raised.value)
     assert not local.root.exists()
+
+
+class MacControl(ModuleType):
+    """The part of macOS's fcntl module that syncs a file; a file system may refuse it."""
+
+    F_FULLFSYNC = 51
+
+    def __init__(self, refusal: int | None = None) -> None:
+        super().__init__("fcntl")
+        self.refusal = refusal
+        self.calls: list[tuple[int, int]] = []
+
+    def fcntl(self, descriptor: int, command: int) -> int:
+        self.calls.append((descriptor, command))
+        if self.refusal is not None:
+            raise OSError(self.refusal, os.strerror(self.refusal))
+        return 0
+
+
+def test_sync_uses_the_full_sync_of_macos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "fsync", None)
+    control = MacControl()
+    with (tmp_path / "file").open("wb") as file:
+        sync_file(file.fileno(), control)
+        assert control.calls == [(file.fileno(), 51)]
+
+
+def test_sync_falls_back_to_fsync_when_the_file_system_has_no_full_sync(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", synced.append)
+    with (tmp_path / "file").open("wb") as file:
+        sync_file(file.fileno(), MacControl(errno.ENOTSUP))
+        sync_file(file.fileno(), ModuleType("fcntl"))
+        assert synced == [file.fileno()] * 2
+
+
+def test_sync_raises_the_error_of_a_full_sync_that_failed(tmp_path: Path) -> None:
+    with (tmp_path / "file").open("wb") as file, pytest.raises(OSError, match=os.strerror(5)):
+        sync_file(file.fileno(), MacControl(errno.EIO))

@@ -8,6 +8,7 @@ import logging
 import random
 import re
 import sqlite3
+import sys
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -33,6 +34,8 @@ BINARY = "lakebed_binary"
 OVERLAP_TOKEN = "lakebed:overlap"  # noqa: S105
 """What the SQLite triggers raise; PostgreSQL's exclusion constraint has its own SQLSTATE."""
 
+_OLDEST = (3, 35, 0)
+"""The first SQLite with ``RETURNING``."""
 _SAFE_WAL = (3, 51, 3)
 _BUSY_SECONDS = 60
 _LOOK_AGAIN = (0.000_3, 0.001)
@@ -80,10 +83,18 @@ class SqliteDialect:
 
     name = "sqlite"
 
-    def __init__(self, path: Path, *, read_only: bool = False) -> None:
+    def __init__(
+        self, path: Path, *, read_only: bool = False, module: ModuleType | None = None
+    ) -> None:
         self.path = path
         self.read_only = read_only
-        self.module = _newest_sqlite()
+        self.module = module or _newest_sqlite()
+        if self.module.sqlite_version_info < _OLDEST:
+            raise BadInput(
+                f"a catalog in a folder needs SQLite {'.'.join(map(str, _OLDEST))} or newer, and "
+                f"this Python has {self.module.sqlite_version}",
+                hint="use another Python, or a catalog in PostgreSQL: --catalog postgresql://…",
+            )
         self.uses_wal = self.module.sqlite_version_info >= _SAFE_WAL
 
     def describe(self) -> str:
@@ -138,6 +149,9 @@ class SqliteDialect:
             if not _is_foreign(connection):  # the journal mode is written into the file
                 connection.execute(f"PRAGMA journal_mode = {mode}").fetchone()
             connection.execute(f"PRAGMA synchronous = {sync}")
+            if sys.platform == "darwin":  # fsync there leaves the bytes in the cache of the disk
+                connection.execute("PRAGMA fullfsync = ON")
+                connection.execute("PRAGMA checkpoint_fullfsync = ON")
             connection.execute("PRAGMA secure_delete = ON")  # what is forgotten is overwritten
         return connection
 
