@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help demo test lint campaign bench docs screenshots lock clean
+.PHONY: help demo test lint campaign mutants bench docs screenshots lock clean
 
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -23,6 +23,9 @@ lint: $(VENV)/.dev
 
 campaign: $(VENV)/.dev  ## the long runs: more examples, more kills, under strace
 	LAKEBED_CAMPAIGN=1 $(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
+
+mutants: $(VENV)/.dev  ## change the code on purpose, and count the changes that no test notices
+	$(BIN)/python -m tests.mutants $(ARGS)
 
 bench: $(VENV)/.bench  ## measure against the peers and the targets; prints the environment
 	$(BIN)/python -m benchmarks $(ARGS)

@@ -81,6 +81,14 @@ def drop_database(url: str) -> None:
         connection.exec_driver_sql(f"DROP DATABASE {server.database} WITH (FORCE)")
 
 
+def drop_databases(server_url: str) -> None:
+    """Drop every database that `new_database` made on a server."""
+    names = sa.text("SELECT datname FROM pg_database WHERE datname LIKE 'lakebed\\_%'")
+    with _admin(server_url).connect() as connection:
+        for name in connection.scalars(names).all():
+            connection.exec_driver_sql(f"DROP DATABASE {name} WITH (FORCE)")
+
+
 def quick_folder() -> Path:
     """Where files that no test cuts the power of are quickest: in memory, if there is enough."""
     if _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > _ENOUGH_BYTES:

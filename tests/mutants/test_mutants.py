@@ -1,0 +1,213 @@
+"""The mutation campaign finds a planted mutant that a test kills, and one that survives."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.mutants.__main__ import (
+    Campaign,
+    draw_sample,
+    list_all,
+    match_lines,
+    read_explained,
+)
+from tests.mutants.line_map import TestRun, read_runs, write_runs
+from tests.mutants.operators import list_mutants
+from tests.mutants.run import KILLED, SURVIVED, TIMEOUT, Outcome
+
+SOURCE = '''
+"""A module."""
+
+LIMIT = 10
+
+
+def is_within(value: int, end: int, *, closed: bool = False) -> bool:
+    """Return True for a value before an end."""
+    if closed and value == end:
+        return True
+    return value < end
+
+
+def count(values):
+    total = 0
+    while values:
+        values = values[1:]
+        total += 1
+    return total
+'''
+TESTS = """
+from lakebed.planted import count, is_within
+
+def test_values_far_from_the_end():
+    assert is_within(1, 5)
+    assert not is_within(9, 5)
+
+def test_values_are_counted():
+    assert count("abc") == 3
+"""
+
+
+def changes(source: str) -> set[tuple[str, str, str]]:
+    return {
+        (mutant.operator, mutant.original, mutant.replacement)
+        for mutant in list_mutants(source.encode(), "planted.py")
+    }
+
+
+def test_list_mutants_makes_every_kind_of_change() -> None:
+    assert changes(SOURCE) == {
+        ("constant", "False", "True"),
+        ("boolean", "closed and value == end", "(closed or value == end)"),
+        ("dropped condition", "closed and value == end", "(value == end)"),
+        ("dropped condition", "closed and value == end", "(closed)"),
+        ("comparison", "value == end", "(value != end)"),
+        ("dropped guard", "closed and value == end", "False"),
+        ("constant", "True", "False"),
+        ("comparison", "value < end", "(value <= end)"),
+        ("constant", "0", "1"),
+        ("constant", "1", "2"),
+        ("constant", "1", "0"),
+        ("dropped statement", "total += 1", "pass"),
+        ("arithmetic", "total += 1", "total -= 1"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("source", "change"),
+    [
+        ("f(x, y=1)", ("dropped keyword", "f(x, y=1)", "f(x)")),
+        ("f(x, y)", ("swapped arguments", "f(x, y)", "f(y, x)")),
+        ("min(x)", ("counterpart", "min", "max")),
+        ("q.where(a, b)", ("dropped condition", "q.where(a, b)", "q.where(b)")),
+        ("[x for x in y if x]", ("dropped filter", "x", "True")),
+        ("a if b else c", ("choice", "a if b else c", "(c)")),
+        ("not a", ("dropped not", "not a", "(a)")),
+        ("a - b", ("arithmetic", "a - b", "(a + b)")),
+        ("raise E", ("dropped raise", "raise E", "pass")),
+        ("if a:\n        b()", ("negated condition", "a", "not (a)")),
+        (
+            "try:\n        a()\n    except (B, C):\n        pass",
+            ("dropped exception", "(B, C)", "(B,)"),
+        ),
+    ],
+)
+def test_list_mutants_makes_a_change(source: str, change: tuple[str, str, str]) -> None:
+    assert change in changes(f"def g():\n    {source}\n")
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "LIMIT = 10",
+        '"""A text of 1."""',
+        "def f(x: A | B) -> C[1]: ...",
+        "def f():\n    assert x == 1",
+        "def f():\n    _log.info('x', y)",
+        "def f():\n    return zip(x, strict=True)",
+        "if TYPE_CHECKING:\n    import x",
+    ],
+)
+def test_list_mutants_leaves_out_what_no_test_should_pin(source: str) -> None:
+    assert changes(source) == set()
+
+
+def test_key_does_not_depend_on_the_line_and_numbers_equal_changes() -> None:
+    source = "def f(a, b):\n    return a < b or a < b\n"
+    keys = [mutant.key for mutant in list_mutants(source.encode(), "m.py")]
+    below = [mutant.key for mutant in list_mutants(("\n\n" + source).encode(), "m.py")]
+    assert keys == below
+    assert len(set(keys)) == len(keys)
+    assert "m.py::f::comparison::a < b → (a <= b)" in keys
+    assert "m.py::f::comparison::a < b → (a <= b) #2" in keys
+
+
+CAMPAIGN = """
+import json, sys
+from pathlib import Path
+from tests.mutants.operators import Mutant, list_mutants
+from tests.mutants.run import Job, Worker, run_jobs
+
+folder = Path(sys.argv[1])
+source = (folder / "source/lakebed/planted.py").read_bytes()
+mutants = {
+    (mutant.operator, mutant.replacement): mutant
+    for mutant in list_mutants(source, "planted.py")
+}
+start = source.index(b"[1:]")
+endless = Mutant("planted.py", "count", "", "[1:]", "[0:]", start, start + 4, 17, 17)
+jobs = [
+    Job(mutants["constant", "2"], [str(folder / "tests")], 600),
+    Job(mutants["comparison", "(value <= end)"], [str(folder / "tests")], 600),
+    Job(endless, [str(folder / "tests")], 5),
+]
+outcomes = []
+worker = Worker(folder / "source", "lakebed", folder / "work", {})
+skipped = [run_jobs(jobs, [worker], outcomes.append), run_jobs(jobs, [worker], print, end=0.0)]
+print(json.dumps([[outcome.state, outcome.test] for outcome in outcomes] + [skipped]))
+"""
+
+
+def test_worker_kills_a_mutant_that_a_test_notices_and_not_one_at_a_bound(tmp_path: Path) -> None:
+    """In a process of its own: a campaign forks, and has not imported the package."""
+    package = tmp_path / "source" / "lakebed"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / "planted.py").write_text(SOURCE)
+    tests = tmp_path / "tests"
+    tests.mkdir()
+    (tests / "pytest.ini").touch()
+    (tests / "test_planted.py").write_text(TESTS)
+    done = subprocess.run(
+        [sys.executable, "-c", CAMPAIGN, str(tmp_path)],
+        cwd=Path(__file__).parents[2],
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    killed, survived, timeout, skipped = json.loads(done.stdout)
+    assert killed[0] == KILLED
+    assert "test_values_are_counted" in killed[1]
+    assert survived == [SURVIVED, ""]
+    assert timeout[0] == TIMEOUT
+    assert skipped == [0, 3]
+    assert (tmp_path / "work" / "src" / "lakebed" / "planted.py").read_text() == SOURCE
+
+
+def test_campaign_fails_below_its_goal_and_counts_explained_mutants(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    killed, survivor = list_mutants(b"def f(a):\n    return a + 1\n", "catalog/m.py")[:2]
+    for explained, code in (({}, 1), ({survivor.key: "no difference"}, 0)):
+        campaign = Campaign(explained, tmp_path)
+        campaign.report(Outcome(killed, KILLED, "test_f"))
+        campaign.report(Outcome(survivor, SURVIVED))
+        assert campaign.finish(seed=7, skipped=0) == code
+    output = capsys.readouterr().out
+    assert "seed 7: 50.0% killed or explained" in output
+    assert "seed 7: 100.0% killed or explained" in output
+    assert f"survived: {survivor.key}" in output
+
+
+def test_line_map_is_read_as_it_was_written(tmp_path: Path) -> None:
+    runs = {"a.py::test": TestRun(0.5, True, {"m.py": {1, 70, 1000}})}
+    write_runs(tmp_path / "lines.json", runs)
+    assert read_runs(tmp_path / "lines.json") == runs
+
+
+def test_match_lines_finds_lines_that_moved() -> None:
+    assert match_lines("a\nb\nc", "x\na\nc\nd") == {1: 2, 2: 2, 3: 3}
+
+
+def test_sample_depends_only_on_the_seed() -> None:
+    mutants = [mutant for mutant in list_all() if mutant.path.startswith("access/")]
+    assert draw_sample(mutants, 20, 1) == draw_sample(mutants, 20, 1)
+    assert draw_sample(mutants, 20, 1) != draw_sample(mutants, 20, 2)
+    assert len(draw_sample(mutants, 10_000, 1)) <= len(mutants)
+
+
+def test_explained_mutants_have_a_reason() -> None:
+    assert all(len(reason) > 20 for reason in read_explained().values())
