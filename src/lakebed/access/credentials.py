@@ -12,6 +12,11 @@ from lakebed.access.origins import require_own_site
 from lakebed.errors import Unauthenticated
 
 
+def has_credentials(headers: Mapping[str, str]) -> bool:
+    """Return True if a request has Bearer or Basic credentials, readable or not."""
+    return headers.get("authorization", "").lower().startswith(("bearer ", "basic "))
+
+
 def read_secret(headers: Mapping[str, str]) -> str | None:
     """Return the key of an HTTP request, or None without one.
 

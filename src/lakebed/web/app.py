@@ -19,7 +19,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from lakebed import __version__
-from lakebed.access.credentials import read_secret
+from lakebed.access.credentials import has_credentials, read_secret
 from lakebed.access.keys import ANYBODY, Caller, Role
 from lakebed.errors import (
     BadInput,
@@ -125,7 +125,7 @@ class Web:
             try:
                 caller = await self._let_in(request, page.role)
             except Unauthenticated:
-                if "authorization" in request.headers:
+                if has_credentials(request.headers):
                     raise
                 back = shown.address(request.url.path, read_every(request))
                 sign_in = shown.address("/sign-in", next=back)
