@@ -48,7 +48,9 @@ def run_examples(page: str, folder: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/landing.md", "docs/decoding.md"])
+@pytest.mark.parametrize(
+    "page", ["README.md", "docs/landing.md", "docs/decoding.md", "docs/operating.md"]
+)
 def test_python_examples_run(page: str, tmp_path: Path) -> None:
     run_examples(page, tmp_path)
 

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from lakebed import logs
 from lakebed.access.keys import Keys
 from lakebed.catalog.catalog import Catalog
 from lakebed.catalog.lakes import LakeRow
@@ -66,8 +65,6 @@ class Lake:
         new_id: Callable[[], str] = new_id,
         observer: LeaseObserver | None = None,
     ) -> None:
-        if settings.log:
-            logs.print_to_stderr(settings.log)
         self.catalog = catalog
         self.store = store
         self.settings = settings

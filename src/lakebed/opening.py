@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from lakebed import logs
 from lakebed.catalog import lakes
 from lakebed.catalog.catalog import Catalog
 from lakebed.catalog.lakes import LakeRow
@@ -37,6 +38,11 @@ def _actor(settings: Settings) -> str:
     except (KeyError, OSError):
         user = str(os.getuid())
     return f"{user}@{socket.gethostname()}:{os.getpid()}"
+
+
+def _start_logging(settings: Settings) -> None:
+    if settings.log:
+        logs.print_to_stderr(settings.log)
 
 
 def catalog_url(path_or_url: str | Path) -> str:
@@ -68,6 +74,8 @@ def connect(
     path_or_url: str | Path, settings: Settings | None = None, *, read_only: bool = False
 ) -> Catalog:
     """Return the catalog of a lake in any shape, for `open_lake` and `lakebed migrate`."""
+    settings = settings or read_settings()
+    _start_logging(settings)
     url = catalog_url(path_or_url)
     folder = _embedded_folder(url)
     if folder is not None and not (folder / layout.CATALOG_FILE).is_file():
@@ -75,7 +83,7 @@ def connect(
             f"there is no lake in {folder}",
             hint=f"make one with: lakebed init {path_or_url}, or name another with --lake",
         )
-    return Catalog(url, actor=_actor(settings or read_settings()), read_only=read_only)
+    return Catalog(url, actor=_actor(settings), read_only=read_only)
 
 
 def _embedded_folder(url: str) -> Path | None:
@@ -167,6 +175,7 @@ def _prepare(
     path: str | Path, catalog: str | None, store: str | None, settings: Settings
 ) -> tuple[Catalog, Store, str]:
     """Return a migrated catalog, a store that works and the store's name in the catalog."""
+    _start_logging(settings)
     url = catalog or catalog_url(path)
     folder = _embedded_folder(url)
     database = Catalog(url, actor=_actor(settings))

@@ -5,6 +5,7 @@ repeatable snapshot, or, for a single look, inside `Catalog.glance`.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,13 +18,16 @@ from lakebed.catalog import clock
 from lakebed.catalog.acting import name_actor
 from lakebed.catalog.dialects import GLANCE, WRITE, Dialect, find_dialect
 from lakebed.catalog.migrate import current_revision, migrate, require_head
+from lakebed.catalog.statement_log import log_statements
 from lakebed.catalog.trips import settle
 from lakebed.errors import BadInput, OutcomeUnknown, ReadOnly, Unavailable
+from lakebed.logs import Operation
 
 Connection = sa.Connection
 """An open transaction, which the functions of this package take; nobody else calls its methods."""
 
 T = TypeVar("T")
+_log = logging.getLogger(__name__)
 _CONFIRM_TRIES = 5
 
 
@@ -45,6 +49,7 @@ class Catalog:
         self.read_only = read_only
         self.dialect: Dialect = find_dialect(url, read_only=read_only)
         self.engine = self.dialect.create_engine()
+        log_statements(self.engine)
         self._glancer = self.engine.execution_options(**{GLANCE: True})
         self._writer = self.engine.execution_options(**{WRITE: True})
 
@@ -61,8 +66,12 @@ class Catalog:
 
     def migrate(self, progress: Callable[[str], None] = lambda _line: None) -> list[str]:
         """Bring the catalog to this program's shape and return the revisions that ran."""
-        with self._translated():
-            return migrate(self.engine, database=self.dialect.name_database(), progress=progress)
+        database = self.dialect.name_database()
+        with Operation(_log, "migrate", catalog=database) as operation:
+            with self._translated():
+                revisions = migrate(self.engine, database=database, progress=progress)
+            operation.add(revisions=revisions)
+        return revisions
 
     @contextmanager
     def read(self) -> Iterator[sa.Connection]:

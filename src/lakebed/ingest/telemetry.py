@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 import tempfile
 from collections import deque
@@ -18,12 +19,14 @@ from lakebed.ingest.gate import ByteGate
 from lakebed.ingest.landing import Lander
 from lakebed.ingest.requests import NewBlock, check_id, check_signal, read_request
 from lakebed.ingest.segments import Receipt
+from lakebed.logs import Operation
 from lakebed.model.signal import Signal
 
 if TYPE_CHECKING:
     from lakebed.decode.trimming import Trimmed
 
 _MOST_OUTSTANDING = 64
+_log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -68,16 +71,35 @@ class Telemetry:
         """Land one OTLP request; when this returns, it is durable. Malformed ones raise
         `BadPayload` and leave nothing; one that landed before counts as a duplicate. If ``partial``
         is wanted, single records of a JSON request that do not fit are left out, and counted."""
+        with Operation(_log, "land", signal=str(signal), body_bytes=len(body)) as operation:
+            receipt = self._land(signal, body, content, request_id, partial=partial)
+            operation.add(
+                blocks=receipt.blocks,
+                records=receipt.records,
+                duplicates=receipt.duplicates,
+                rejected=receipt.rejected,
+            )
+        return receipt
+
+    def _land(
+        self,
+        signal: Signal | str,
+        body: bytes,
+        content: str,
+        request_id: str | None,
+        *,
+        partial: bool,
+    ) -> Receipt:
         try:
             blocks = self._read(signal, body, content, request_id)
         except BadPayload:
-            wanted = partial and content == "json"
-            trimmed = self._trim(check_signal(signal), body) if wanted else None
+            may_trim = partial and content == "json"
+            trimmed = self._trim(check_signal(signal), body) if may_trim else None
             if trimmed is None:
                 raise
             blocks = self._read(signal, trimmed.body, content, request_id)
-            landed = self._lander.land(blocks).result()
-            return replace(landed, rejected=trimmed.rejected, reason=trimmed.reason)
+            receipt = self._lander.land(blocks).result()
+            return replace(receipt, rejected=trimmed.rejected, reason=trimmed.reason)
         return self._lander.land(blocks).result()
 
     def _trim(self, signal: Signal, body: bytes) -> Trimmed | None:
@@ -150,8 +172,16 @@ class Telemetry:
                         )
                     yield request.place, blocks
 
-            sound = sum(1 for _ in read_all())
-            return self._land_all(read_all(sound), progress)
+            with Operation(_log, "land file", file=name) as operation:
+                sound = sum(1 for _ in read_all())
+                landed = self._land_all(read_all(sound), progress)
+                operation.add(
+                    requests=landed.requests,
+                    blocks=landed.blocks,
+                    records=landed.records,
+                    duplicates=landed.duplicates,
+                )
+            return landed
 
     def _land_all(
         self,

@@ -5,6 +5,7 @@ is not held while rows are computed, and nobody is told of a success that did no
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,11 +15,13 @@ from lakebed.catalog import clock, files, journal, lakes, partitions, tables
 from lakebed.catalog.catalog import Catalog, Connection, Transaction
 from lakebed.errors import Conflict, LakebedError, Overlap, Refused, Unavailable
 from lakebed.lifecycle import selection
+from lakebed.logs import Operation
 from lakebed.model.partition import FileState, Partition
 from lakebed.model.time import TimeRange
 from lakebed.model.user_table import is_table, table_id_of
 from lakebed.partitions.publish import retire_rows
 
+_log = logging.getLogger(__name__)
 Asked = TypeVar("Asked")
 Named = tuple[str, str, int, int, bytes | None]
 """View set, instance, begin, end and, if it is known, the schema hash of one partition."""
@@ -92,6 +95,19 @@ class Changes:
         doomed = [partition for partition, _ in planned.retired.values()]
         if not doomed and not planned.restored:
             return
+        operation = Operation(
+            _log,
+            "retire" if doomed else "restore",
+            view_sets=sorted({partition.view_set for partition in doomed}),
+            partitions=len(doomed),
+            restored=len(planned.restored),
+        )
+        with operation:
+            self._require_plausible(doomed)
+            self._commit(planned)
+
+    def _require_plausible(self, doomed: Sequence[Partition]) -> None:
+        """Raise `Refused` if the statement retires implausibly much."""
         unconfirmed = self._find_unconfirmed(doomed)
         if unconfirmed:
             raise Refused(
@@ -100,6 +116,8 @@ class Changes:
                 hint="SQL cannot confirm that; use: lakebed partitions retire … "
                 + " ".join(f"--confirm {name}" for name in unconfirmed),
             )
+
+    def _commit(self, planned: _Planned) -> None:
         reasons: dict[str, list[Partition]] = {}
         for partition, reason in planned.retired.values():
             reasons.setdefault(reason, []).append(partition)

@@ -5,6 +5,7 @@ restored.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
@@ -15,12 +16,14 @@ from lakebed.errors import BadInput, LakebedError, Refused, StalePlan
 from lakebed.lifecycle import selection
 from lakebed.lifecycle.changes import Changes, describe_success, restore_row
 from lakebed.lifecycle.outcomes import IncompatibleSummary, Outcome, summarize
+from lakebed.logs import Operation
 from lakebed.model.partition import Partition
 from lakebed.model.time import Instant, TimeRange, format_instant, parse_duration
 from lakebed.model.user_table import is_table, parse_retention
 from lakebed.model.view_set import GLOBAL
 from lakebed.partitions.publish import retire_rows
 
+_log = logging.getLogger(__name__)
 WHOLE_LAKE = "whole-lake"
 """What to confirm when several view sets together are most of the lake; no view set's name."""
 
@@ -247,9 +250,25 @@ class Retirement:
 
     def carry_out(self, plan: RetirementPlan, *, confirmed: Collection[str] = ()) -> list[Outcome]:
         """Retire all of a plan in one transaction, or nothing."""
-        _require_confirmed(plan, confirmed)
         if not plan.partitions:
             return []
+        operation = Operation(
+            _log,
+            "hold" if plan.hold else "retire",
+            view_sets=sorted({partition.view_set for partition in plan.partitions}),
+            reason=plan.reason,
+            partitions=len(plan.partitions),
+            bytes=plan.bytes,
+        )
+        with operation:
+            _require_confirmed(plan, confirmed)
+            self._commit(plan)
+        return [
+            Outcome(partition, True, describe_success(partition)) for partition in plan.partitions
+        ]
+
+    def _commit(self, plan: RetirementPlan) -> None:
+        """Retire all of a plan in one transaction."""
 
         def work(transaction: Transaction) -> None:
             if plan.only_incompatible:
@@ -270,7 +289,6 @@ class Retirement:
             return not any(each.is_live for each in partitions.list_by_id(connection, ids))
 
         self._catalog.commit(work, happened)
-        return [Outcome(each, True, describe_success(each)) for each in plan.partitions]
 
     def retire_partition_by_metadata(
         self,
@@ -352,7 +370,13 @@ class Retirement:
             ids = [each.partition_id for each in restored]
             return len(partitions.list_by_id(connection, ids)) == len(ids)
 
-        return self._catalog.commit(work, happened)
+        with Operation(_log, "restore", partitions=len(partition_ids)) as operation:
+            restored = self._catalog.commit(work, happened)
+            operation.add(
+                partition_ids=[partition.partition_id for partition in restored],
+                rows=sum(partition.num_rows for partition in restored),
+            )
+        return restored
 
 
 def _require_confirmed(plan: RetirementPlan, confirmed: Collection[str]) -> None:

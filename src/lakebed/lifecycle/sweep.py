@@ -6,6 +6,7 @@ bounded batches, each of which a crash may interrupt anywhere:
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -26,10 +27,13 @@ from lakebed.catalog.catalog import Catalog, Connection, Transaction
 from lakebed.catalog.files import TemporaryFile
 from lakebed.catalog.leases import Lease
 from lakebed.errors import LakebedError, Refused
+from lakebed.logs import Operation
 from lakebed.model.partition import FileState, Partition
 from lakebed.storage import layout
 from lakebed.storage.marks import require_mark
 from lakebed.storage.objects import Store
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,8 +176,27 @@ class Sweeper:
         most_batches: int | None = None,
     ) -> SweepResult:
         """Sweep until nothing is left to delete now, or for so many batches."""
-        self._require_own_store()
         result = SweepResult()
+        with Operation(_log, "sweep") as operation:
+            self._run(result, progress, most_batches)
+            operation.add(
+                files=result.files,
+                bytes=result.bytes,
+                empty_partitions=result.empty_partitions,
+                leases_ended=result.leases_ended,
+                names_released=result.names_released,
+                journal_entries_dropped=result.journal_entries_dropped,
+                has_more=result.has_more,
+            )
+        return result
+
+    def _run(
+        self,
+        result: SweepResult,
+        progress: Callable[[SweepResult], None],
+        most_batches: int | None,
+    ) -> None:
+        self._require_own_store()
         full = True
         for _ in _batches(most_batches):
             before = time.perf_counter()
@@ -192,7 +215,6 @@ class Sweeper:
             result.has_more = full
         self._delete_late()
         self._prune_journal(result, most_batches)
-        return result
 
     def _require_own_store(self) -> None:
         with self._catalog.read() as connection:

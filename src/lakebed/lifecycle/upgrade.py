@@ -4,6 +4,7 @@ after it, because readers upgrade what they meet in memory.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -11,8 +12,11 @@ from lakebed.catalog import footers, journal, partitions
 from lakebed.catalog.catalog import Catalog
 from lakebed.catalog.footers import StoredFooter
 from lakebed.errors import DamagedFooter
+from lakebed.logs import Operation
 from lakebed.partitions.footers import usable_bytes
 from lakebed.storage import footer as footer_format
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -33,7 +37,20 @@ def upgrade_footers(
     progress: Callable[[UpgradeResult], None] = lambda _result: None,
 ) -> UpgradeResult:
     """Bring every footer to the current format; a damaged one is reported and left as it is."""
-    result, after = UpgradeResult(), ""
+    result = UpgradeResult()
+    with Operation(_log, "migrate footers") as operation:
+        _upgrade(catalog, result, batch_rows, progress)
+        operation.add(rewritten=result.rewritten, damaged=len(result.damaged or []))
+    return result
+
+
+def _upgrade(
+    catalog: Catalog,
+    result: UpgradeResult,
+    batch_rows: int,
+    progress: Callable[[UpgradeResult], None],
+) -> None:
+    after = ""
     while True:
         with catalog.read() as connection:
             page = footers.list_of_format(
@@ -44,7 +61,7 @@ def upgrade_footers(
                 for stored in page
             }
         if not page:
-            return result
+            return
         after = page[-1].file_path
         upgraded = []
         for stored in page:

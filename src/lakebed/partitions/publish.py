@@ -4,6 +4,7 @@ live, retires exactly what they replace, and writes the journal. Or nothing happ
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from lakebed.errors import (
     Overlap,
     StalePlan,
 )
+from lakebed.logs import Operation
 from lakebed.model.partition import NO_SOURCE, FileState, Identity, Partition
 from lakebed.model.time import Instant, TimeRange, covers, format_instant
 from lakebed.model.view_set import GLOBAL, ViewSet, check_instance
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
 
 
 _ATTEMPTS = 2
+_LOGGED_RANGES = 10
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +167,18 @@ class Publisher:
         """
         if not new:
             raise BadInput("there is nothing to publish")
+        with start_publishing(new, replaces) as operation:
+            published = self._write_and_commit(new, replaces, read_at, reason)
+            note_published(operation, published)
+        return published
+
+    def _write_and_commit(
+        self,
+        new: Sequence[NewPartition],
+        replaces: Sequence[Partition],
+        read_at: int | None,
+        reason: str | None,
+    ) -> list[Partition]:
         check_publication(new, replaces)
         tables = [
             None if each.rows is None else parquet.conform(each.rows, each.view_set) for each in new
@@ -172,9 +188,7 @@ class Publisher:
             lease, paths = self._reserve(new)
             try:
                 written = self._write(new, tables, list(paths))
-                return self.publish_written(
-                    written, lease=lease, replaces=replaces, read_at=read_at, reason=reason
-                )
+                return self._commit(written, lease, replaces, read_at, reason)
             except (LeaseLost, AlreadyThere) as error:
                 # Taken for dead, or a put whose answer was lost: the names are lost, not the rows.
                 if isinstance(error, LeaseLost):
@@ -229,6 +243,20 @@ class Publisher:
         reason: str | None = None,
     ) -> list[Partition]:
         """Publish files that were written and validated under reservations of a lease."""
+        with start_publishing(written, replaces) as operation:
+            published = self._commit(written, lease, replaces, read_at, reason)
+            note_published(operation, published)
+        return published
+
+    def _commit(
+        self,
+        written: Sequence[WrittenPartition],
+        lease: str,
+        replaces: Sequence[Partition],
+        read_at: int | None,
+        reason: str | None,
+    ) -> list[Partition]:
+        """Make the partitions live in one transaction."""
         ids = [self._new_id() for _ in written]
 
         def work(transaction: Transaction) -> list[Partition]:
@@ -249,6 +277,30 @@ class Publisher:
                     hint="replace what is there (replaces=…, --replaces ID), or take another range",
                 ) from overlap
             raise
+
+
+def start_publishing(
+    new: Sequence[NewPartition | WrittenPartition], replaces: Sequence[Partition]
+) -> Operation:
+    """Return the operation that logs a publication."""
+    ranges = sorted({str(partition.insert_range) for partition in new})
+    return Operation(
+        _log,
+        "publish",
+        view_sets=sorted({partition.view_set.name for partition in new}),
+        ranges=ranges[:_LOGGED_RANGES],
+        partitions=len(new),
+        replaces=len(replaces),
+    )
+
+
+def note_published(operation: Operation, published: Sequence[Partition]) -> None:
+    """Add what was published to the log of a publication."""
+    operation.add(
+        rows=sum(partition.num_rows for partition in published),
+        bytes=sum(partition.file_size for partition in published),
+        tick=max((partition.published_at for partition in published), default=None),
+    )
 
 
 def _publish(

@@ -4,6 +4,7 @@ of them live in one transaction at one tick, which is the version of its rows. O
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -23,6 +24,7 @@ from lakebed.errors import (
     Unavailable,
     UnknownTable,
 )
+from lakebed.logs import Operation
 from lakebed.model.partition import NO_SOURCE, Partition
 from lakebed.model.time import TimeRange
 from lakebed.model.user_table import UserTable
@@ -30,7 +32,12 @@ from lakebed.partitions import folding
 from lakebed.partitions.buckets import Part, split_rows
 from lakebed.partitions.insertions import Inserted, Insertion, Premise, require_same
 from lakebed.partitions.names import NamePool
-from lakebed.partitions.publish import WrittenPartition, retire_rows, stored_footers
+from lakebed.partitions.publish import (
+    WrittenPartition,
+    note_published,
+    retire_rows,
+    stored_footers,
+)
 from lakebed.partitions.quarantine import Quarantine
 from lakebed.partitions.rows import RowReader
 from lakebed.storage import parquet
@@ -42,6 +49,7 @@ if TYPE_CHECKING:
 
 _ATTEMPTS = 2
 _WRITERS = 4
+_log = logging.getLogger(__name__)
 FOLDER = "rows"
 """Where a table's files are, whatever their bucket, so that names can be reserved for all."""
 
@@ -105,14 +113,24 @@ class TablePublisher:
         """The same for rows that are in files already, under names of a lease; the insertion itself
         needs none."""
         ids = [self._new_id() for _ in written]
-        try:
-            return self._catalog.commit(
-                lambda transaction: _insert(transaction, insertion, written, ids, lease),
-                lambda connection, _done: _is_known(connection, insertion, ids),
-            )
-        except _Repeated as repeated:
-            known = repeated.known
-            return Inserted(known.tick, known.rows, known.rejected, repeated=True)
+        operation = Operation(
+            _log,
+            "publish",
+            table=insertion.table.full_name,
+            operation=insertion.operation,
+            partitions=len(written),
+        )
+        with operation:
+            try:
+                inserted = self._catalog.commit(
+                    lambda transaction: _insert(transaction, insertion, written, ids, lease),
+                    lambda connection, _done: _is_known(connection, insertion, ids),
+                )
+            except _Repeated as repeated:
+                earlier = repeated.known
+                inserted = Inserted(earlier.tick, earlier.rows, earlier.rejected, repeated=True)
+            operation.add(rows=inserted.rows, tick=inserted.tick, repeated=inserted.repeated)
+        return inserted
 
     def replace(self, table: UserTable, old: Sequence[Partition], rows: pa.Table) -> Partition:
         """Publish rows of one bucket in place of partitions of it that follow each other, which
@@ -199,7 +217,18 @@ class TablePublisher:
             gone = partitions.list_by_id(connection, retired)
             return _are_there(connection, ids) and all(each.replaced for each in gone)
 
-        return self._catalog.commit(work, happened)
+        log = Operation(
+            _log,
+            "publish",
+            table=table.full_name,
+            operation=operation,
+            partitions=len(replacements),
+            replaces=sum(len(old) for old, _ in replacements),
+        )
+        with log:
+            published = self._catalog.commit(work, happened)
+            note_published(log, published)
+        return published
 
     @contextmanager
     def _written(self, parts: Sequence[Part]) -> Iterator[tuple[str, list[WrittenRows]]]:

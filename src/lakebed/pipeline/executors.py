@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+from lakebed.logs import find_stderr_level, print_to_stderr
 from lakebed.pipeline.session import is_remote
 from lakebed.storage.objects import Store, open_store
 
@@ -39,18 +40,23 @@ class StoreAddress:
 
     url: str
     environment: tuple[tuple[str, str], ...] = ()
+    log: str = ""
+    """From which level on tasks print log records on their stderr, as the driver does."""
 
     @classmethod
     def of(cls, store: Store, *, pass_credentials: bool = False) -> StoreAddress:
         """The address of an open store, as this process reaches it."""
         if not store.url.startswith("s3://"):
-            return cls(store.url)
+            return cls(store.url, log=find_stderr_level())
         names = _PLACE + (_SECRETS if pass_credentials else ())
         known = tuple((name, os.environ[name]) for name in names if os.environ.get(name))
-        return cls(store.url, known)
+        return cls(store.url, known, find_stderr_level())
 
     def open(self) -> Store:
-        """The store, from wherever this runs; the process's environment is left as it was."""
+        """Return the store, and print log records from now on if the driver does. The process's
+        environment is left as it was."""
+        if self.log:
+            print_to_stderr(self.log)
         with _environment(dict(self.environment)):
             return open_store(self.url, of_lake=True)
 

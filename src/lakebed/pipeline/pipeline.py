@@ -8,17 +8,20 @@ sweep takes; the next one goes on from there.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from functools import wraps
+from typing import TYPE_CHECKING, ParamSpec
 
 from lakebed.catalog import blocks, clock, failures, tables, view_sets
 from lakebed.catalog.catalog import Catalog
 from lakebed.catalog.failures import BuildFailure
 from lakebed.catalog.leases import Lease
 from lakebed.errors import Cancelled
+from lakebed.logs import Operation
 from lakebed.model.time import Instant, TimeRange, to_instant
 from lakebed.partitions.leases import LeaseKeeper
 from lakebed.partitions.names import NamePool
@@ -31,6 +34,7 @@ from lakebed.pipeline.plan import Limits
 from lakebed.pipeline.publishing import Outcome, StepPublisher, TaskNames, fold_here
 from lakebed.pipeline.session import require_spark
 from lakebed.pipeline.state import choose, make_plan
+from lakebed.pipeline.step_log import end_step, start_step
 from lakebed.pipeline.steps import Fold, Plan, Skip, Step
 from lakebed.storage.objects import Store
 from lakebed.views.registry import Registry
@@ -38,6 +42,8 @@ from lakebed.views.registry import Registry
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+P = ParamSpec("P")
+_log = logging.getLogger(__name__)
 _MOST_ROUNDS = 50
 _MOST_VAIN_ROUNDS = 3
 """In a row, with steps overtaken and none published: whoever overtakes them will go on."""
@@ -119,6 +125,28 @@ class _Teller:
         self._progress(Progress(at.rounds, done, self._planned, at.rows, at.bytes))
 
 
+def _logged(build: Callable[P, BuildReport]) -> Callable[P, BuildReport]:
+    """Log the start and the end of each build."""
+
+    @wraps(build)
+    def run(*args: P.args, **options: P.kwargs) -> BuildReport:
+        with Operation(_log, "build", view_sets=list(map(str, args[1:]))) as operation:
+            report = build(*args, **options)
+            operation.add(
+                rounds=report.rounds,
+                steps=len(report.outcomes),
+                partitions=len(report.published),
+                rows=report.rows,
+                bytes=report.bytes,
+                problems=len(report.problems),
+                overtaken=len(report.overtaken),
+                skipped=len(report.skipped),
+            )
+        return report
+
+    return run
+
+
 class Pipeline:
     """Plans and builds one lake's view sets, and folds its tables."""
 
@@ -157,6 +185,7 @@ class Pipeline:
         self._close_last_tick()
         return make_plan(self._catalog, names, first, behind, self.limits)
 
+    @_logged
     def build(
         self,
         *names: str,
@@ -279,7 +308,10 @@ class Pipeline:
         reader = RowReader(self._store)
         for step in plan.steps:
             if isinstance(step, Fold) and plan.is_done_here(step):
-                tell(fold_here(step, reader, self._tables))
+                operation = start_step(step)
+                outcome = fold_here(step, reader, self._tables)
+                end_step(operation, outcome)
+                tell(outcome)
 
     def _run_on_spark(
         self,

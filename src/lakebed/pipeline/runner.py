@@ -21,6 +21,7 @@ from lakebed.pipeline.jvm import logging_no_errors
 from lakebed.pipeline.publishing import Outcome, StepPublisher, TaskNames
 from lakebed.pipeline.session import is_remote
 from lakebed.pipeline.sql import SqlSteps
+from lakebed.pipeline.step_log import end_step, start_step
 from lakebed.pipeline.steps import Build, Fold, Merge, Query, Step
 from lakebed.pipeline.tasks import BuildOrder, FoldOrder, Order, build_task
 from lakebed.pipeline.writing import DESCRIPTOR, read_descriptor
@@ -75,11 +76,16 @@ class Runner:
         with logging_no_errors():
             for begin in range(0, len(by_path), size):
                 wave = by_path[begin : begin + size]
+                operations = {id(step): start_step(step) for step in wave}
                 for outcome in self._run_wave(wave):
+                    end_step(operations[id(outcome.step)], outcome)
                     done(outcome)
             for step in steps:
                 if _is_sql(step):
-                    done(self._run_sql(step))
+                    operation = start_step(step)
+                    outcome = self._run_sql(step)
+                    end_step(operation, outcome)
+                    done(outcome)
         return outcomes
 
     def _run_wave(self, wave: Sequence[Step]) -> Iterator[Outcome]:

@@ -6,12 +6,14 @@ task gets paths, not rows, and knows the store and no catalog.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from lakebed.errors import DamagedFile, LakebedError, Unavailable
+from lakebed.logs import Operation
 from lakebed.model.block import Block
 from lakebed.model.partition import Partition
 from lakebed.model.user_table import UserTable
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _LAST_ATTEMPT = 3
+_log = logging.getLogger(__name__)
 
 
 class BuildOrder(msgspec.Struct, frozen=True, tag=True):
@@ -73,7 +76,7 @@ def build_task(
             for row in batch.to_pylist():
                 order = msgspec.msgpack.decode(row["work"], type=Order)
                 try:
-                    answer = carry_out(address.open(), order, attempt)
+                    answer = _carry_out_logged(address.open(), order, attempt)
                 except Exception as error:
                     hopeless = isinstance(error, LakebedError) and not isinstance(
                         error, Unavailable
@@ -84,6 +87,19 @@ def build_task(
                 yield to_batch(answer | {"step": row["step"], "attempt": attempt})
 
     return run
+
+
+def _carry_out_logged(store: Store, order: Order, attempt: int) -> dict[str, Any]:
+    if isinstance(order, FoldOrder):
+        name, inputs = "fold task", len(order.partitions)
+    elif order.is_merge:
+        name, inputs = "merge task", len(order.files)
+    else:
+        name, inputs = "build task", len(order.blocks)
+    with Operation(_log, name, path=order.names[0], inputs=inputs, attempt=attempt) as operation:
+        answer = carry_out(store, order, attempt)
+        operation.add(rows=answer.get("num_rows", 0), bytes=answer.get("size", 0))
+    return answer
 
 
 def carry_out(store: Store, order: Order, attempt: int = 0) -> dict[str, Any]:

@@ -5,10 +5,12 @@ validates the file, and returns one descriptor. It knows the store and no catalo
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lakebed.errors import AlreadyThere, BadInput
+from lakebed.logs import Operation
 from lakebed.model.partition import EventRange
 from lakebed.model.view_set import ViewSet
 from lakebed.pipeline.executors import StoreAddress
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
+_log = logging.getLogger(__name__)
 DESCRIPTOR = (
     "step long, path string, size long, num_rows long, footer binary, earliest long, latest long, "
     "statistics string, error string, hint string, failures string, fallbacks long, attempt long"
@@ -54,10 +57,13 @@ def write_task(
         context = TaskContext.get()
         first = context.attemptNumber() if context is not None else 0
         try:
-            rows = pa.Table.from_batches(held).rename_columns(view_set.schema.names)
-            rows = parquet.conform(to_view_set(rows, view_set), view_set)
-            held.clear()
-            file = write_once(address.open(), [*names[first:], *names[:first]], rows, view_set)
+            store = address.open()
+            with Operation(_log, "write task", view_set=view_set.name, attempt=first) as operation:
+                rows = pa.Table.from_batches(held).rename_columns(view_set.schema.names)
+                rows = parquet.conform(to_view_set(rows, view_set), view_set)
+                held.clear()
+                file = write_once(store, [*names[first:], *names[:first]], rows, view_set)
+                operation.add(rows=file.num_rows, bytes=file.size, path=file.path)
             yield to_batch(describe(file) | {"attempt": first})
         except BadInput as error:
             yield to_batch({"error": str(error), "hint": error.hint, "attempt": first})

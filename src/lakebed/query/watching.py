@@ -46,6 +46,7 @@ class Watch:
         if _log.isEnabledFor(logging.INFO):
             self._said["tables"] = [*snapshot.tables, *snapshot.user_tables]
             self._said["bytes"] = sum(each.file_size for each in snapshot.files)
+            self._said["tick"] = snapshot.tick
         return WatchedStream(stream, self)
 
     def end(self, message: str, rows: int) -> None:

@@ -6,11 +6,13 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import logging
 import os
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 
+_log = logging.getLogger(__name__)
 _NOT_SUPPORTED = (errno.EINVAL, errno.ENOTSUP, errno.ENOTTY)
 
 
@@ -37,6 +39,7 @@ class Disk:
 
     def make_directory(self, path: Path) -> None:
         path.mkdir(exist_ok=True)
+        _log.debug("folder created", extra={"path": str(path)})
 
     def make_directories(self, path: Path) -> None:
         """Create a folder and its missing parents; their names outlast a crash."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import io
+import logging
 import os
 import stat
 from collections.abc import Iterable, Iterator
@@ -28,6 +29,7 @@ from lakebed.storage.disk import Disk
 from lakebed.storage.objects import Listed
 
 _BUFFER_BYTES = 1 << 20
+_log = logging.getLogger(__name__)
 
 
 class LocalStore:
@@ -76,6 +78,8 @@ class LocalStore:
             finally:
                 self.disk.close(descriptor)
             self._sync_name(target)
+        if _log.isEnabledFor(logging.DEBUG):
+            _log.debug("object created", extra={"path": path, "bytes": sink.tell()})
 
     @contextmanager
     def together(self) -> Iterator[LocalStore]:
@@ -143,6 +147,7 @@ class LocalStore:
         for target in targets:
             with _translated(f"delete {target.relative_to(self.root)}"):
                 self.disk.unlink(target)
+            _log.debug("object deleted", extra={"path": str(target)})
         folders = {target.parent for target in targets}
         for folder in sorted(folders):
             if folder.is_dir():

@@ -8,6 +8,7 @@ Credentials, region and endpoint come from the environment in the spelling of AW
 from __future__ import annotations
 
 import io
+import logging
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, BinaryIO
@@ -19,6 +20,7 @@ from lakebed.storage import layout
 from lakebed.storage.objects import Listed
 
 _DELETE_BATCH = 1000
+_log = logging.getLogger(__name__)
 
 
 class S3Store:
@@ -50,6 +52,8 @@ class S3Store:
         yield sink
         with self._translated(f"write {path}"):
             obstore.put(self._store, path, sink.getvalue(), mode="create", use_multipart=False)
+        if _log.isEnabledFor(logging.DEBUG):
+            _log.debug("object created", extra={"path": path, "bytes": sink.tell()})
 
     @contextmanager
     def together(self) -> Iterator[S3Store]:
@@ -86,7 +90,10 @@ class S3Store:
         keys = [layout.check_path(path) for path in paths]
         for start in range(0, len(keys), _DELETE_BATCH):
             with self._translated("delete objects"):
-                obstore.delete(self._store, keys[start : start + _DELETE_BATCH])
+                batch = keys[start : start + _DELETE_BATCH]
+                obstore.delete(self._store, batch)
+            for key in batch:
+                _log.debug("object deleted", extra={"path": key})
 
     def list(self) -> Iterator[Listed]:
         import obstore

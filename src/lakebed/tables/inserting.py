@@ -5,7 +5,6 @@ transaction. A bad record refuses all of them, or is kept with the reason in the
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from lakebed.catalog import clock, inserts, tables
 from lakebed.catalog.catalog import Catalog
 from lakebed.errors import BadInput, BadRecords, LeaseLost, Refused, StalePlan, UnknownTable
+from lakebed.logs import Operation
 from lakebed.model.user_table import REJECTS, UserTable, is_speakable, require_text
 from lakebed.partitions import folding
 from lakebed.partitions.buckets import TableRows, as_stored
@@ -88,24 +88,17 @@ class Inserter:
     def insert(self, database: str, name: str, records: Any, wishes: Wishes) -> Inserted:
         """Insert records, all or none of the good ones, at one tick."""
         require_text(database, name)
-        begun = time.perf_counter()
-        said: dict[str, Any] = {"table": f"{database}.{name}"}
-        _log.info("insert started", extra=said)
-        try:
+        full_name = f"{database}.{name}"
+        with Operation(_log, "insert", failure_level=logging.WARNING, table=full_name) as operation:
             if name.endswith(REJECTS):
                 table = f"{database}.{name.removesuffix(REJECTS)}"
                 raise Refused(
-                    f"{database}.{name} has what {table} refused, and nothing else",
+                    f"{full_name} has what {table} refused, and nothing else",
                     hint=f"insert into {table}",
                 )
-            given = read_records(records)
-            done = self._insert(database, name, given, wishes)
-        except Exception as error:
-            _log.warning("insert failed: %s", error, extra=said | _lasted(begun))
-            raise
-        counted: dict[str, Any] = {"rows": done.rows, "rejected": done.rejected, "tick": done.tick}
-        _log.info("insert ended", extra=said | counted | _lasted(begun))
-        return done
+            inserted = self._insert(database, name, read_records(records), wishes)
+            operation.add(rows=inserted.rows, rejected=inserted.rejected, tick=inserted.tick)
+        return inserted
 
     def _insert(
         self, database: str, name: str, given: list[Any] | pa.Table, wishes: Wishes
@@ -201,7 +194,3 @@ def _is_key(key: Any) -> bool:
     if not isinstance(key, str) or not 0 < len(key) <= _LONGEST_KEY:
         return False
     return is_speakable(key)
-
-
-def _lasted(begun: float) -> dict[str, Any]:
-    return {"seconds": round(time.perf_counter() - begun, 6)}
