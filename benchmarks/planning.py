@@ -43,7 +43,7 @@ def run(places: Places) -> list[Result]:
 
 def _plan(lake: Lake, name: str, partitions: int, times: int) -> Result:
     """From the text to the list of files: everything but opening them, which do not exist."""
-    engine = Engine(lake.store, 1 << 30)
+    engine = Engine(lake.store, 1 << 30, 1 << 30)
     taker = lake.queries._taker
     rng = random.Random(7)
     found = []

@@ -296,6 +296,9 @@ class SnapshotExpired(LakebedError):
 class Damage(LakebedError):
     """Stored bytes are not what the catalog says they are."""
 
+    unless_damaged: LakebedError | None = None
+    """The error to raise instead if every file turns out to be intact."""
+
 
 class DamagedFile(Damage):
     """A Parquet file is missing, has the wrong size, or does not read as recorded."""

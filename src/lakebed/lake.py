@@ -112,6 +112,7 @@ class Lake:
             self.leases,
             QuerySettings(
                 memory_bytes=settings.query_memory_mib << 20,
+                spill_bytes=settings.query_spill_mib << 20,
                 tail_bytes=settings.tail_mib << 20,
                 tail_cache_bytes=settings.tail_cache_mib << 20,
                 timeout=settings.query_seconds,

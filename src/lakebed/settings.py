@@ -95,6 +95,11 @@ class Settings(BaseSettings):
         ge=16,
         description="How much memory the queries of a process may use before they spill to disk.",
     )
+    query_spill_mib: int = Field(
+        default=16_384,
+        ge=0,
+        description="How much disk (in TMPDIR) the queries of a process may use when they spill.",
+    )
     query_seconds: float | None = Field(
         default=None,
         gt=0,

@@ -48,6 +48,8 @@ class HeldStream:
                 self._snapshot.require_held()
             named = name_damage(error, self._snapshot.files, self._store)
             if named is error:  # an error is not its own cause
+                if isinstance(error, Damage) and error.unless_damaged is not None:
+                    raise error.unless_damaged from error
                 raise
             raise named from error
 

@@ -48,6 +48,7 @@ class QuerySettings:
     """What queries of this process may use."""
 
     memory_bytes: int = 2 << 30
+    spill_bytes: int = 16 << 30
     tail_bytes: int = 256 << 20
     tail_cache_bytes: int = 256 << 20
     timeout: float | None = None
@@ -287,7 +288,8 @@ class Queries:
         if self._engine is None:
             from lakebed.query.embedded.engine import Engine
 
-            self._engine = Engine(self._store, self._settings.memory_bytes)
+            settings = self._settings
+            self._engine = Engine(self._store, settings.memory_bytes, settings.spill_bytes)
         return self._engine
 
     def _on_spark(

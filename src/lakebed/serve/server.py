@@ -19,6 +19,7 @@ import uvicorn
 
 from lakebed.errors import BadInput, Refused, Unavailable
 from lakebed.lake import Lake
+from lakebed.query.embedded.spilling import remove_abandoned
 from lakebed.serve.bodies import MOST_BYTES
 from lakebed.serve.budget import Budget
 from lakebed.serve.calls import Answering, Gatekeeper, Handlers
@@ -169,6 +170,8 @@ class Server:
             answering = self._answer(settings)
             services = make_services(lake, answering, meters)
             self._add_grpc("OTLP", listening.otlp_port, services, answering)
+        if QUERY in listening.roles:
+            remove_abandoned()
         if QUERY in listening.roles and listening.flight_port is not None:
             answering = self._answer(settings)
             flight = FlightService(lake, meters, settings.query_seconds)

@@ -38,8 +38,9 @@ from lakebed.query.embedded.calls import ONLY_READ, LakeFunctions, Planning
 from lakebed.query.embedded.failing import translate
 from lakebed.query.embedded.mistakes import require_sound
 from lakebed.query.embedded.scans import find_scans
+from lakebed.query.embedded.spilling import SpillFolder
 from lakebed.query.embedded.stores import Locator
-from lakebed.query.embedded.streams import BatchStream
+from lakebed.query.embedded.streams import BatchStream, SpillWatch
 from lakebed.query.embedded.tables import CATALOG, SCHEMA, LakeCatalog
 from lakebed.query.embedded.types import with_views, without_views
 from lakebed.query.embedded.user_tables import UserTables
@@ -85,12 +86,15 @@ class Analysis:
 class Engine:
     """The embedded engine of one lake. Safe to use from several threads."""
 
-    def __init__(self, store: Store, memory_bytes: int) -> None:
-        """``memory_bytes`` is what all statements may use before they spill."""
+    def __init__(self, store: Store, memory_bytes: int, spill_bytes: int) -> None:
+        """``memory_bytes`` is what all statements may use before they spill, ``spill_bytes`` what
+        all spill files may have."""
         self._catalog = LakeCatalog()
         self._tables = self._catalog.main
         self._locator = Locator(store)
-        self._context = _make_context(memory_bytes, self._catalog)
+        self._spill_folder = SpillFolder(spill_bytes)
+        self._spills = SpillWatch(self._spill_folder)
+        self._context = _make_context(memory_bytes, self._spill_folder, self._catalog)
         self._locator.register(self._context)
         for each in [*histograms.functions(), *properties.functions()]:
             if isinstance(each, ScalarUDF):
@@ -119,6 +123,7 @@ class Engine:
             self._files.clear()
             self._empty.clear()
             self._functions.close()
+        self._spill_folder.close()
 
     def analyse(
         self,
@@ -200,12 +205,24 @@ class Engine:
         """Run a frame as far as a limit. EXPLAIN has to be the root of its plan, so that its rows
         are only counted as they come."""
         if isinstance(frame.logical_plan().to_variant(), _SHOW_PLANS):
-            plan = BatchStream(frame, sql, timeout, at_once=at_once, most_rows=limit)
-            return self._locator.conceal(plan)
+            return self._locator.conceal(self._stream(frame, sql, limit, timeout, at_once=at_once))
         if limit is not None:
             frame = frame.limit(limit)
         frame = frame if at_once else _in_plain_types(frame)
-        return BatchStream(frame, sql, timeout, at_once=at_once, most_rows=limit)
+        return self._stream(frame, sql, limit, timeout, at_once=at_once)
+
+    def _stream(
+        self,
+        frame: DataFrame,
+        sql: str,
+        limit: int | None,
+        timeout: float | None,
+        *,
+        at_once: bool,
+    ) -> BatchStream:
+        return BatchStream(
+            frame, sql, timeout, spills=self._spills, at_once=at_once, most_rows=limit
+        )
 
     def _plan(self, sql: str, planning: Planning) -> DataFrame:
         """A table function cannot ask the context for a table, so those that it may need are there
@@ -297,7 +314,7 @@ class Engine:
         return made
 
 
-def _make_context(memory_bytes: int, catalog: LakeCatalog) -> SessionContext:
+def _make_context(memory_bytes: int, spills: SpillFolder, catalog: LakeCatalog) -> SessionContext:
     config = (
         SessionConfig()
         .with_batch_size(_BATCH_ROWS)
@@ -316,7 +333,10 @@ def _make_context(memory_bytes: int, catalog: LakeCatalog) -> SessionContext:
         .set("datafusion.optimizer.hash_join_single_partition_threshold_rows", "1000000")
     )
     runtime = RuntimeEnvBuilder().with_fair_spill_pool(memory_bytes)
-    runtime = runtime.with_disk_manager_os()
+    if spills.path is None:
+        runtime = runtime.with_disk_manager_disabled()
+    else:
+        runtime = runtime.with_temp_file_path(spills.path)
     context = SessionContext(config, runtime)
     for name in _ABSENT:
         context.deregister_udf(name)

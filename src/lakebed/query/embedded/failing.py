@@ -27,6 +27,10 @@ _RAISED = re.compile(
     r"PyErr \{ type: <class 'lakebed\.errors\.(\w+)'>, value: \1\((.*?)\), traceback: "
 )
 _TOLD = re.compile(r"Execution error: (\w+): (.+)$")
+_CANNOT_SPILL = re.compile("Left side produced no data to spill|initiate_fallback called in")
+"""Internal errors of DataFusion 55 in a nested loop join whose input did not fit into memory."""
+_ENGINE_SPILL_BYTES = 100 << 30
+"""DataFusion 55's own limit, which its Python package cannot set for a folder."""
 _UNREADABLE = re.compile(
     "parquet error|ParquetError|parquet argument error|panicked|must have the same schema",
     re.IGNORECASE,
@@ -61,9 +65,15 @@ def explain(error: BaseException, sql: str, tables: Collection[str] = ()) -> Lak
     if found is not None:
         return found
     if "Resources exhausted" in text:
+        return out_of_memory(_shorten(text))
+    if _CANNOT_SPILL.search(text):
+        return out_of_memory("a join did not fit, and could not spill")
+    if "the spilling process has exceeded the allowable limit" in text:
+        return out_of_disk(_ENGINE_SPILL_BYTES)
+    if "No space left on device" in text:
         return OutOfMemory(
-            f"the statement needs more memory than it may have: {_shorten(text)}",
-            hint="ask for less, or raise LAKEBED_QUERY_MEMORY_MIB",
+            "the disk of the temporary folder is full, so the statement cannot spill",
+            hint="ask for less, or set TMPDIR to a folder with more space",
         )
     missing = _MISSING.search(text)
     if missing is not None:
@@ -101,6 +111,22 @@ def explain(error: BaseException, sql: str, tables: Collection[str] = ()) -> Lak
     if "only supports a single SQL statement" in text:
         return BadSql("there is more than one statement", hint="send each by itself")
     return BadSql(_shorten(_POSITION.sub("", text)), line=line, column=column)
+
+
+def out_of_memory(reason: str) -> OutOfMemory:
+    """Return the error of a statement that does not fit into memory."""
+    return OutOfMemory(
+        f"the statement needs more memory than it may have: {reason}",
+        hint="ask for less, or raise LAKEBED_QUERY_MEMORY_MIB",
+    )
+
+
+def out_of_disk(limit_bytes: int) -> OutOfMemory:
+    """Return the error of a statement whose spill files are too large."""
+    return OutOfMemory(
+        f"the statement spilled too much: spill files may have {limit_bytes >> 20} MiB together",
+        hint="ask for less, or raise LAKEBED_QUERY_SPILL_MIB",
+    )
 
 
 def _suggest(name: str, tables: Collection[str]) -> str:
