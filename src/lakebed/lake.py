@@ -19,6 +19,7 @@ from lakebed.lifecycle.check import Checker
 from lakebed.lifecycle.landed import BlockRetirement
 from lakebed.lifecycle.retire import Breaker, Retirement
 from lakebed.lifecycle.sweep import LeaseObserver, Sweeper
+from lakebed.model.arguments import checked_methods, checks_itself
 from lakebed.model.time import SECOND, Instant
 from lakebed.partitions.catalogue import Partitions
 from lakebed.partitions.leases import LeaseKeeper
@@ -53,6 +54,7 @@ def new_id() -> str:
     return str(uuid.uuid4())
 
 
+@checked_methods
 class Lake:
     """One open lake. Close it, or use it as a context manager; open it again after a fork."""
 
@@ -138,6 +140,7 @@ class Lake:
 
         return build_and_tell(self.catalog, self.pipeline, view_set, begin, end)
 
+    @checks_itself("sql", "parameters", "limit", "timeout")
     def query(
         self,
         sql: str,

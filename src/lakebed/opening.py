@@ -17,6 +17,7 @@ from lakebed.errors import BadInput, Conflict, LakeNotFound, ReadOnly, Refused
 from lakebed.lake import Lake, new_id
 from lakebed.lifecycle import backup
 from lakebed.lifecycle.backup import CopyProgress
+from lakebed.model.arguments import checked
 from lakebed.model.time import DEFAULT_GRACE, DEFAULT_LONGEST_READ, SECOND, parse_duration
 from lakebed.settings import Settings, read_settings
 from lakebed.storage import layout, marks
@@ -53,6 +54,7 @@ def catalog_url(path_or_url: str | Path) -> str:
     return f"sqlite:///{Path(text).resolve() / layout.CATALOG_FILE}"
 
 
+@checked
 def open_lake(
     path_or_url: str | Path, *, read_only: bool = False, settings: Settings | None = None
 ) -> Lake:
@@ -107,6 +109,7 @@ def _open_store(catalog: Catalog, row: LakeRow) -> Store:
     return open_store(row.store_url, of_lake=True)
 
 
+@checked
 def init_lake(
     path: str | Path = ".",
     *,
@@ -135,6 +138,7 @@ def init_lake(
         raise
 
 
+@checked
 def copy_lake(
     source: Lake,
     path: str | Path = ".",

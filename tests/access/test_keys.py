@@ -111,7 +111,7 @@ def test_nobody_waits_for_the_note_of_a_use(lake: Lake) -> None:
     writer.join()
 
 
-@pytest.mark.parametrize("roles", [[], ["root"], "read", ["read", "write"]])
+@pytest.mark.parametrize("roles", [[], ["root"], "root", ["read", "write"]])
 def test_roles_are_known_ones(lake: Lake, roles: list[str]) -> None:
     with pytest.raises(BadInput, match="roles"):
         lake.keys.create("gateway", roles)

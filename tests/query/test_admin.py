@@ -176,7 +176,7 @@ def test_most_of_a_view_set_must_be_confirmed(evolved: Lake, source: Lake | Clie
         ("retire_partition_by_metadata", ("readings", 5, T0, T0 + HOUR), {}),
         ("retire_partition_by_metadata", ("readings", "global", T0, T0 + HOUR, "hash"), {}),
         ("retire_partitions", (["readings"], None, T0, T0 + HOUR), {}),
-        ("retire_partitions", ("readings", None, T0, T0 + HOUR), {"confirmed": "readings"}),
+        ("retire_partitions", ("readings", None, T0, T0 + HOUR), {"confirmed": 5}),
         ("retire_partitions", ("readings", None, T0, T0 + HOUR), {"confirmed": [5]}),
         ("retire_incompatible_partitions", (), {"allow_loss": "yes"}),
         ("restore_partition", (None,), {}),

@@ -21,6 +21,7 @@ from lakebed.catalog import clock, journal, keys
 from lakebed.catalog.catalog import Catalog
 from lakebed.catalog.keys import Key
 from lakebed.errors import BadInput, Denied, LakebedError, NotFound, Unauthenticated
+from lakebed.model.arguments import checked_methods
 
 _SPELLED = re.compile(r"lakebed_([0-9a-f]{12})_([A-Za-z0-9_-]{43})")
 _NAME = re.compile(r"[^\x00-\x1f\x7f]{1,100}")
@@ -75,6 +76,7 @@ class NewKey:
     secret: str
 
 
+@checked_methods
 class Keys:
     """The keys of one lake. Safe to use from several threads."""
 

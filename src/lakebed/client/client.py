@@ -15,6 +15,7 @@ from lakebed.client.address import Address, parse_address
 from lakebed.client.streams import RemoteStream
 from lakebed.client.transport import Transport
 from lakebed.errors import BadInput, BadSql, Unsupported
+from lakebed.model.arguments import checked, checked_methods, checks_itself
 from lakebed.model.time import (
     Instant,
     format_duration,
@@ -34,6 +35,7 @@ _NAME_OF_SERVER = 0
 _VENDOR = "Lakebed"
 
 
+@checked_methods
 class Client:
     """A connection to a server of a lake. Close it, or use it as a context manager. Safe to use
     from several threads."""
@@ -47,6 +49,7 @@ class Client:
         """Where the server is."""
         return self._transport.address
 
+    @checks_itself("sql", "parameters", "limit", "timeout")
     def query(
         self,
         sql: str,
@@ -138,6 +141,7 @@ class Client:
         return f"<Client of {self.address}>"
 
 
+@checked
 def connect(uri: str, *, key: str | None = None, certificate: str | Path | None = None) -> Client:
     """Connect to a server of a lake at ``grpc://host:port``, or ``grpc+tls://host:port``.
 

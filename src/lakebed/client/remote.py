@@ -6,26 +6,17 @@ times and bytes stay what they are; tables are Arrow streams.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, wraps
-from types import NoneType, SimpleNamespace, UnionType
-from typing import (
-    Any,
-    Concatenate,
-    ParamSpec,
-    TypeVar,
-    Union,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import msgspec
 import pyarrow as pa
 
 from lakebed.client.client import Client
 from lakebed.errors import BadInput, Unsupported
+from lakebed.model.arguments import check, checked, read_hints
 
 PREFIX = "lakebed."
 """How the actions of these functions are called, before their names."""
@@ -50,14 +41,12 @@ class RemoteFunction:
 
     def call(self, lake: Any, *args: Any, **options: Any) -> Any:
         """Do it here. `BadInput` for arguments of other types than it declares."""
-        given = inspect.signature(self.function).bind(lake, *args, **options).arguments
-        for name, expected in _read_types(self.function).items():
-            if name in given and not _fits(given[name], expected):
-                raise BadInput(
-                    f"{name} of {self.function.__name__} is {_describe(expected)}, "
-                    f"not {type(given[name]).__name__}"
-                )
-        return self.function(lake, *args, **options)
+        bound = inspect.signature(self.function).bind(lake, *args, **options)
+        for name, hint in list(_read_hints(self.function).items())[1:]:
+            if name in bound.arguments:
+                value = bound.arguments[name]
+                bound.arguments[name] = check(self.function.__name__, name, value, hint)
+        return self.function(*bound.args, **bound.kwargs)
 
     def answer(self, lake: Any, body: bytes) -> Iterator[bytes]:
         """Do it, and give its result in pieces."""
@@ -128,37 +117,14 @@ def never_remote(
         def call(lake: L | Client, /, *args: P.args, **options: P.kwargs) -> R:
             if isinstance(lake, Client):
                 raise Unsupported(f"{function.__name__} needs the lake itself", hint=instead)
-            return function(lake, *args, **options)
+            return checked(function)(lake, *args, **options)
 
         return call
 
     return declare
 
 
-@cache
-def _read_types(function: Callable[..., Any]) -> dict[str, Any]:
-    """The types of a function's parameters but the first, which is the lake."""
-    names = [*inspect.signature(function).parameters][1:]
-    written = {name: function.__annotations__[name] for name in names}
-    # Not of the function itself: the type that it returns need not be imported.
-    return get_type_hints(SimpleNamespace(__annotations__=written), function.__globals__)
-
-
-def _fits(value: Any, expected: Any) -> bool:
-    if get_origin(expected) in (Union, UnionType):
-        return any(_fits(value, each) for each in get_args(expected))
-    if get_origin(expected) is Collection:
-        is_many = isinstance(value, Collection) and not isinstance(value, str | bytes)
-        return is_many and all(_fits(each, *get_args(expected)) for each in value)
-    return isinstance(value, expected)
-
-
-def _describe(expected: Any) -> str:
-    if get_origin(expected) in (Union, UnionType):
-        return " or ".join(map(_describe, get_args(expected)))
-    if get_origin(expected) is Collection:
-        return f"a list of {' and '.join(map(_describe, get_args(expected)))}"
-    return "None" if expected is NoneType else str(expected.__name__)
+_read_hints = cache(read_hints)
 
 
 def _encode_table(table: pa.Table) -> bytes:

@@ -20,6 +20,7 @@ from lakebed.ingest.landing import Lander
 from lakebed.ingest.requests import NewBlock, check_id, check_signal, read_request
 from lakebed.ingest.segments import Receipt
 from lakebed.logs import Operation
+from lakebed.model.arguments import checked_methods
 from lakebed.model.signal import Signal
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ class LandedFile:
         self.duplicates += receipt.duplicates
 
 
+@checked_methods
 class Telemetry:
     """The way in for OpenTelemetry requests."""
 

@@ -20,6 +20,7 @@ from lakebed.lifecycle.aside import get_aside, get_candidate
 from lakebed.lifecycle.sources import SourceCheck
 from lakebed.lifecycle.strays import StrayKind, classify
 from lakebed.lifecycle.table_check import Remark
+from lakebed.model.arguments import checked_methods
 from lakebed.model.partition import FileState, Partition
 from lakebed.model.time import format_instant
 from lakebed.model.user_table import UserTable, name_import
@@ -109,6 +110,7 @@ class Share:
     landed: Sequence[Segment]
 
 
+@checked_methods
 class Checker:
     """Checks one lake, also while it is written to: it reads one snapshot under a lease."""
 

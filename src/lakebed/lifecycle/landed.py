@@ -26,6 +26,7 @@ from lakebed.catalog.catalog import Catalog, Connection, Transaction
 from lakebed.catalog.files import TemporaryFile
 from lakebed.catalog.finding import Search
 from lakebed.errors import BadInput, StalePlan
+from lakebed.model.arguments import checked_methods
 from lakebed.model.partition import FileState, Partition
 from lakebed.model.time import Instant, TimeRange, find_gaps, format_instant, to_instant
 from lakebed.model.view_set import GLOBAL, ViewSet
@@ -58,6 +59,7 @@ class BlockPlan:
         return sum(segment.file_size for segment in self.segments)
 
 
+@checked_methods
 class BlockRetirement:
     """The verbs that let go of landed bytes."""
 

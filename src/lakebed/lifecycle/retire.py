@@ -17,6 +17,7 @@ from lakebed.lifecycle import selection
 from lakebed.lifecycle.changes import Changes, describe_success, restore_row
 from lakebed.lifecycle.outcomes import IncompatibleSummary, Outcome, summarize
 from lakebed.logs import Operation
+from lakebed.model.arguments import checked_methods
 from lakebed.model.partition import Partition
 from lakebed.model.time import Instant, TimeRange, format_instant, parse_duration
 from lakebed.model.user_table import is_table, parse_retention
@@ -72,6 +73,7 @@ class IncompatiblePartition:
     can_be_rebuilt: bool
 
 
+@checked_methods
 class Retirement:
     """The verbs that take partitions out of sight and bring them back."""
 

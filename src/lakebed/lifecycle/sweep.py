@@ -28,6 +28,7 @@ from lakebed.catalog.files import TemporaryFile
 from lakebed.catalog.leases import Lease
 from lakebed.errors import LakebedError, Refused
 from lakebed.logs import Operation
+from lakebed.model.arguments import checked_methods
 from lakebed.model.partition import FileState, Partition
 from lakebed.storage import layout
 from lakebed.storage.marks import require_mark
@@ -97,6 +98,7 @@ class LeaseObserver:
         ]
 
 
+@checked_methods
 class Sweeper:
     """Sweeps one lake. Keep one while a process lives: it learns which leases are dead."""
 

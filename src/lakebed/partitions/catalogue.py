@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from lakebed.catalog import clock, finding, partitions, view_sets
 from lakebed.catalog.catalog import Catalog
 from lakebed.catalog.finding import Search
+from lakebed.model.arguments import checked_methods, list_names
 from lakebed.model.partition import NO_SOURCE, Partition
 from lakebed.model.time import Instant, TimeRange, to_instant
 from lakebed.model.view_set import GLOBAL, ViewSet
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
+@checked_methods
 class Partitions:
     """The partitions of one lake."""
 
@@ -84,7 +86,7 @@ class Partitions:
 
     def snapshot(
         self,
-        *names: str,
+        *names: str | Collection[str],
         events: tuple[Instant, Instant] | None = None,
         inserted: tuple[Instant, Instant] | None = None,
         instance: str | None = None,
@@ -92,7 +94,7 @@ class Partitions:
     ) -> Snapshot:
         """What view sets hold now, or held as of a past tick; see `Snapshot`."""
         return self._reader.take(
-            names, events=events, inserted=inserted, instance=instance, as_of=as_of
+            list_names(names), events=events, inserted=inserted, instance=instance, as_of=as_of
         )
 
     def list_partitions(

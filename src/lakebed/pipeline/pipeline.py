@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import wraps
@@ -22,6 +22,7 @@ from lakebed.catalog.failures import BuildFailure
 from lakebed.catalog.leases import Lease
 from lakebed.errors import Cancelled
 from lakebed.logs import Operation
+from lakebed.model.arguments import checked_methods, list_names
 from lakebed.model.time import Instant, TimeRange, to_instant
 from lakebed.partitions.leases import LeaseKeeper
 from lakebed.partitions.names import NamePool
@@ -130,7 +131,8 @@ def _logged(build: Callable[P, BuildReport]) -> Callable[P, BuildReport]:
 
     @wraps(build)
     def run(*args: P.args, **options: P.kwargs) -> BuildReport:
-        with Operation(_log, "build", view_sets=list(map(str, args[1:]))) as operation:
+        names = list(list_names(args[1:]))  # type: ignore[arg-type]
+        with Operation(_log, "build", view_sets=names) as operation:
             report = build(*args, **options)
             operation.add(
                 rounds=report.rounds,
@@ -147,6 +149,7 @@ def _logged(build: Callable[P, BuildReport]) -> Callable[P, BuildReport]:
     return run
 
 
+@checked_methods
 class Pipeline:
     """Plans and builds one lake's view sets, and folds its tables."""
 
@@ -174,7 +177,12 @@ class Pipeline:
         self._at_work: SparkSession | None = None
         self._cancelled = threading.Event()
 
-    def plan(self, *names: str, begin: Instant | None = None, end: Instant | None = None) -> Plan:
+    def plan(
+        self,
+        *names: str | Collection[str],
+        begin: Instant | None = None,
+        end: Instant | None = None,
+    ) -> Plan:
         """The steps that are due for these view sets and tables (``database.table``), or all: what
         `build` would do first. A range that is empty or runs backwards is `BadInput`."""
         first = None if begin is None else to_instant(begin)
@@ -183,12 +191,12 @@ class Pipeline:
             TimeRange(first, behind)  # else nothing would be due, and all look well
         self._register_built_in()
         self._close_last_tick()
-        return make_plan(self._catalog, names, first, behind, self.limits)
+        return make_plan(self._catalog, list_names(names), first, behind, self.limits)
 
     @_logged
     def build(
         self,
-        *names: str,
+        *names: str | Collection[str],
         begin: Instant | None = None,
         end: Instant | None = None,
         spark: SparkSession | None = None,
@@ -263,10 +271,10 @@ class Pipeline:
                 if not has_changed and not any(each.overtaken for each in outcomes):
                     break
                 vain = 0 if has_changed else vain + 1
-                left = self._without_deleted(names)
-                if names and not left:
+                remaining = self._without_deleted(list_names(names))
+                if names and not remaining:
                     break
-                plan = self.plan(*left, begin=begin, end=end).as_of(begun)
+                plan = self.plan(*remaining, begin=begin, end=end).as_of(begun)
                 report.skipped = plan.skipped
                 if vain == _MOST_VAIN_ROUNDS or report.rounds == _MOST_ROUNDS:
                     if plan.steps:
@@ -376,19 +384,20 @@ class Pipeline:
         with self._catalog.read() as connection:
             return failures.list_failures(connection, view_set)
 
-    def retry_failures(self, *names: str) -> int:
+    def retry_failures(self, *names: str | Collection[str]) -> int:
         """Let the next build try blocks again that could not be decoded, for these view sets and
         what they read, or for all; how many. What SQL made of their neighbours stays: the ranges
         of such blocks are in no partition, so they are built and queried like new ones."""
         with self._catalog.write() as transaction:
             connection = transaction.connection
-            found = failures.list_failures(connection)
+            failed = failures.list_failures(connection)
             if names:
                 active = {each.view_set.name: each for each in view_sets.list_active(connection)}
-                wanted = {each.name for each in choose(names, active)}
-                found = [each for each in found if each.view_set in wanted]
+                chosen_names = {step.name for step in choose(list_names(names), active)}
+                failed = [failure for failure in failed if failure.view_set in chosen_names]
             return sum(
-                failures.forget(connection, each.view_set, [each.block_id]) for each in found
+                failures.forget(connection, failure.view_set, [failure.block_id])
+                for failure in failed
             )
 
     def _register_built_in(self) -> None:

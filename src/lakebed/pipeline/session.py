@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING
 
 from lakebed.errors import BadInput, Unavailable
 from lakebed.extras import missing_extra, require_extra
+from lakebed.model.arguments import checked
 from lakebed.pipeline import jvm
 from lakebed.pipeline.archive import Archive
 from lakebed.pipeline.java import Java, cache_folder, find_java, make_wrapper
@@ -51,6 +52,7 @@ _RUNTIME = {
 }
 
 
+@checked
 def open_session(
     *,
     master: str | None = None,

@@ -21,6 +21,7 @@ from lakebed.catalog import clock, finding, tables, view_sets
 from lakebed.catalog.finding import Search
 from lakebed.errors import BadInput, SnapshotExpired
 from lakebed.lake import Lake
+from lakebed.model.arguments import checked, checked_methods
 from lakebed.model.source import SqlSource
 from lakebed.model.table import BUCKET_COLUMN
 from lakebed.model.time import Instant, TimeRange, format_instant, parse_moment, to_instant
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 _OWN: dict[str, Lake] = {}
 
 
+@checked_methods
 class SparkReader:
     """One snapshot of a lake for Spark, held until it is closed."""
 
@@ -200,6 +202,7 @@ class SparkReader:
         self.close()
 
 
+@checked
 def reader(
     spark: SparkSession, lake: Lake | None = None, *, as_of: Instant | None = None
 ) -> SparkReader:
@@ -209,6 +212,7 @@ def reader(
     return SparkReader(spark, lake or _open_own(), as_of)
 
 
+@checked
 def read(
     spark: SparkSession,
     view_set: str,
@@ -224,6 +228,7 @@ def read(
     return reader(spark, lake, as_of=as_of).read(view_set, begin, end, instance=instance)
 
 
+@checked
 def create_temp_views(
     spark: SparkSession, lake: Lake | None = None, names: Sequence[str] | None = None
 ) -> list[str]:

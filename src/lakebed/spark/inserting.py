@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from lakebed.catalog import clock, tables
 from lakebed.errors import BadInput, LeaseLost, OutcomeUnknown, StalePlan
 from lakebed.lake import Lake
+from lakebed.model.arguments import checked
 from lakebed.model.user_table import REJECTS, UserTable
 from lakebed.partitions.buckets import TableRows
 from lakebed.partitions.insertions import Inserted, Insertion
@@ -39,6 +40,7 @@ class _MoreNames(Exception):
         self.files = files
 
 
+@checked
 def insert(
     frame: DataFrame,
     lake: Lake,

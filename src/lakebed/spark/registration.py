@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lakebed.model.arguments import checked
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+@checked
 def register(spark: SparkSession) -> None:
     """Register the data source with a session."""
     from lakebed.spark.source import LakebedSource

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakebed.errors import BadInput, LeaseLost, OutcomeUnknown, Unavailable
 from lakebed.lake import Lake
+from lakebed.model.arguments import checked
 from lakebed.model.partition import NO_SOURCE, Partition
 from lakebed.model.time import Instant, TimeRange
 from lakebed.model.view_set import GLOBAL, ViewSet
@@ -35,6 +36,7 @@ _NAMES = 8
 attempts of a repeated stage."""
 
 
+@checked
 def write(
     frame: DataFrame,
     lake: Lake,

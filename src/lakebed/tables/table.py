@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lakebed.errors import BadInput
+from lakebed.model.arguments import checked_methods
 from lakebed.model.partition import Partition
 from lakebed.model.table import BUCKET_COLUMN, TableSchema
 from lakebed.model.time import Instant
@@ -40,6 +41,7 @@ class TableStats:
     versions: int
 
 
+@checked_methods
 class Table:
     """A table by its name; it looks up its schema when it needs it."""
 

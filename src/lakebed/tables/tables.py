@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from lakebed.catalog.catalog import Catalog
 from lakebed.catalog.files import TemporaryFile
 from lakebed.errors import BadInput
+from lakebed.model.arguments import checked_methods
 from lakebed.model.partition import Partition
 from lakebed.model.time import Instant
 from lakebed.model.user_table import UserTable, name_import
@@ -38,6 +39,7 @@ Check = Callable[[UserTable], Any]
 """Looks at every file of a table; its report, which says whether it `is_clean`."""
 
 
+@checked_methods
 class Tables:
     """Databases with tables of JSON records."""
 

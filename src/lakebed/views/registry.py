@@ -12,6 +12,7 @@ from lakebed.catalog import journal, view_sets
 from lakebed.catalog.catalog import Catalog, Transaction
 from lakebed.catalog.view_sets import ActiveViewSet
 from lakebed.errors import BadInput, Outdated, Refused, StalePlan
+from lakebed.model.arguments import checked_methods
 from lakebed.model.source import SqlSource
 from lakebed.model.time import parse_duration
 from lakebed.model.user_table import is_table
@@ -85,6 +86,7 @@ def _refuse_removal(name: str, active: Sequence[ActiveViewSet]) -> None:
         )
 
 
+@checked_methods
 class Registry:
     """The view sets of one lake."""
 
