@@ -173,6 +173,23 @@ def test_build_logs_steps_with_counts(lake: Lake, find: Find, spark: SparkSessio
     assert len(find("build step started")) == len(steps)
 
 
+def test_data_frames_log_rows(lake: Lake, find: Find, spark: SparkSession) -> None:
+    from lakebed.spark import insert, write
+
+    lake.tables.create_database("home")
+    lake.tables.create_table("home", "pulse", {"time": "datetime"})
+    lake.views.register(readings())
+    times = spark.sql("SELECT TIMESTAMP '2026-01-01 00:00:00Z' AS time")
+    insert(times, lake, "home.pulse")
+    assert check_pair(find, "insert")["rows"] == 1
+    numbers = times.selectExpr("time", "bigint(1) AS number")
+    write(numbers, lake, "readings", T0, T0 + HOUR)
+    assert check_pair(find, "write DataFrame")["rows"] == 1
+    with pytest.raises(Overlap):
+        write(numbers, lake, "readings", T0, T0 + HOUR)
+    assert len(find("write DataFrame failed: ")) == 1
+
+
 def test_debug_log_has_statements_with_parameters_and_commits(lake: Lake, find: Find) -> None:
     lake.tables.create_database("home")
     statements = find("catalog statement")

@@ -5,11 +5,13 @@ a file for each bucket. It knows the store and no catalog.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lakebed.errors import BadInput, BadRecords
+from lakebed.logs import Operation
 from lakebed.model.user_table import UserTable
 from lakebed.partitions.buckets import Part, TableRows, as_stored, split_rows
 from lakebed.partitions.folding import keep_last
@@ -22,6 +24,7 @@ from lakebed.tables.validation import validate
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_log = logging.getLogger(__name__)
 NAMES = 8
 """For each file: one for every attempt that Spark makes by default (4), and as many again for
 speculative ones and for attempts of a repeated stage."""
@@ -58,10 +61,14 @@ def insert_task(
         context = TaskContext.get()
         attempt = context.attemptNumber() if context is not None else 0
         try:
-            rows = pa.Table.from_batches(held).rename_columns(list(order.columns))
-            held.clear()
-            for answer in _write_parts(address.open(), order, _make_parts(rows, order), attempt):
-                yield to_batch(answer | {"attempt": attempt}, ANSWER)
+            store = address.open()
+            table = order.table.full_name
+            with Operation(_log, "insert task", table=table, attempt=attempt) as operation:
+                rows = pa.Table.from_batches(held).rename_columns(list(order.columns))
+                operation.add(rows=rows.num_rows)
+                held.clear()
+                for answer in _write_parts(store, order, _make_parts(rows, order), attempt):
+                    yield to_batch(answer | {"attempt": attempt}, ANSWER)
         except BadInput as error:
             said = {"error": str(error), "hint": error.hint, "attempt": attempt}
             yield to_batch(said, ANSWER)

@@ -6,6 +6,7 @@ pass through the driver.
 from __future__ import annotations
 
 import json
+import logging
 import uuid
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 from lakebed.catalog import clock, tables
 from lakebed.errors import BadInput, LeaseLost, OutcomeUnknown, StalePlan
 from lakebed.lake import Lake
+from lakebed.logs import Operation
 from lakebed.model.arguments import checked
 from lakebed.model.user_table import REJECTS, UserTable
 from lakebed.partitions.buckets import TableRows
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _ATTEMPTS = 3
+_log = logging.getLogger(__name__)
 _FEW_BUCKETS = 8
 """So many are expected; a task that finds more asks for names first."""
 
@@ -56,6 +59,15 @@ def insert(
     same key. A DataFrame has no order, so of two rows with the same key none is the last, and they
     are refused. All rows go to one task and must fit its memory.
     """
+    with Operation(_log, "insert", failure_level=logging.WARNING, table=table) as operation:
+        inserted = _insert(frame, lake, table, on_error, pass_credentials)
+        operation.add(rows=inserted.rows, rejected=inserted.rejected, tick=inserted.tick)
+    return inserted
+
+
+def _insert(
+    frame: DataFrame, lake: Lake, table: str, on_error: str, pass_credentials: bool
+) -> Inserted:
     from lakebed.tables.inserting import KEEP, Wishes
 
     keeps_bad = Wishes(on_error).on_error == KEEP

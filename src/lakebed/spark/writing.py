@@ -4,6 +4,7 @@ names, the driver publishes it. Rows never pass through the driver.
 
 from __future__ import annotations
 
+import logging
 import re
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakebed.errors import BadInput, LeaseLost, OutcomeUnknown, Unavailable
 from lakebed.lake import Lake
+from lakebed.logs import Operation
 from lakebed.model.arguments import checked
 from lakebed.model.partition import NO_SOURCE, Partition
 from lakebed.model.time import Instant, TimeRange
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
+_log = logging.getLogger(__name__)
 _NAMES = 8
 """For each attempt that Spark makes by default (4), and as many again for speculative ones and for
 attempts of a repeated stage."""
@@ -62,6 +65,26 @@ def write(
     definition = lake.partitions.definition(view_set)
     definition.require_no_source()
     new = NewPartition(definition, TimeRange.of(begin, end), None, instance, source_hash)
+    within = str(new.insert_range)
+    with Operation(_log, "write DataFrame", view_set=definition.name, range=within) as operation:
+        partition = _write(
+            frame, lake, new, replaces, read_at, reason, completed_empty, pass_credentials
+        )
+        operation.add(rows=partition.num_rows, bytes=partition.file_size)
+    return partition
+
+
+def _write(
+    frame: DataFrame,
+    lake: Lake,
+    new: NewPartition,
+    replaces: Sequence[Partition],
+    read_at: int | None,
+    reason: str | None,
+    completed_empty: bool,
+    pass_credentials: bool,
+) -> Partition:
+    definition, instance, source_hash = new.view_set, new.instance, new.source_hash
     check_publication([new], replaces)
     _check_columns(frame, definition)
     names = NamePool(lake.catalog, lake.leases, _new_id)
