@@ -8,6 +8,7 @@
     │   ├── BadRecords      records do not fit their table; every bad record is named
     │   ├── BadSql          with the line and column, where they are known
     │   ├── PayloadTooLarge
+    │   ├── TooPrecise      a time has parts of a microsecond
     │   ├── Unsupported     there is no such thing here
     │   └── UnsupportedContent
     ├── NotFound            name something that exists                         exit 3
@@ -158,6 +159,10 @@ class BadSql(BadInput):
 
 class PayloadTooLarge(BadInput):
     """The request has more bytes than are taken in one piece; it can be sent in several."""
+
+
+class TooPrecise(BadInput):
+    """The time has parts of a microsecond; the lake counts in whole microseconds."""
 
 
 class Unsupported(BadInput):

@@ -79,7 +79,7 @@ class Client:
         headers = {
             "begin": _spell(begin),
             "end": _spell(end),
-            "as_of": None if as_of is None else str(to_instant(as_of)),
+            "as_of": None if as_of is None else str(to_instant(as_of, "down")),
             "limit": None if limit is None else str(limit),
             "timeout": None if timeout is None else repr(float(timeout)),
             "stale": "true" if stale else None,

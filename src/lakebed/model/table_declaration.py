@@ -295,7 +295,7 @@ def _as_time_text(value: Any) -> str | None:
     if not isinstance(value, str | datetime):
         return None
     try:
-        instant = to_instant(value)
+        instant = to_instant(value, "down")
     except BadInput:
         return None
     return format_instant(instant) if FIRST_INSTANT <= instant <= LAST_INSTANT else None

@@ -8,8 +8,9 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Literal
 
-from lakebed.errors import BadInput
+from lakebed.errors import BadInput, TooPrecise
 
 Instant = int | datetime | str
 """What callers may pass: microseconds since 1970, an aware datetime, or ISO 8601 with a zone."""
@@ -24,11 +25,41 @@ _MICROSECOND = timedelta(microseconds=1)
 _UNITS = {"us": 1, "ms": 1_000, "s": SECOND, "m": 60 * SECOND, "h": 3600 * SECOND}
 _UNITS |= {"d": 24 * _UNITS["h"], "w": 7 * 24 * _UNITS["h"]}
 _DURATION = re.compile(r"(\d{1,19})(us|ms|s|m|h|d|w)")
+_BELOW_MICROSECOND = re.compile(r":\d{2}[.,]\d{6}\d*[1-9]")
 _LIMIT = 1 << 62
 
+Rounding = Literal["exact", "down", "up"]
+"""Handling of a time between two microseconds: refuse it, or take the one before or after it."""
 
-def to_instant(value: Instant) -> int:
-    """Microseconds since 1970 for any accepted spelling; a time without a zone is refused."""
+
+def to_instant(value: Instant, rounding: Rounding = "exact") -> int:
+    """Return microseconds since 1970 for any accepted spelling of a time.
+
+    Raise `BadInput` for a time without a zone, and `TooPrecise` for one that has parts of a
+    microsecond unless ``rounding`` allows it. Both ends of a half-open range of instants round up:
+    ``begin <= t < end`` then holds for the same whole microseconds.
+    """
+    instant = _read_instant(value)
+    if rounding == "down" or not _has_nanoseconds(value):
+        return instant
+    if rounding == "up":
+        return instant + 1
+    text = value if isinstance(value, str) else value.isoformat()  # type: ignore[union-attr]
+    raise TooPrecise(
+        f"the time {text} has parts of a microsecond",
+        hint="give whole microseconds, which are at most 6 digits after the seconds",
+    )
+
+
+def _has_nanoseconds(value: Instant) -> bool:
+    """Return True for texts and pandas timestamps with parts of a microsecond."""
+    if isinstance(value, str):
+        return _BELOW_MICROSECOND.search(value) is not None
+    return bool(getattr(value, "nanosecond", 0))
+
+
+def _read_instant(value: Instant) -> int:
+    """Return the whole microseconds of a time, rounded down."""
     if isinstance(value, bool):
         raise BadInput(f"expected an instant, not {value!r}")
     if isinstance(value, int):
@@ -91,13 +122,14 @@ def is_duration(text: str) -> bool:
 
 
 def parse_moment(value: Instant, now: int) -> int:
-    """An instant in any accepted spelling, as a duration before now (``1h``, ``7d``), or now."""
+    """Return an end of a range: a time in any accepted spelling, a duration before now (``1h``,
+    ``7d``), or ``now``. Parts of a microsecond round up, see `to_instant`."""
     if value == "now":
         return now
     if isinstance(value, str) and is_duration(value):
         return now - parse_duration(value)
     try:
-        return to_instant(value)
+        return to_instant(value, "up")
     except BadInput as error:
         raise BadInput(
             str(error), hint=f"{error.hint}, or count back from now: 1h, 7d" if error.hint else None
@@ -129,8 +161,14 @@ class TimeRange:
 
     @classmethod
     def of(cls, begin: Instant, end: Instant) -> TimeRange:
-        """The range between two instants in any accepted spelling."""
+        """Return the range between two instants in any accepted spelling; `TooPrecise` if one has
+        parts of a microsecond."""
         return cls(to_instant(begin), to_instant(end))
+
+    @classmethod
+    def within(cls, begin: Instant, end: Instant) -> TimeRange:
+        """Return the longest range of whole microseconds inside two instants."""
+        return cls(to_instant(begin, "up"), to_instant(end, "down"))
 
     def overlaps(self, other: TimeRange) -> bool:
         """Whether the two share an instant."""

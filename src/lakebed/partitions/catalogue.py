@@ -110,7 +110,7 @@ class Partitions:
         with self._catalog.read() as connection:
             if view_set is not None and view_set not in partitions.count_live(connection):
                 view_sets.get(connection, view_set)
-            past = None if as_of is None else to_instant(as_of)
+            past = None if as_of is None else to_instant(as_of, "down")
             if past is not None:
                 clock.require_readable(connection, past)
             return finding.search(

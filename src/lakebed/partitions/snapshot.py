@@ -161,7 +161,7 @@ class SnapshotReader:
         ``events`` keeps those with events in the range (so no empty ones); ``inserted`` those that
         touch an insert-time range.
         """
-        past = None if as_of is None else to_instant(as_of)
+        past = None if as_of is None else to_instant(as_of, "down")
         event_range = TimeRange.of(*events) if events else None
         insert_range = TimeRange.of(*inserted) if inserted else None
         pin = self.keeper.pin(past)

@@ -185,8 +185,8 @@ class Pipeline:
     ) -> Plan:
         """The steps that are due for these view sets and tables (``database.table``), or all: what
         `build` would do first. A range that is empty or runs backwards is `BadInput`."""
-        first = None if begin is None else to_instant(begin)
-        behind = None if end is None else to_instant(end)
+        first = None if begin is None else to_instant(begin, "up")
+        behind = None if end is None else to_instant(end, "up")
         if first is not None and behind is not None:
             TimeRange(first, behind)  # else nothing would be due, and all look well
         self._register_built_in()

@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from lakebed.errors import BadSql
+from lakebed.model.time import to_datetime
 from lakebed.query.statement import TEXT
 
 _TOKENS = re.compile(
@@ -27,6 +28,7 @@ _TOKENS = re.compile(
 
 
 _MOST_DIGITS = 76
+_NANOSECONDS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +137,12 @@ def _spell(value: Any) -> str:
             return _quote(value)
         case bytes():
             return f"X'{value.hex()}'"
+        case pa.TimestampScalar() if (
+            value.is_valid
+        ):  # one with nanoseconds, which a datetime cannot hold
+            instant, nanoseconds = divmod(_count_nanoseconds(value), 1000)
+            text = to_datetime(instant).replace(tzinfo=None).isoformat(timespec="microseconds")
+            return f"CAST({_quote(f'{text}{nanoseconds:03}')} AS TIMESTAMP)"
         case datetime():
             return f"CAST({_quote(value.isoformat())} AS TIMESTAMP)"
         case date():
@@ -144,6 +152,10 @@ def _spell(value: Any) -> str:
             whole = length.days * 86_400 + length.seconds
             return f"INTERVAL '{sign}{whole}.{length.microseconds:06} seconds'"
     raise BadSql(f"a parameter cannot be {type(value).__name__}")
+
+
+def _count_nanoseconds(value: pa.TimestampScalar) -> int:
+    return int(value.value) * _NANOSECONDS[value.type.unit]
 
 
 def _spell_decimal(value: Decimal) -> str:

@@ -51,7 +51,7 @@ class SparkReader:
     """One snapshot of a lake for Spark, held until it is closed."""
 
     def __init__(self, spark: SparkSession, lake: Lake, as_of: Instant | None = None) -> None:
-        past = None if as_of is None else to_instant(as_of)
+        past = None if as_of is None else to_instant(as_of, "down")
         self._spark = spark
         self._lake = lake
         self._closed = False

@@ -311,7 +311,7 @@ class FlightService:
             raise PayloadTooLarge(f"parameters have more than {MOST_BOUND_BYTES >> 20} MiB")
         handle = command.prepared_statement_handle
         prepared, _ = self._get_prepared(handle)
-        values = [column[0].as_py() for column in rows.columns] if rows.num_rows else []
+        values = [_read_parameter(column[0]) for column in rows.columns] if rows.num_rows else []
         with self._lock:
             self._prepared.keep(handle, prepared, values, rows.nbytes)
         return _put_result(
@@ -327,6 +327,13 @@ def _make_authorization(call: Call) -> Headers:
         metadata = {name.lower(): value for name, value in call.metadata}
         secret = parse_authorization(str(metadata.get("authorization", "")))
     return (("authorization", f"Bearer {secret or 'no-key'}"),)
+
+
+def _read_parameter(value: pa.Scalar) -> Any:
+    """Return a parameter as Python knows it; nanoseconds stay Arrow's, because no datetime has
+    them."""
+    has_nanoseconds = pa.types.is_timestamp(value.type) and value.type.unit == "ns"
+    return value if has_nanoseconds and value.is_valid else value.as_py()
 
 
 def _put_result(answer: Any) -> bytes:
