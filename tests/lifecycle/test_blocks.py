@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import pytest
 import sqlalchemy as sa
 
+from lakebed import admin
 from lakebed.catalog import clock, failures, files
 from lakebed.catalog.failures import BuildFailure
 from lakebed.catalog.schema import lake_clock
@@ -181,6 +182,52 @@ def test_frozen_partitions_are_never_built_from_nothing(lake: Lake) -> None:
     lake.retirement.retire_incompatible_partitions("logs", confirmed=["logs"])
     left = lake.retirement.list_incompatible_partitions("logs")
     assert [each.partition for each in left] == [frozen[0]], "it needs an explicit word"
+
+
+def evolve(lake: Lake) -> None:
+    logs = lake.views.get("logs").view_set
+    lake.views.register(
+        ViewSet("logs", 2, logs.schema, "time", logs.sort_order, source=logs.source)
+    )
+
+
+def explain(lake: Lake, begin: int, end: int) -> list[tuple[str, str | None]]:
+    rows = admin.explain_empty(lake, "logs", begin, end).to_pylist()
+    return [(row["reason"], row["hint"]) for row in rows if row["reason"] != "no data landed"]
+
+
+def test_advice_does_not_name_a_build_when_the_blocks_are_gone(lake: Lake) -> None:
+    every = landed(lake)
+    frozen, whole = cover_all(lake, every[:3])[0], cover_all(lake, every[3:])[0]
+    evolve(lake)
+    (warning,) = lake.query("SELECT * FROM logs").warnings
+    assert warning.endswith("is not seen; rebuild them with: lakebed build logs")
+    assert (
+        explain(lake, every[0].insert_time, every[-1].insert_time + 1)
+        == [("incompatible", "lakebed build logs")] * 2
+    )
+    retire_before(lake, every[2].insert_time, allow_loss=True)
+    (warning,) = lake.query("SELECT * FROM logs").warnings
+    assert warning.endswith(
+        f"lakebed build logs; what landed in {frozen.insert_range} cannot be rebuilt, because "
+        "their blocks are gone or never were"
+    )
+    assert explain(lake, every[0].insert_time, every[-1].insert_time + 1) == [
+        ("incompatible", None),
+        ("incompatible", "lakebed build logs"),
+    ]
+    retire_before(lake, every[-1].insert_time + 1, allow_loss=True)
+    (warning,) = lake.query("SELECT * FROM logs").warnings
+    assert "lakebed build" not in warning
+    assert "they cannot be rebuilt" in warning
+    begin, end = every[0].insert_time, every[-1].insert_time + 1
+    assert {hint for _, hint in explain(lake, begin, end)} == {None}
+    details = admin.explain_empty(lake, "logs", begin, end)["detail"].to_pylist()
+    assert sum("their blocks are gone" in detail for detail in details) == 2
+    lake.retirement.retire_incompatible_partitions("logs", allow_loss=True)
+    assert {hint for _, hint in explain(lake, begin, end)} == {
+        f"lakebed partitions restore {partition.partition_id}" for partition in (frozen, whole)
+    }
 
 
 def test_the_past_in_which_they_were_not_built_cannot_be_read_any_more(lake: Lake) -> None:

@@ -9,10 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lakebed import admin
 from lakebed.catalog import failures, view_sets
 from lakebed.catalog.failures import BuildFailure
 from lakebed.catalog.listing import Stretch
 from lakebed.catalog.view_sets import ActiveViewSet
+from lakebed.errors import UnknownViewSet
 from lakebed.lake import Lake
 from lakebed.model.time import TimeRange, format_instant, to_instant
 from lakebed.query.emptiness import Known, Reason, explain
@@ -66,7 +68,7 @@ def test_ranges_with_rows_are_left_out(published: Lake) -> None:
 
 def test_retired_and_held_ranges(published: Lake) -> None:
     first = published.partitions.list_partitions("readings")[0]
-    published.retirement.retire_partitions("readings", *hours(0, 1))
+    published.retirement.retire_partitions("readings", *hours(0, 1), confirmed=["readings"])
     published.retirement.retire_partitions("readings", *hours(3, 4), hold=True)
     gone, _, _, held = rows_of(published, "readings", *hours(0, 4))
     assert (gone["reason"], held["reason"]) == ("retired", "retired")
@@ -77,7 +79,7 @@ def test_retired_and_held_ranges(published: Lake) -> None:
 
 def test_the_past_did_not_know_of_what_came_later(published: Lake) -> None:
     before = tick(published)
-    published.retirement.retire_partitions("readings", *hours(0, 1))
+    published.retirement.retire_partitions("readings", *hours(0, 1), confirmed=["readings"])
     publish_hour(published, 2, 0)
     assert ask(published, "readings", *hours(0, 3), as_of=before) == [
         (*hours(1, 2), "processed and empty"),
@@ -160,6 +162,62 @@ def test_blocks_that_cannot_be_decoded_have_failed(lake: Lake) -> None:
         assert row["detail"] == "log_entries cannot read block b1: cut short"
         assert row["hint"] == f"lakebed build {name} --retry-failed"
     assert ask(lake, "measures", at, at + 1) == [(at, at + 1, "processed and empty")]
+
+
+@pytest.fixture
+def pulse(lake: Lake) -> Lake:
+    """A table with rows at hours 0, 1 and 3."""
+    lake.tables.create_database("home")
+    draft = {"time": {"type": "datetime", "time": True}, "bpm": "int"}
+    lake.tables.create_table("home", "pulse", draft, bucket="hour")
+    for hour in (0, 1, 3):
+        lake.tables.insert("home", "pulse", [{"time": format_instant(T0 + hour * HOUR), "bpm": 6}])
+    return lake
+
+
+def test_empty_times_of_a_table_are_explained(pulse: Lake) -> None:
+    first, second, last = (T0 + hour * HOUR for hour in (0, 1, 3))
+    assert ask(pulse, "home.pulse", first, last + 1) == [
+        (first + 1, second, "no data landed"),
+        (second + 1, last, "no data landed"),
+    ]
+    (row,) = rows_of(pulse, "home.pulse", last + 1, last + 2)
+    assert row["detail"] == "no rows of home.pulse are of it"
+    table = admin.explain_empty(pulse, "home.pulse", last + 1, last + 2)
+    assert table.to_pylist() == [row]
+    with pytest.raises(UnknownViewSet):
+        ask(pulse, "home.other", first, last)
+
+
+def test_rows_of_a_table_that_went_are_explained(pulse: Lake) -> None:
+    first, second, last = (T0 + hour * HOUR for hour in (0, 1, 3))
+    pulse.tables.delete_rows("home", "pulse", f"time = '{format_instant(first)}'")
+    stored = pulse.tables.definitions.get("home", "pulse").stored_as
+    retired_one = next(
+        partition
+        for partition in pulse.partitions.list_partitions(stored)
+        if partition.events is not None and partition.events.earliest == second
+    )
+    pulse.retirement.retire_partition_by_metadata(
+        stored,
+        retired_one.instance,
+        retired_one.insert_range.begin,
+        retired_one.insert_range.end,
+        confirmed=[stored],
+    )
+    deleted, _, retired, _ = rows_of(pulse, "home.pulse", first, last)
+    assert (deleted["reason"], retired["reason"]) == ("deleted or replaced", "retired")
+    assert deleted["hint"].startswith("read the past with as_of, from before ")
+    assert retired["hint"] == f"lakebed partitions restore {retired_one.partition_id}"
+    assert ask(pulse, "home.pulse", first, first + 1) == [(first, first + 1, "deleted or replaced")]
+
+
+def test_times_of_a_table_before_its_retention_have_expired(pulse: Lake) -> None:
+    pulse.tables.definitions.set_retention("home", "pulse", "1h")
+    first = T0 - HOUR
+    assert ask(pulse, "home.pulse", first, T0) == [(first, T0, "expired")]
+    (row,) = rows_of(pulse, "home.pulse", first, T0)
+    assert row["detail"] == "rows are kept for 1h"
 
 
 @st.composite

@@ -5,13 +5,16 @@ a value of every row, because there may be hundreds of thousands.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
 import sqlalchemy as sa
 
+from lakebed.catalog import clock
+from lakebed.catalog.schema import blocks
 from lakebed.catalog.schema import partitions as table
+from lakebed.model.partition import NO_SOURCE
 from lakebed.model.time import TimeRange
 from lakebed.model.view_set import GLOBAL
 
@@ -61,7 +64,8 @@ def list_columns(
 @dataclass(frozen=True, slots=True)
 class Stretch:
     """Insert times that one partition covers, or several live ones which follow each other and
-    are all empty or all not; its id is that of the first."""
+    are all empty or all not; its id is that of the first. Of a user's table, the times of its rows.
+    """
 
     within: TimeRange
     schema_hash: bytes
@@ -69,6 +73,10 @@ class Stretch:
     partition_id: str
     retired_at: int | None = None
     held: bool = False
+    is_frozen: bool = False
+    """Its rows cannot be built again: the blocks are gone, or it was not made of blocks."""
+    replaced: bool = False
+    """Other partitions replaced it, or its rows were deleted."""
 
     @property
     def is_empty(self) -> bool:
@@ -78,9 +86,9 @@ class Stretch:
 def list_stretches(
     connection: sa.Connection, view_set: str, within: TimeRange, tick: int
 ) -> tuple[list[Stretch], list[Stretch]]:
-    """What a view set's global instance had in a range at a tick: what was live, and what was
-    retired and not swept yet."""
-    rows = connection.execute(
+    """Return what a view set's global instance had in a range at a tick: what was live, and what
+    was retired and not swept yet."""
+    query = (
         sa.select(
             table.c.begin_insert_time,
             table.c.end_insert_time,
@@ -89,6 +97,7 @@ def list_stretches(
             table.c.partition_id,
             table.c.retired_at,
             table.c.held,
+            _is_frozen(clock.blocks_from(connection)),
         )
         .where(
             table.c.view_set_name == view_set,
@@ -98,27 +107,116 @@ def list_stretches(
             table.c.published_at <= tick,
         )
         .order_by(table.c.file_schema_hash, table.c.begin_insert_time)
-    ).all()
+    )
     live: list[Stretch] = []
     gone = []
-    kind: tuple[bytes, bool] | None = None
-    first, begun, reached, total = "", 0, 0, 0
-    for begin, end, schema_hash, num_rows, partition_id, retired_at, held in rows:
+    for row in connection.execute(query):
+        begin, end, schema_hash, num_rows, partition_id, retired_at, held, is_frozen = row
+        stretch = Stretch(
+            TimeRange(begin, end),
+            bytes(schema_hash),
+            num_rows,
+            partition_id,
+            is_frozen=bool(is_frozen),
+        )
         if retired_at is not None and retired_at <= tick:
-            covered = TimeRange(begin, end)
-            old = (bytes(schema_hash), num_rows, partition_id, retired_at, bool(held))
-            gone.append(Stretch(covered, *old))
-            continue
-        this = (schema_hash, num_rows == 0)
-        if this != kind or reached != begin:
-            if kind is not None:
-                live.append(Stretch(TimeRange(begun, reached), bytes(kind[0]), total, first))
-            kind, first, begun, total = this, partition_id, begin, 0
-        reached = end
-        total += num_rows
-    if kind is not None:
-        live.append(Stretch(TimeRange(begun, reached), bytes(kind[0]), total, first))
+            gone.append(replace(stretch, retired_at=retired_at, held=bool(held)))
+        elif live and _continues(live[-1], stretch):
+            last = live[-1]
+            live[-1] = replace(
+                last,
+                within=TimeRange(last.within.begin, end),
+                num_rows=last.num_rows + num_rows,
+            )
+        else:
+            live.append(stretch)
     return live, gone
+
+
+def _continues(last: Stretch, stretch: Stretch) -> bool:
+    same = (last.schema_hash, last.is_empty, last.is_frozen)
+    return last.within.end == stretch.within.begin and same == (
+        stretch.schema_hash,
+        stretch.is_empty,
+        stretch.is_frozen,
+    )
+
+
+def list_table_stretches(
+    connection: sa.Connection, stored_as: str, within: TimeRange, tick: int
+) -> tuple[list[Stretch], list[Stretch]]:
+    """Return the times of a table's rows in a range at a tick: of live partitions, and of those
+    that were retired and not swept yet."""
+    query = (
+        sa.select(
+            table.c.min_event_time,
+            table.c.max_event_time,
+            table.c.file_schema_hash,
+            table.c.num_rows,
+            table.c.partition_id,
+            table.c.retired_at,
+            table.c.held,
+            table.c.replaced,
+        )
+        .where(
+            table.c.view_set_name == stored_as,
+            table.c.min_event_time < within.end,
+            table.c.max_event_time >= within.begin,
+            table.c.published_at <= tick,
+        )
+        .order_by(table.c.min_event_time, table.c.partition_id)
+    )
+    live, gone = [], []
+    for (
+        first,
+        last,
+        schema_hash,
+        num_rows,
+        partition_id,
+        retired_at,
+        held,
+        replaced,
+    ) in connection.execute(query):
+        stretch = Stretch(
+            TimeRange(first, last + 1), bytes(schema_hash), num_rows, partition_id, is_frozen=True
+        )
+        if retired_at is None or retired_at > tick:
+            live.append(stretch)
+        else:
+            gone.append(
+                replace(stretch, retired_at=retired_at, held=bool(held), replaced=bool(replaced))
+            )
+    return live, gone
+
+
+def list_frozen(
+    connection: sa.Connection, view_set: str, schema_hash: bytes, as_of: int | None = None
+) -> list[TimeRange]:
+    """Return the insert ranges of partitions of other schemas that have rows and cannot be built
+    again."""
+    query = (
+        sa.select(table.c.begin_insert_time, table.c.end_insert_time)
+        .where(
+            *_live_at(as_of),
+            table.c.view_set_name == view_set,
+            table.c.view_instance_id == GLOBAL,
+            table.c.file_schema_hash != schema_hash,
+            table.c.num_rows > 0,
+            _is_frozen(clock.blocks_from(connection)),
+        )
+        .order_by(table.c.begin_insert_time)
+    )
+    return [TimeRange(begin, end) for begin, end in connection.execute(query)]
+
+
+def _is_frozen(blocks_from: int) -> sa.ColumnElement[bool]:
+    """Return the condition on partitions that `blocks.list_rebuildable` leaves out."""
+    is_frozen = sa.or_(
+        table.c.begin_insert_time < blocks_from,
+        table.c.source_data_hash == NO_SOURCE,
+        sa.not_(sa.exists(sa.select(blocks.c.block_id))),
+    )
+    return sa.and_(table.c.num_rows > 0, is_frozen)
 
 
 def _live_at(as_of: int | None) -> list[sa.ColumnElement[bool]]:

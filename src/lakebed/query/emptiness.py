@@ -1,8 +1,9 @@
-"""Why there are no rows. Pure: what the catalog knows of a view set goes in, ranges of insert time
-without rows come out, each with its reason.
+"""Reasons why there are no rows. Pure: what the catalog knows of a view set goes in, ranges of
+insert time without rows come out, each with its reason.
 
 Insert time is what the catalog knows exactly: which ranges were processed, what landed in them and
-what became of it. When the rows of a range happened is known only of those that exist.
+what became of it. When the rows of a range happened is known only of those that exist. Of users'
+tables it is the other way round: their ranges are of the rows' own time.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from lakebed.catalog.failures import BuildFailure
 from lakebed.catalog.listing import Stretch
 from lakebed.catalog.view_sets import ActiveViewSet
 from lakebed.model.source import BlockSource, SqlSource
-from lakebed.model.time import TimeRange, find_gaps, format_instant
+from lakebed.model.time import TimeRange, find_gaps, format_duration, format_instant
+from lakebed.model.user_table import UserTable
+from lakebed.model.view_set import ViewSet
 
 
 class Reason(enum.StrEnum):
@@ -30,6 +33,7 @@ class Reason(enum.StrEnum):
     RETIRED = "retired"
     EXPIRED = "expired"
     INCOMPATIBLE = "incompatible"
+    REPLACED = "deleted or replaced"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +109,10 @@ def _settled(known: Known) -> Iterable[_Claim]:
                 f"{what} in schema {each.schema_hash.hex()[:12]}, "
                 f"the active one is {known.active.schema_hash.hex()[:12]}"
             )
-            yield _Claim(each.within, 5, Reason.INCOMPATIBLE, detail, _how_to_make(known))
+            hint = _how_to_make(known.active.view_set, each)
+            if hint is None:
+                detail += "; they cannot be rebuilt, because their blocks are gone or never were"
+            yield _Claim(each.within, 5, Reason.INCOMPATIBLE, detail, hint)
     for each in known.retired:
         if each.held:
             detail = f"partition {each.partition_id} of {each.num_rows} rows is held back"
@@ -133,8 +140,8 @@ def _retired(known: Known) -> Iterable[_Claim]:
             f"{format_instant(each.retired_at)}"
         )
         hint = f"lakebed partitions restore {each.partition_id}"
-        if known.active.view_set.source is not None:
-            hint = f"{_how_to_make(known)}, or {hint}"
+        if known.active.view_set.source is not None and not each.is_frozen:
+            hint = f"{_how_to_make(known.active.view_set, each)}, or {hint}"
         yield _Claim(each.within, 7, Reason.RETIRED, detail, hint)
 
 
@@ -160,7 +167,8 @@ def _unbuilt(known: Known, gaps: Sequence[TimeRange], landed: Sequence[int]) -> 
             detail += "; view sets made by SQL have no fresh tail"
         else:
             detail += "; the fresh tail was left out"
-        yield _Claim(within, 8, Reason.NOT_BUILT, detail, _how_to_make(known))
+        hint = f"lakebed build {known.active.view_set.name}"
+        yield _Claim(within, 8, Reason.NOT_BUILT, detail, hint)
 
 
 def _nothing(known: Known, within: TimeRange) -> Iterable[_Claim]:
@@ -173,10 +181,43 @@ def _nothing(known: Known, within: TimeRange) -> Iterable[_Claim]:
         yield _Claim(future, 8, Reason.NO_DATA, detail)
 
 
-def _how_to_make(known: Known) -> str:
-    if known.active.view_set.source is None:
+def _how_to_make(view_set: ViewSet, stretch: Stretch) -> str | None:
+    """Return how to make the rows of a partition again; None if nothing can."""
+    if view_set.source is None:
         return "publish the rows again"
-    return f"lakebed build {known.active.view_set.name}"
+    return None if stretch.is_frozen else f"lakebed build {view_set.name}"
+
+
+def explain_table(
+    user_table: UserTable,
+    live: Sequence[Stretch],
+    gone: Sequence[Stretch],
+    within: TimeRange,
+    tick: int,
+) -> list[EmptyRange]:
+    """Return the parts of a range of the rows' own time in which a user's table has no rows."""
+    claims = [_Claim(within, 9, Reason.NO_DATA, f"no rows of {user_table.full_name} are of it")]
+    claims += [_Claim(stretch.within, 0) for stretch in live if not stretch.is_empty]
+    if user_table.retention_us is not None:
+        floor = tick - user_table.retention_us
+        if within.begin < floor:
+            detail = f"rows are kept for {format_duration(user_table.retention_us)}"
+            claims.append(_Claim(TimeRange(within.begin, floor), 2, Reason.EXPIRED, detail))
+    for stretch in gone:
+        if stretch.is_empty or stretch.retired_at is None:
+            continue
+        at = format_instant(stretch.retired_at)
+        if stretch.replaced:
+            detail = f"rows of it were deleted or replaced at {at}"
+            hint = f"read the past with as_of, from before {at}"
+            claims.append(_Claim(stretch.within, 4, Reason.REPLACED, detail, hint))
+        else:
+            detail = (
+                f"partition {stretch.partition_id} of {stretch.num_rows} rows was retired at {at}"
+            )
+            hint = f"lakebed partitions restore {stretch.partition_id}"
+            claims.append(_Claim(stretch.within, 3, Reason.RETIRED, detail, hint))
+    return list(_join(_choose(claims, within)))
 
 
 def _choose(claims: Iterable[_Claim], within: TimeRange) -> Iterable[_Claim]:

@@ -17,6 +17,7 @@ from lakebed.catalog.view_sets import ActiveViewSet
 from lakebed.model.partition import Partition
 from lakebed.model.source import SqlSource, describe_source
 from lakebed.model.time import SECOND, TimeRange
+from lakebed.model.user_table import UserTable
 from lakebed.model.view_set import ViewSet
 from lakebed.query import emptiness
 from lakebed.query.emptiness import EmptyRange
@@ -150,13 +151,14 @@ def look_up(
     connection: Connection,
     asked: Asked,
     active: Mapping[str, ActiveViewSet],
+    users: Mapping[str, UserTable],
     tick: int,
     as_of: int | None = None,
     *,
     with_tail: bool = True,
 ) -> Listed:
-    """The answers, in the caller's snapshot: one query for partitions, three for each range of
-    which to say why it is empty."""
+    """Return the answers, in the caller's snapshot: one query for partitions, three for each range
+    of which to say why it is empty. ``users`` has the users' tables that are asked about."""
     tables = {}
     if PARTITIONS in asked.listings:
         names = asked.partitions_of
@@ -168,6 +170,9 @@ def look_up(
         tables[VIEW_COLUMNS] = make_columns(list(active.values()))
     empty = []
     for name, within in asked.empty:
+        if name in users:
+            empty.append(make_empty(_explain_empty_table(connection, users[name], within, tick)))
+            continue
         if name not in active:
             view_sets.get(connection, name)
         found = _explain_empty(connection, active, name, within, tick, with_tail=with_tail)
@@ -207,6 +212,13 @@ def _explain_empty(
         encodings = None if sources.every else sources.encodings
         landed = [each.insert_time for each in blocks.list_blocks(connection, around, encodings)]
     return emptiness.explain(known, within, landed)
+
+
+def _explain_empty_table(
+    connection: Connection, user_table: UserTable, within: TimeRange, tick: int
+) -> list[EmptyRange]:
+    live, gone = listing.list_table_stretches(connection, user_table.stored_as, within, tick)
+    return emptiness.explain_table(user_table, live, gone, within, tick)
 
 
 def _with_sources(name: str, definitions: Mapping[str, ViewSet]) -> set[str]:

@@ -5,12 +5,20 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from lakebed.catalog.acting import keep_askers
 from lakebed.catalog.catalog import Catalog
 from lakebed.errors import BadInput, BadSql, Damage
-from lakebed.model.time import Instant, TimeRange, format_instant, parse_moment, to_instant
+from lakebed.model.time import (
+    Instant,
+    TimeRange,
+    find_gaps,
+    format_instant,
+    parse_moment,
+    to_instant,
+)
 from lakebed.model.view_set import ViewSet
 from lakebed.partitions.leases import LeaseKeeper
 from lakebed.partitions.rows import RowReader
@@ -121,7 +129,7 @@ class Queries:
             sql = bound.sql
             check_statement(sql)
             within = self._read_range(begin, end)
-            past = None if as_of is None else to_instant(as_of)
+            past = None if as_of is None else to_instant(as_of, "down")
             if engine == SPARK:
                 return self._query_on_spark(
                     self._on_spark(spark, master, remote),
@@ -256,7 +264,7 @@ class Queries:
 
     def look_up(self, asked: Asked, *, as_of: Instant | None = None, stale: bool = False) -> Listed:
         """What the catalog knows, without SQL."""
-        past = None if as_of is None else to_instant(as_of)
+        past = None if as_of is None else to_instant(as_of, "down")
         with self._taker.begin(past) as beginning:
             snapshot = beginning.take([], with_tail=not stale, asked=asked)
         snapshot.close()
@@ -377,6 +385,22 @@ def _explain_user(name: str, user: UserView) -> TableExplanation:
     )
 
 
+def _advise(name: str, table: TableView) -> str:
+    """Return what can be done about rows that exist only in another schema."""
+    if table.view_set.source is None:
+        return "publish them again"
+    frozen = "because their blocks are gone or never were"
+    if not any(find_gaps(hidden, table.frozen) for hidden in table.hidden):
+        return f"they cannot be rebuilt, {frozen}"
+    if not table.frozen:
+        return f"rebuild them with: lakebed build {name}"
+    more = f" and {len(table.frozen) - 1} more ranges" if len(table.frozen) > 1 else ""
+    return (
+        f"rebuild them with: lakebed build {name}; what landed in {table.frozen[0]}{more} cannot "
+        f"be rebuilt, {frozen}"
+    )
+
+
 def _find_warnings(tables: Mapping[str, TableView], tails: Mapping[str, TailRows]) -> list[str]:
     """What the rows leave out, and what to do about it."""
     said = []
@@ -394,10 +418,8 @@ def _find_warnings(tables: Mapping[str, TableView], tails: Mapping[str, TailRows
             )
         if table.hidden:
             more = f" and {len(table.hidden) - 1} more ranges" if len(table.hidden) > 1 else ""
-            remedy = "publish them again" if table.view_set.source is None else "rebuild them"
-            command = "" if table.view_set.source is None else f" with: lakebed build {name}"
             said.append(
                 f"{name}: what landed in {table.hidden[0]}{more} exists only in another schema "
-                f"and is not seen; {remedy}{command}"
+                f"and is not seen; {_advise(name, table)}"
             )
     return said

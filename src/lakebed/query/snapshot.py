@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from lakebed.catalog import blocks, clock, coverage, failures, search, tables, view_sets
+from lakebed.catalog import blocks, clock, coverage, failures, listing, search, tables, view_sets
 from lakebed.catalog.catalog import Catalog, Connection
 from lakebed.catalog.coverage import Look, Run
 from lakebed.catalog.search import Spans, Wanted
@@ -141,6 +141,20 @@ class SnapshotTaker:
                 connection, sorted(gap for some in gaps.values() for gap in some)
             )
 
+    def look_at_frozen(
+        self,
+        connection: Connection,
+        cache: _Known,
+        name: str,
+        schema_hash: bytes,
+        as_of: int | None,
+    ) -> Sequence[TimeRange]:
+        """Return the insert ranges of another schema that cannot be built again."""
+        with self._lock:
+            if name not in cache.frozen:
+                cache.frozen[name] = listing.list_frozen(connection, name, schema_hash, as_of)
+            return cache.frozen[name]
+
 
 class Beginning:
     """A consistent look at the catalog: what a statement can name, then what it needs."""
@@ -200,6 +214,8 @@ class Beginning:
             failures.list_failures_of(connection, list(found)) if self._stands.has_failures else []
         )
         gaps = look_for_gaps(found, chosen, known.runs, failed, tick)
+        hashes = {name: active_view.schema_hash for name, active_view in chosen.items()}
+        self._find_frozen(found, hashes, known)
         if as_of is not None:
             _require_same_definition(found, chosen, as_of)
         else:
@@ -209,12 +225,35 @@ class Beginning:
             landed = self._taker.look_at_blocks(connection, known, gaps)
             add_tails(connection, found, gaps, landed, by_table)
         listed = listings.look_up(
-            connection, asked or Asked(), active, tick, as_of, with_tail=with_tail
+            connection,
+            asked or Asked(),
+            active,
+            self._named.find_users({name for name, _within in (asked or Asked()).empty}),
+            tick,
+            as_of,
+            with_tail=with_tail,
         )
         self.is_taken = True
         if as_of is None:
             self._taker.keeper.raise_pin(self._pin, tick)
         return StatementSnapshot(tick, found, user_tables, listed, self._pin, self._taker.keeper)
+
+    def _find_frozen(
+        self, views: Mapping[str, TableView], hashes: Mapping[str, bytes], cache: _Known
+    ) -> None:
+        """Set which of the hidden rows cannot be built again."""
+        for name, view in views.items():
+            if not view.hidden or view.view_set.source is None:
+                continue
+            frozen = self._taker.look_at_frozen(
+                self._connection, cache, name, hashes[name], self._as_of
+            )
+            view.frozen = [
+                part.intersect(hidden)
+                for hidden in view.hidden
+                for part in frozen
+                if part.overlaps(hidden)
+            ]
 
 
 @dataclass(slots=True)
@@ -225,6 +264,7 @@ class _Known:
     entry: int = 0
     runs: dict[str, list[Run]] = field(default_factory=dict)
     spans: Spans = field(default_factory=dict)
+    frozen: dict[str, list[TimeRange]] = field(default_factory=dict)
     landed: list[Block] = field(default_factory=list)
     landed_in: list[TimeRange] = field(default_factory=list)
     """The insert times of which all blocks are known; they are in the order of these."""

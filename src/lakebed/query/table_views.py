@@ -36,6 +36,8 @@ class TableView:
     tail: Tail | None = None
     hidden: Sequence[TimeRange] = ()
     """Insert times of which only partitions of another schema exist: their rows are not seen."""
+    frozen: Sequence[TimeRange] = ()
+    """Those of them that cannot be built again."""
     built_until: int | None = None
     """Of SQL view sets, which have no tail: the insert time up to which they are built."""
     unbuilt: TimeRange | None = None

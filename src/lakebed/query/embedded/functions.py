@@ -4,7 +4,8 @@
     Every column of every view set, with its comment.
 ``explain_empty(view_set, begin, end)``
     The ranges of insert time between two instants of which a query sees no rows, each with the
-    reason, a detail and what to do about it.
+    reason, a detail and what to do about it. For a user's table, ``'database.table'``, the ranges
+    are of the rows' own time.
 ``restore_partition(partition_id)``
     Bring a retired partition back: ``SUCCESS: …`` or ``ERROR: …``. For administrators.
 """
@@ -31,7 +32,7 @@ def _explain_empty(planning: Planning, arguments: Arguments) -> Any:
 
 
 def get_view_set_name(planning: Planning, arguments: Arguments) -> str:
-    """The first argument, which must name a view set of the statement's snapshot."""
+    """Return the first argument, which must name a view set or table of the snapshot."""
     name = arguments.text(0)
     if name not in planning.view_sets:
         raise UnknownViewSet(
