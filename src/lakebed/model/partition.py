@@ -6,11 +6,12 @@ from __future__ import annotations
 
 import enum
 import hashlib
+import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from lakebed.model.time import TimeRange
+from lakebed.model.time import TimeRange, format_instant
 
 
 class FileState(enum.StrEnum):
@@ -89,6 +90,24 @@ class Partition:
     @property
     def is_live(self) -> bool:
         return self.retired_at is None
+
+    @property
+    def retire_command(self) -> str:
+        """The command that retires exactly this partition, for hints."""
+        words = [
+            *("lakebed", "partitions", "retire", self.view_set, "--exact"),
+            *("--instance", self.instance),
+            *("--begin", format_instant(self.insert_range.begin)),
+            *("--end", format_instant(self.insert_range.end)),
+            *("--schema-hash", self.schema_hash.hex()),
+            *(
+                ()
+                if self.is_empty or self.source_hash != NO_SOURCE
+                else ("--confirm", self.view_set)
+            ),
+            "--yes",
+        ]
+        return shlex.join(words)
 
     def describe(self) -> str:
         """For messages: empty from non-empty at a glance."""

@@ -116,7 +116,7 @@ class RowReader:
             raise DamagedFile(
                 f"cannot read {path} of table {table.full_name}: {reason}",
                 hint="its rows cannot be made again; restore the file from a backup, or accept the "
-                f"loss with: lakebed partitions retire --file {path}",
+                f"loss with: {partition.retire_command}",
             ) from error
 
 

@@ -81,7 +81,7 @@ def name_damage(error: LakebedError, files: Sequence[Partition], store: Store) -
 
 def _mending(partition: Partition) -> str:
     """What can be done about a damaged file."""
-    retire = f"lakebed partitions retire --file {partition.file_path} --yes"
+    retire = partition.retire_command
     if partition.source_hash == NO_SOURCE:
         return f"put the file back from a backup, or accept the loss with: {retire}"
     return (
