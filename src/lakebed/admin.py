@@ -22,6 +22,7 @@ from lakebed.errors import BadInput
 from lakebed.lake import Lake
 from lakebed.lifecycle.check import Level
 from lakebed.lifecycle.outcomes import Outcome
+from lakebed.lifecycle.selection import BY_FILE_IS_DEPRECATED
 from lakebed.model.partition import Partition
 from lakebed.model.time import Instant
 from lakebed.model.user_table import UserTable, split_name
@@ -147,9 +148,11 @@ def retire_incompatible_partitions(
     allow_loss: bool = False,
     confirmed: Collection[str] = (),
 ) -> pa.Table:
-    """Retire them, each in a transaction of its own: a row for each view set and instance. What
-    cannot be rebuilt is left alone unless ``allow_loss``; retiring most of a view set must be
-    confirmed by its name."""
+    """Retire them, each in a transaction of its own; return a row for each view set and instance.
+
+    Partitions that cannot be rebuilt are left alone, unless ``allow_loss`` accepts the loss for a
+    named view set: ``view_set_name``, or those in ``confirmed``.
+    """
     done = lake.retirement.retire_incompatible_partitions(
         view_set_name, allow_loss=allow_loss, confirmed=confirmed
     )
@@ -176,19 +179,30 @@ def retire_partition_by_metadata(
     begin_insert_time: Instant,
     end_insert_time: Instant,
     file_schema_hash: bytes | None = None,
+    *,
+    confirmed: Collection[str] = (),
 ) -> Outcome:
-    """Retire one partition, empty or not. `Ambiguous` if it has a twin and no hash is given."""
+    """Retire one partition, empty or not. `Ambiguous` if it has a twin and no hash is given,
+    `Refused` if it cannot be rebuilt, unless ``confirmed`` names its view set."""
     return lake.retirement.retire_partition_by_metadata(
-        view_set_name, view_instance_id, begin_insert_time, end_insert_time, file_schema_hash
+        view_set_name,
+        view_instance_id,
+        begin_insert_time,
+        end_insert_time,
+        file_schema_hash,
+        confirmed=confirmed,
     )
 
 
-@also_remote(Outcome, changes=True)
-def retire_partition_by_file(lake: Lake, file_path: str) -> Outcome:
-    """Retire one partition by its file. Deprecated: it cannot name an empty partition."""
-    with warnings.catch_warnings():
+@also_remote(Outcome, changes=True, deprecated=BY_FILE_IS_DEPRECATED)
+def retire_partition_by_file(
+    lake: Lake, file_path: str, *, confirmed: Collection[str] = ()
+) -> Outcome:
+    """Retire one partition by its file. Deprecated: use `retire_partition_by_metadata`, which can
+    name an empty partition, too."""
+    with warnings.catch_warnings():  # the caller has the warning already
         warnings.simplefilter("ignore", DeprecationWarning)
-        return lake.retirement.retire_partition_by_file(file_path)
+        return lake.retirement.retire_partition_by_file(file_path, confirmed=confirmed)
 
 
 @also_remote(list[Outcome], changes=True)

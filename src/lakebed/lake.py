@@ -16,8 +16,9 @@ from lakebed.ingest.landing import Lander
 from lakebed.ingest.telemetry import Telemetry
 from lakebed.lifecycle.changes import restore_row
 from lakebed.lifecycle.check import Checker
+from lakebed.lifecycle.guard import Breaker
 from lakebed.lifecycle.landed import BlockRetirement
-from lakebed.lifecycle.retire import Breaker, Retirement
+from lakebed.lifecycle.retire import Retirement
 from lakebed.lifecycle.sweep import LeaseObserver, Sweeper
 from lakebed.model.arguments import checked_methods, checks_itself
 from lakebed.model.time import SECOND, Instant
@@ -89,7 +90,13 @@ class Lake:
             SnapshotReader(catalog, store, self.leases),
         )
         self.retirement = Retirement(
-            catalog, new_id, Breaker(settings.breaker_share, settings.breaker_partitions)
+            catalog,
+            new_id,
+            Breaker(
+                settings.breaker_share,
+                settings.breaker_partitions,
+                int(settings.breaker_minutes * 60 * SECOND),
+            ),
         )
         self.sweeper = Sweeper(
             catalog,

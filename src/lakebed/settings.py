@@ -80,12 +80,17 @@ class Settings(BaseSettings):
         default=0.5,
         gt=0,
         le=1,
-        description="Retiring more than this share of a view set must be confirmed.",
+        description="Retiring more than this share of a view set must be confirmed by name.",
     )
     breaker_partitions: int = Field(
         default=10,
         ge=1,
         description="Retiring fewer partitions than this never needs to be confirmed.",
+    )
+    breaker_minutes: float = Field(
+        default=60.0,
+        gt=0,
+        description="Retirements by one user or key within so many minutes count together.",
     )
     journal_days: float = Field(
         default=90.0, gt=0, description="Journal entries older than this are dropped by a sweep."

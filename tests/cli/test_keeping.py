@@ -21,7 +21,7 @@ from tests.parts.older import fill_older_shape
 
 
 def test_the_journal_tells_the_newest_first(cli: Cli, weather: Path) -> None:
-    cli("partitions", "retire", "readings", *hours(0, 1), "--yes")
+    cli("partitions", "retire", "readings", *hours(0, 1), "--confirm", "readings", "--yes")
     entries = cli("journal", "--json").json
     assert [each["operation"] for each in entries] == [
         "retire",

@@ -63,7 +63,9 @@ def test_partitions_are_listed_by_range_and_as_of_a_tick(cli: Cli, weather: Path
     assert [each["num_rows"] for each in listed(cli, *hour)] == [3]
     assert listed(cli, *hours(7, 8)) == []
     before = cli("journal", "--limit", 1, "--json").json[0]["time"]
-    assert cli("partitions", "retire", "readings", *hour, "--yes").code == 0
+    assert (
+        cli("partitions", "retire", "readings", *hour, "--confirm", "readings", "--yes").code == 0
+    )
     assert len(listed(cli)) == 2
     assert len(listed(cli, "--as-of", before)) == 3
     retired = [each for each in listed(cli, "--retired") if each["retired_at"]]
@@ -73,7 +75,7 @@ def test_partitions_are_listed_by_range_and_as_of_a_tick(cli: Cli, weather: Path
 
 def test_what_was_swept_is_not_silently_missing_from_the_past(cli: Cli, hasty: Path) -> None:
     before = cli("journal", "--limit", 1, "--json").json[0]["time"]
-    cli("partitions", "retire", "readings", *hours(0, 1), "--yes")
+    cli("partitions", "retire", "readings", *hours(0, 1), "--confirm", "readings", "--yes")
     cli("sweep", "--yes")
     ran = cli("partitions", "list", "--as-of", before)
     assert ran.code == 4

@@ -41,7 +41,9 @@ def test_without_yes_a_retirement_is_only_shown(cli: Cli, weather: Path) -> None
 def test_a_range_is_retired_but_not_what_reaches_beyond_it(cli: Cli, weather: Path) -> None:
     first, second, empty = listed(cli)
     middle = ["--begin", "2026-01-01T00:30Z", "--end", "2026-01-01T02:30Z"]
-    ran = cli("partitions", "retire", "readings", *middle, "--yes", "--json")
+    ran = cli(
+        "partitions", "retire", "readings", *middle, "--confirm", "readings", "--yes", "--json"
+    )
     assert ran.code == 0
     assert ran.err.count("left alone, reaches beyond the range") == 2
     (outcome,) = ran.json
@@ -56,11 +58,29 @@ def test_a_range_is_retired_but_not_what_reaches_beyond_it(cli: Cli, weather: Pa
 
 
 def test_one_partition_is_retired_by_identity_even_an_empty_one(cli: Cli, weather: Path) -> None:
-    ran = cli("partitions", "retire", "readings", "--exact", *hours(2, 3), "--yes")
+    ran = cli(
+        "partitions",
+        "retire",
+        "readings",
+        "--exact",
+        *hours(2, 3),
+        "--confirm",
+        "readings",
+        "--yes",
+    )
     assert ran.code == 0
     assert "SUCCESS: Retired empty partition" in ran.out
     assert len(listed(cli)) == 2
-    near = cli("partitions", "retire", "readings", "--exact", *hours(0, 2), "--yes")
+    near = cli(
+        "partitions",
+        "retire",
+        "readings",
+        "--exact",
+        *hours(0, 2),
+        "--confirm",
+        "readings",
+        "--yes",
+    )
     assert near.code == 3
     assert "lakebed partitions list readings" in near.error
 
@@ -79,7 +99,8 @@ def test_twins_are_told_apart_by_their_schema_hash(
     cli: Cli, weather: Path, twins: list[dict[str, Any]]
 ) -> None:
     older, newer = twins
-    exact = ["partitions", "retire", "readings", "--exact", *hours(0, 1), "--yes"]
+    exact = ["partitions", "retire", "readings", "--exact", *hours(0, 1)]
+    exact += ["--confirm", "readings", "--yes"]
     with unchanged(weather):
         ran = cli(*exact)
     assert ran.code == 4
@@ -92,7 +113,16 @@ def test_twins_are_told_apart_by_their_schema_hash(
 def test_a_schema_hash_may_be_given_as_tables_show_it(
     cli: Cli, twins: list[dict[str, Any]]
 ) -> None:
-    exact = ["partitions", "retire", "readings", "--exact", *hours(0, 1), "--yes"]
+    exact = [
+        "partitions",
+        "retire",
+        "readings",
+        "--exact",
+        *hours(0, 1),
+        "--confirm",
+        "readings",
+        "--yes",
+    ]
     assert cli(*exact, "--schema-hash", twins[0]["file_schema_hash"][:12]).code == 0
 
 
@@ -112,14 +142,16 @@ def test_options_that_do_not_go_together_are_refused(
     named = {"HASH": twins[0]["file_schema_hash"], "FILE": twins[0]["file_path"]}
     given = [named.get(option, option) for option in options]
     with unchanged(weather):
-        ran = cli("partitions", "retire", "readings", *given, "--yes")
+        ran = cli("partitions", "retire", "readings", *given, "--confirm", "readings", "--yes")
     assert ran.code == 2
     assert ran.error
 
 
 def test_a_partition_is_retired_by_its_file_with_a_warning(cli: Cli, weather: Path) -> None:
     first, *others = listed(cli)
-    ran = cli("partitions", "retire", "--file", first["file_path"], "--yes")
+    ran = cli(
+        "partitions", "retire", "--file", first["file_path"], "--confirm", "readings", "--yes"
+    )
     assert ran.code == 0
     assert "warning: retiring by file is deprecated" in ran.err
     assert listed(cli) == others
@@ -183,7 +215,17 @@ def test_what_is_older_than_its_retention_is_retired_for_good(cli: Cli, weather:
 
 
 def test_a_held_range_stays_away_until_it_is_restored(cli: Cli, weather: Path) -> None:
-    held = cli("partitions", "retire", "readings", "--exact", *hours(0, 1), "--hold", "--yes")
+    held = cli(
+        "partitions",
+        "retire",
+        "readings",
+        "--exact",
+        *hours(0, 1),
+        "--hold",
+        "--confirm",
+        "readings",
+        "--yes",
+    )
     assert held.code == 0
     refused = cli("partitions", "publish", "readings", rows_file(weather), *hours(0, 1))
     assert refused.code == 4
@@ -223,7 +265,9 @@ def test_who_would_remove_what_is_built_in_is_told_how_to_drop_its_rows(
 
 def test_a_retirement_of_nothing_is_no_error(cli: Cli, weather: Path) -> None:
     with unchanged(weather):
-        ran = cli("partitions", "retire", "readings", *hours(7, 8), "--yes")
+        ran = cli(
+            "partitions", "retire", "readings", *hours(7, 8), "--confirm", "readings", "--yes"
+        )
     assert ran.code == 0
     assert "nothing to retire" in ran.err
 
@@ -232,7 +276,7 @@ def test_a_retirement_of_nothing_is_no_error(cli: Cli, weather: Path) -> None:
 
 
 def test_a_retired_partition_comes_back_once(cli: Cli, weather: Path) -> None:
-    cli("partitions", "retire", "readings", *hours(0, 1), "--yes")
+    cli("partitions", "retire", "readings", *hours(0, 1), "--confirm", "readings", "--yes")
     (retired,) = [each for each in listed(cli, "--retired") if each["retired_at"]]
     ran = cli("partitions", "restore", retired["partition_id"], "--json")
     assert ran.code == 0
@@ -246,7 +290,7 @@ def test_a_retired_partition_comes_back_once(cli: Cli, weather: Path) -> None:
 
 
 def _retire_two(cli: Cli) -> list[str]:
-    cli("partitions", "retire", "readings", *hours(0, 2), "--yes")
+    cli("partitions", "retire", "readings", *hours(0, 2), "--confirm", "readings", "--yes")
     return [each["partition_id"] for each in listed(cli, "--retired") if each["retired_at"]]
 
 

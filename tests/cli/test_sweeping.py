@@ -19,7 +19,7 @@ from tests.cli.parts import (
 
 
 def test_a_sweep_shows_its_plan_and_deletes_when_told_to(cli: Cli, hasty: Path) -> None:
-    cli("partitions", "retire", "readings", *hours(1, 3), "--yes")
+    cli("partitions", "retire", "readings", *hours(1, 3), "--confirm", "readings", "--yes")
     retired, empty = (each for each in listed(cli, "--retired") if each["retired_at"])
     with unchanged(hasty):
         plan = cli("sweep")
@@ -41,7 +41,7 @@ def test_a_sweep_shows_its_plan_and_deletes_when_told_to(cli: Cli, hasty: Path) 
 
 
 def test_a_sweep_keeps_what_may_still_be_restored(cli: Cli, weather: Path) -> None:
-    cli("partitions", "retire", "readings", *hours(0, 3), "--yes")
+    cli("partitions", "retire", "readings", *hours(0, 3), "--confirm", "readings", "--yes")
     with unchanged(weather):
         plan = cli("sweep")
         assert "kept: 2 in their grace period" in plan.err
@@ -89,7 +89,7 @@ def test_a_missing_file_is_damage_also_of_a_restored_partition(
     older: list[str] = []
     while restored and (not older or missing["partition_id"] < min(older)):  # rows are met by id
         older.append(missing["partition_id"])
-        cli("partitions", "retire", "readings", *hours(0, 1), "--yes")
+        cli("partitions", "retire", "readings", *hours(0, 1), "--confirm", "readings", "--yes")
         (missing,) = cli("partitions", "restore", missing["partition_id"], "--json").json
     file_of(weather, missing).unlink()
     ran = cli("check", "--json")

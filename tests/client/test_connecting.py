@@ -275,7 +275,9 @@ def test_changes_are_for_administrators_who_alone_are_told_of_them(
         assert actions(reader) == {name for name in admin.__all__ if name.startswith(reading)}
         assert admin.list_partitions(reader, "readings").num_rows == 1
         for call in (
-            lambda: admin.retire_partitions(reader, "readings", None, T0, T0 + 1),
+            lambda: admin.retire_partitions(
+                reader, "readings", None, T0, T0 + 1, confirmed=["readings"]
+            ),
             lambda: admin.restore_partition(reader, "x"),
             lambda: admin.retire_incompatible_partitions(reader),
         ):
@@ -291,7 +293,7 @@ def test_changes_are_for_administrators_who_alone_are_told_of_them(
             with pytest.raises(BadInput, match="not understood"):
                 boss.act("lakebed.restore_partition", body)
         with pytest.raises(BadInput, match="cannot be sent"):
-            admin.retire_partition_by_file(boss, object())  # type: ignore[arg-type]
+            admin.restore_partition(boss, object())  # type: ignore[arg-type]
 
 
 def test_errors_survive_the_way() -> None:

@@ -123,7 +123,9 @@ def test_parameters_ranges_limits_and_the_past(source: Queryable, lake: Lake) ->
     publish_hour(lake, 5)
     assert count(source) == 9
     assert count(source, as_of=before) == 6
-    lake.retirement.retire_partitions("readings", T0 + 5 * 3_600_000_000, T0 + 6 * 3_600_000_000)
+    lake.retirement.retire_partitions(
+        "readings", T0 + 5 * 3_600_000_000, T0 + 6 * 3_600_000_000, confirmed=["readings"]
+    )
     assert count(source) == 6
 
 
@@ -245,9 +247,10 @@ def test_many_threads_share_one(source: Queryable) -> None:
 
 def test_changes_are_made_by_statements_too(source: Queryable, lake: Lake) -> None:
     new = publish_hour(lake, 7)
-    sql = "SELECT retire_partition_by_file(?) AS said"
-    said = source.query(sql, parameters=[new.file_path]).to_arrow()["said"].to_pylist()
-    assert said[0].startswith("SUCCESS: Retired")
+    sql = "SELECT retire_partition_by_file(?, 'readings') AS said"
+    result = source.query(sql, parameters=[new.file_path])
+    assert "use retire_partition_by_metadata" in result.warnings[0]
+    assert result.to_arrow()["said"][0].as_py().startswith("SUCCESS: Retired")
     assert count(source) == 6
     for hour in range(10, 20):
         publish_hour(lake, hour)

@@ -25,7 +25,7 @@ def lake(new_lake: NewLake) -> Lake:
 
 
 def test_a_backup_is_a_lake_with_the_same_rows(lake: Lake, tmp_path: Path) -> None:
-    lake.retirement.retire_partitions("readings", T0, T0 + 2 * HOUR)
+    lake.retirement.retire_partitions("readings", T0, T0 + 2 * HOUR, confirmed=["readings"])
     lake._names.take("readings", "global", 1)
     lake.leases.beat()
     done = copy_lake(lake, tmp_path / "backup")
@@ -145,7 +145,9 @@ def test_held_partitions_are_backed_up_however_old(new_lake: NewLake, tmp_path: 
     publish_hour(lake, 1, 0)
     lake.retirement.retire_partitions("readings", T0, T0 + 2 * HOUR, hold=True)
     publish_hour(lake, 2)
-    lake.retirement.retire_partitions("readings", T0 + 2 * HOUR, T0 + 3 * HOUR)
+    lake.retirement.retire_partitions(
+        "readings", T0 + 2 * HOUR, T0 + 3 * HOUR, confirmed=["readings"]
+    )
     lake.sweeper.run()  # the horizon passes the held ones
     copy_lake(lake, tmp_path / "backup")
     with open_lake(tmp_path / "backup") as backup:

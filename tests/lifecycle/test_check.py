@@ -71,7 +71,7 @@ def _without_rules(lake: Lake, statement: str, **values: object) -> None:
 def test_a_healthy_lake_is_clean_at_every_level(lake: Lake) -> None:
     for hour, count in enumerate((3, 0, 2)):
         publish_hour(lake, hour, count)
-    lake.retirement.retire_partitions("readings", T0, T0 + HOUR)
+    lake.retirement.retire_partitions("readings", T0, T0 + HOUR, confirmed=["readings"])
     lake.retirement.restore(lake.partitions.list_partitions(include_retired=True)[0].partition_id)
     for level in Level:
         report = lake.checker.run(level)
@@ -238,7 +238,7 @@ def test_strays_are_classified_with_their_times(lake: Lake) -> None:
     (lake.store.root / "table" / "empty").mkdir(parents=True)
     gone = publish_hour(lake, 1)
     data = read_all(lake.store, gone.file_path or "")
-    lake.retirement.retire_partitions("readings", T0 + HOUR, T0 + 2 * HOUR)
+    lake.retirement.retire_partitions("readings", T0 + HOUR, T0 + 2 * HOUR, confirmed=["readings"])
     lake.sweeper.run()
     put(lake.store, gone.file_path or "", data)
     found = {finding.subject: finding for finding in _findings(lake)}
@@ -252,7 +252,7 @@ def test_strays_are_classified_with_their_times(lake: Lake) -> None:
 
 def test_the_oldest_overdue_file_is_reported(lake: Lake) -> None:
     partition = publish_hour(lake, 0)
-    lake.retirement.retire_partitions("readings", T0, T0 + HOUR)
+    lake.retirement.retire_partitions("readings", T0, T0 + HOUR, confirmed=["readings"])
     [finding] = _findings(lake, Level.CATALOG)
     assert (finding.kind, finding.subject) == ("overdue file", partition.file_path)
     assert "lakebed sweep" in finding.message
@@ -297,7 +297,7 @@ def test_what_was_set_aside_can_be_condemned(lake: Lake) -> None:
 
 def test_what_is_not_set_aside_is_not_condemned(lake: Lake) -> None:
     live, retired = publish_hour(lake, 0), publish_hour(lake, 1)
-    lake.retirement.retire_partitions("readings", T0 + HOUR, T0 + 2 * HOUR)
+    lake.retirement.retire_partitions("readings", T0 + HOUR, T0 + 2 * HOUR, confirmed=["readings"])
     for path in (live.file_path, retired.file_path, "nothing/there"):
         with pytest.raises(Conflict, match="not set aside"):
             lake.checker.condemn(path or "")
@@ -316,7 +316,9 @@ def test_the_missing_file_of_a_restored_partition_is_seen(lake: Lake) -> None:
     """Whichever of its rows is looked at first: ids are random, so a few are tried."""
     for hour in range(4):
         old = publish_hour(lake, hour)
-        lake.retirement.retire_partitions("readings", T0 + hour * HOUR, T0 + (hour + 1) * HOUR)
+        lake.retirement.retire_partitions(
+            "readings", T0 + hour * HOUR, T0 + (hour + 1) * HOUR, confirmed=["readings"]
+        )
         lake.retirement.restore(old.partition_id)
         lake.store.delete([old.file_path or ""])
     assert [finding.kind for finding in _findings(lake, Level.FILES)] == ["missing file"] * 4

@@ -8,7 +8,7 @@ import pytest
 import sqlalchemy as sa
 
 from lakebed.catalog import journal, partitions
-from lakebed.errors import Ambiguous, BadInput, Conflict, Overlap, Refused, UnknownPartition
+from lakebed.errors import Ambiguous, BadInput, Conflict, Overlap, UnknownPartition
 from lakebed.lake import Lake
 from lakebed.model.partition import hash_sources
 from tests.conftest import NewLake
@@ -30,7 +30,9 @@ def _twins(lake: Lake) -> tuple[object, object]:
 
 def test_four_fields_are_enough_for_a_unique_match(lake: Lake) -> None:
     publish_hour(lake, 0)
-    outcome = lake.retirement.retire_partition_by_metadata("readings", "global", T0, T0 + HOUR)
+    outcome = lake.retirement.retire_partition_by_metadata(
+        "readings", "global", T0, T0 + HOUR, confirmed=["readings"]
+    )
     assert outcome.message.startswith("SUCCESS: Retired partition readings/global [2026-01-01")
     assert lake.partitions.list_partitions() == []
 
@@ -39,7 +41,9 @@ def test_four_fields_never_hit_a_twin(lake: Lake) -> None:
     """Upstream's bug: retiring by four fields deleted the live twin and leaked a file."""
     old, new = _twins(lake)
     with pytest.raises(Ambiguous) as refused:
-        lake.retirement.retire_partition_by_metadata("readings", "global", T0, T0 + HOUR)
+        lake.retirement.retire_partition_by_metadata(
+            "readings", "global", T0, T0 + HOUR, confirmed=["readings"]
+        )
     for twin in (old, new):
         assert twin.schema_hash.hex() in str(refused.value)  # type: ignore[attr-defined]
     assert lake.partitions.list_partitions() in ([old, new], [new, old])
@@ -49,6 +53,7 @@ def test_four_fields_never_hit_a_twin(lake: Lake) -> None:
         T0,
         T0 + HOUR,
         old.schema_hash,  # type: ignore[attr-defined]
+        confirmed=["readings"],
     )
     assert lake.partitions.list_partitions() == [new]
 
@@ -70,22 +75,23 @@ def test_retiring_what_is_not_there_is_an_error(lake: Lake) -> None:
     publish_hour(lake, 0)
     retire = lake.retirement.retire_partition_by_metadata
     for call in (
-        lambda: retire("readings", "global", T0, T0 + 2 * HOUR),
-        lambda: retire("readings", "other", T0, T0 + HOUR),
-        lambda: retire("readings", "global", T0, T0 + HOUR, b"wrong"),
-        lambda: lake.retirement.retire_partition_by_file("partitions/x"),
+        lambda: retire("readings", "global", T0, T0 + 2 * HOUR, confirmed=["readings"]),
+        lambda: retire("readings", "other", T0, T0 + HOUR, confirmed=["readings"]),
+        lambda: retire("readings", "global", T0, T0 + HOUR, b"wrong", confirmed=["readings"]),
+        lambda: lake.retirement.plan_by_file("partitions/x"),
     ):
         with pytest.raises(UnknownPartition):
             call()
     with pytest.raises(BadInput, match="not a path inside the lake"):
-        lake.retirement.retire_partition_by_file("../x")
+        lake.retirement.plan_by_file("../x")
     assert len(lake.partitions.list_partitions()) == 1
 
 
 def test_by_file_works_and_warns(lake: Lake) -> None:
     partition = publish_hour(lake, 0)
-    with pytest.warns(DeprecationWarning, match="deprecated"):
-        lake.retirement.retire_partition_by_file(partition.file_path or "")
+    with pytest.warns(DeprecationWarning, match="deprecated") as caught:
+        lake.retirement.retire_partition_by_file(partition.file_path or "", confirmed=["readings"])
+    assert [warning.filename for warning in caught] == [__file__]
     assert lake.partitions.list_partitions() == []
 
 
@@ -94,7 +100,7 @@ def test_a_range_retires_what_it_contains_and_lists_what_straddles(lake: Lake) -
     plan = lake.retirement.plan_by_range("readings", T0 + HOUR, T0 + 3 * HOUR + HOUR // 2)
     assert plan.partitions == (inside,)
     assert plan.straddling == (straddling,)
-    lake.retirement.carry_out(plan)
+    lake.retirement.carry_out(plan, confirmed=["readings"])
     assert lake.partitions.list_partitions() == [straddling]
 
 
@@ -102,24 +108,12 @@ def test_a_plan_that_is_out_of_date_does_nothing(lake: Lake) -> None:
     publish_hour(lake, 0)
     other = publish_hour(lake, 1)
     plan = lake.retirement.plan_by_range("readings", T0, T0 + 2 * HOUR)
-    lake.retirement.retire_partition_by_metadata("readings", "global", T0, T0 + HOUR)
+    lake.retirement.retire_partition_by_metadata(
+        "readings", "global", T0, T0 + HOUR, confirmed=["readings"]
+    )
     with pytest.raises(Conflict):
-        lake.retirement.carry_out(plan)
+        lake.retirement.carry_out(plan, confirmed=["readings"])
     assert lake.partitions.list_partitions() == [other]
-
-
-def test_the_breaker_wants_a_name_for_an_implausible_share(lake: Lake) -> None:
-    for hour in range(12):
-        publish_hour(lake, hour, 0)
-    retire = lake.retirement.retire_partitions
-    with pytest.raises(Refused, match="most of readings") as refused:
-        retire("readings", T0, T0 + 12 * HOUR)
-    assert "--confirm readings" in str(refused.value.hint)
-    lake.views.register(readings(2))
-    with pytest.raises(Refused):
-        lake.retirement.retire_incompatible_partitions()
-    assert len(lake.partitions.list_partitions()) == 12
-    assert len(retire("readings", T0, T0 + 12 * HOUR, confirmed=["readings"])) == 12
 
 
 def test_what_cannot_be_rebuilt_needs_a_word(lake: Lake) -> None:
@@ -145,7 +139,7 @@ def test_what_cannot_be_rebuilt_needs_a_word(lake: Lake) -> None:
     assert (summary.partitions_retired, summary.partitions_failed) == (1, 1)
     assert any(message.startswith("ERROR: cannot be rebuilt") for message in summary.messages)
     assert lake.partitions.list_partitions() == [lost]
-    [summary] = lake.retirement.retire_incompatible_partitions(allow_loss=True)
+    [summary] = lake.retirement.retire_incompatible_partitions("readings", allow_loss=True)
     assert summary.storage_freed_bytes == lost.file_size
 
 
@@ -162,7 +156,7 @@ def test_partitions_of_a_removed_view_set_are_listed_and_retired(lake: Lake) -> 
 def test_restoring_brings_back_the_same_file_as_a_new_row(lake: Lake) -> None:
     old, empty = publish_hour(lake, 0), publish_hour(lake, 1, 0)
     before = numbers_in(lake)
-    lake.retirement.retire_partitions("readings", T0, T0 + 2 * HOUR)
+    lake.retirement.retire_partitions("readings", T0, T0 + 2 * HOUR, confirmed=["readings"])
     restored = [lake.retirement.restore(each.partition_id) for each in (old, empty)]
     assert numbers_in(lake) == before
     assert restored[0].file_path == old.file_path
@@ -189,7 +183,7 @@ def test_restoring_over_something_live_is_refused(lake: Lake) -> None:
 def test_everything_is_in_the_journal(lake: Lake) -> None:
     old = publish_hour(lake, 0, reason="first")
     publish_hour(lake, 0, replaces=[old], reason="better")
-    lake.retirement.retire_partitions("readings", T0, T0 + HOUR)
+    lake.retirement.retire_partitions("readings", T0, T0 + HOUR, confirmed=["readings"])
     with lake.catalog.read() as connection:
         entries = journal.list_entries(connection)
     found = [(each.operation, each.reason) for each in entries if each.partition_id]
@@ -226,35 +220,22 @@ def test_restoring_does_not_go_around_a_hold(lake: Lake) -> None:
         lake.retirement.restore(first.partition_id)
 
 
-def test_several_view_sets_together_trip_the_breaker_too(lake: Lake) -> None:
-    for name in ("alpha", "beta"):
-        lake.views.register(readings(name=name))
-        for hour in range(6):
-            begin = T0 + hour * HOUR
-            lake.partitions.publish_completed_empty(name, begin, begin + HOUR)
-        lake.views.remove(name)
-    with pytest.raises(Refused, match="whole-lake"):
-        lake.retirement.retire_incompatible_partitions()
-    done = lake.retirement.retire_incompatible_partitions(confirmed=["whole-lake"])
-    assert sum(each.partitions_retired for each in done) == 12
-
-
 def test_what_became_compatible_again_is_not_retired_by_an_old_plan(lake: Lake) -> None:
     partition = publish_hour(lake, 0)
     lake.views.remove("readings")
     plan = lake.retirement.plan_incompatible()
     lake.views.register(readings())
     with pytest.raises(Conflict, match="compatible again"):
-        lake.retirement.carry_out(plan)
+        lake.retirement.carry_out(plan, confirmed=["readings"])
     assert lake.partitions.list_partitions() == [partition]
 
 
 def test_a_stale_plan_names_what_is_stale(lake: Lake) -> None:
     kept, gone = publish_hour(lake, 0), publish_hour(lake, 1)
     plan = lake.retirement.plan_by_range("readings", T0, T0 + 2 * HOUR)
-    lake.retirement.retire_partitions("readings", T0 + HOUR, T0 + 2 * HOUR)
+    lake.retirement.retire_partitions("readings", T0 + HOUR, T0 + 2 * HOUR, confirmed=["readings"])
     with pytest.raises(Conflict) as stale:
-        lake.retirement.carry_out(plan)
+        lake.retirement.carry_out(plan, confirmed=["readings"])
     assert str(gone.file_path) in str(stale.value)
     assert lake.partitions.list_partitions() == [kept]
 
@@ -264,7 +245,9 @@ def test_the_last_retired_come_first_without_what_was_replaced(lake: Lake) -> No
     publish_hour(lake, 0, replaces=[old])
     later = [publish_hour(lake, hour) for hour in (1, 2)]
     for hour in (2, 1):
-        lake.retirement.retire_partitions("readings", T0 + hour * HOUR, T0 + (hour + 1) * HOUR)
+        lake.retirement.retire_partitions(
+            "readings", T0 + hour * HOUR, T0 + (hour + 1) * HOUR, confirmed=["readings"]
+        )
 
     def list_ids(limit: int = 9, **options: Any) -> list[str]:
         with lake.catalog.read() as connection:

@@ -47,7 +47,7 @@ def _dead_observer() -> LeaseObserver:
 
 def test_files_footers_and_rows_go_together(lake: Lake) -> None:
     kept, gone, empty = publish_hour(lake, 0), publish_hour(lake, 1), publish_hour(lake, 2, 0)
-    lake.retirement.retire_partitions("readings", T0 + HOUR, T0 + 3 * HOUR)
+    lake.retirement.retire_partitions("readings", T0 + HOUR, T0 + 3 * HOUR, confirmed=["readings"])
     result = lake.sweeper.run()
     assert (result.files, result.empty_partitions, result.bytes) == (1, 1, gone.file_size)
     assert stored_files(lake) == {kept.file_path}

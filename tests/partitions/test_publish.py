@@ -189,7 +189,7 @@ def test_what_is_live_beside_a_held_twin_can_be_replaced(lake: Lake) -> None:
     )
     publish_hour(lake, 0, count=5, version=2, replaces=[live])
     assert len(numbers_in(lake)) == 5
-    lake.retirement.retire_partitions("readings", T0, T0 + HOUR)
+    lake.retirement.retire_partitions("readings", T0, T0 + HOUR, confirmed=["readings"])
     with pytest.raises(Overlap, match="is held"):
         publish_hour(lake, 0, version=2)
 

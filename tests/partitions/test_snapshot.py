@@ -35,7 +35,9 @@ def test_a_held_snapshot_survives_replace_retire_and_sweep(lake: Lake) -> None:
     with lake.partitions.snapshot("readings") as snapshot:
         before = sorted(snapshot.read_all("readings")["number"].to_pylist())
         publish_hour(lake, 0, replaces=[old[0]])
-        lake.retirement.retire_partitions("readings", T0 + HOUR, T0 + 3 * HOUR)
+        lake.retirement.retire_partitions(
+            "readings", T0 + HOUR, T0 + 3 * HOUR, confirmed=["readings"]
+        )
         _sweep(lake)
         assert sorted(snapshot.read_all("readings")["number"].to_pylist()) == before
     lake.leases.beat()
@@ -83,7 +85,7 @@ def test_the_past_is_read_as_it_was_until_it_is_swept(lake: Lake) -> None:
     first = publish_hour(lake, 0)
     then = numbers_in(lake)
     second = publish_hour(lake, 0, replaces=[first])
-    lake.retirement.retire_partitions("readings", T0, T0 + HOUR)
+    lake.retirement.retire_partitions("readings", T0, T0 + HOUR, confirmed=["readings"])
     assert numbers_in(lake, as_of=first.published_at) == then
     assert numbers_in(lake, as_of=second.published_at) != then
     assert sum(numbers_in(lake, as_of=first.published_at - 1).values()) == 0

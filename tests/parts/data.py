@@ -7,9 +7,10 @@ from collections import Counter
 from collections.abc import Iterable
 
 import pyarrow as pa
+import sqlalchemy as sa
 
 from lakebed.lake import Lake
-from lakebed.model.partition import Partition
+from lakebed.model.partition import Partition, hash_sources
 from lakebed.model.time import to_instant
 from lakebed.model.view_set import ViewSet
 
@@ -47,6 +48,19 @@ def publish_hour(
     if count == 0:
         return lake.partitions.publish_completed_empty("readings", begin, end, **options)  # type: ignore[arg-type]
     return lake.partitions.publish("readings", begin, end, rows(count, hour, version), **options)  # type: ignore[arg-type]
+
+
+def publish_rebuildable_hour(lake: Lake, hour: int, count: int = 3, version: int = 1) -> Partition:
+    """Publish one hour of rows beside a block that they could be built from again."""
+    with lake.catalog.write() as transaction:
+        transaction.connection.execute(
+            sa.text(
+                "INSERT INTO blocks VALUES (:id, 's', 'p', :time, NULL, NULL, 2, 'otlp', "
+                ":digest, 'segment', 0, 0) ON CONFLICT DO NOTHING"
+            ),
+            {"id": f"block of hour {hour}", "time": T0 + hour * HOUR, "digest": b"d"},
+        )
+    return publish_hour(lake, hour, count, version, source_hash=hash_sources([f"hour {hour}"]))
 
 
 def numbers_in(lake: Lake, name: str = "readings", as_of: int | None = None) -> Counter[int]:

@@ -81,7 +81,7 @@ def _replace(lake: Lake) -> None:
 
 
 def _retire(lake: Lake) -> None:
-    lake.retirement.retire_partitions("readings", T0 + HOUR, T0 + 3 * HOUR)
+    lake.retirement.retire_partitions("readings", T0 + HOUR, T0 + 3 * HOUR, confirmed=["readings"])
 
 
 def _restore(lake: Lake) -> None:

@@ -59,7 +59,9 @@ def _damage(lake: Lake) -> list[str]:
 
 def test_a_commit_that_arrived_although_the_connection_broke_counts(lake: Lake) -> None:
     broken = break_commit(lake, after=True)
-    retired = lake.retirement.retire_partition_by_metadata("readings", "global", *_span(lake), None)
+    retired = lake.retirement.retire_partition_by_metadata(
+        "readings", "global", *_span(lake), None, confirmed=["readings"]
+    )
     assert broken() == 1
     assert retired.succeeded
     assert lake.partitions.list_partitions() == []

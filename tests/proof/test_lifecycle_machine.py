@@ -227,7 +227,12 @@ class LifecycleMachine(RuleBasedStateMachine):
         new = self.new(row.hour, row.length, data.draw(counts))
         if stale:
             self.lake.retirement.retire_partition_by_metadata(
-                "readings", "global", old.insert_range.begin, old.insert_range.end, old.schema_hash
+                "readings",
+                "global",
+                old.insert_range.begin,
+                old.insert_range.end,
+                old.schema_hash,
+                confirmed=["readings"],
             )
             self.mark_retired([key])
             with pytest.raises(StalePlan):
@@ -261,7 +266,9 @@ class LifecycleMachine(RuleBasedStateMachine):
             self.ran("publish a twin")
             span = (T0 + hour * HOUR, T0 + (hour + 1) * HOUR)
             with pytest.raises(Ambiguous):
-                self.lake.retirement.retire_partition_by_metadata("readings", "global", *span)
+                self.lake.retirement.retire_partition_by_metadata(
+                    "readings", "global", *span, confirmed=["readings"]
+                )
             self.ran("retire ambiguous")
 
     # -- retiring and restoring ---------------------------------------------------------------
@@ -280,11 +287,13 @@ class LifecycleMachine(RuleBasedStateMachine):
         retire = self.lake.retirement.retire_partition_by_metadata
         if by_four and len(twins) > 1:
             with pytest.raises(Ambiguous):
-                retire("readings", "global", *span, hold=hold)
+                retire("readings", "global", *span, hold=hold, confirmed=["readings"])
             self.ran("retire ambiguous")
             return
         schema_hash = None if by_four else old.schema_hash
-        outcome = retire("readings", "global", *span, schema_hash, hold=hold)
+        outcome = retire(
+            "readings", "global", *span, schema_hash, hold=hold, confirmed=["readings"]
+        )
         assert outcome.succeeded
         assert ("empty" in outcome.message) == (row.path is None)
         self.mark_retired([key], hold=hold)
@@ -307,7 +316,9 @@ class LifecycleMachine(RuleBasedStateMachine):
             if hour <= row.hour and row.hour + row.length <= hour + length
         ]
         begin, end = T0 + hour * HOUR, T0 + (hour + length) * HOUR
-        outcomes = self.lake.retirement.retire_partitions("readings", begin, end)
+        outcomes = self.lake.retirement.retire_partitions(
+            "readings", begin, end, confirmed=["readings"]
+        )
         assert {each.partition.partition_id for each in outcomes} == set(inside)
         self.mark_retired(inside)
         self.ran("retire by range" if inside else "retire nothing")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from lakebed import admin
@@ -70,7 +71,7 @@ def test_lists_are_those_of_sql(evolved: Lake, source: Lake | Client) -> None:
 
 def test_the_past_can_be_listed(evolved: Lake, source: Lake | Client) -> None:
     before = evolved.query("SELECT 1").explanation.tick
-    admin.retire_partitions(source, "readings", None, T0, T0 + 4 * HOUR)
+    admin.retire_partitions(source, "readings", None, T0, T0 + 4 * HOUR, confirmed=["readings"])
     assert admin.list_partitions(source).num_rows == 0
     assert admin.list_partitions(source, as_of=before).num_rows == 4
 
@@ -98,7 +99,11 @@ def test_incompatible_partitions_are_listed_and_retired(
         "SUCCESS",
         "ERROR",
     ]
-    (done,) = admin.retire_incompatible_partitions(source, allow_loss=True).to_pylist()
+    with pytest.raises(Refused, match="lose 2 partitions of readings with 5 rows"):
+        admin.retire_incompatible_partitions(source, allow_loss=True)
+    (done,) = admin.retire_incompatible_partitions(
+        source, allow_loss=True, confirmed=["readings"]
+    ).to_pylist()
     assert list(done) == [
         "view_set_name",
         "view_instance_id",
@@ -126,9 +131,11 @@ def test_partitions_of_view_sets_that_are_gone_are_incompatible(
 def test_single_partitions_are_retired_and_restored(evolved: Lake, source: Lake | Client) -> None:
     end = T0 + HOUR
     with pytest.raises(Ambiguous):
-        admin.retire_partition_by_metadata(source, "readings", "global", T0, end)
+        admin.retire_partition_by_metadata(
+            source, "readings", "global", T0, end, confirmed=["readings"]
+        )
     done = admin.retire_partition_by_metadata(
-        source, "readings", "global", T0, end, readings().schema_hash
+        source, "readings", "global", T0, end, readings().schema_hash, confirmed=["readings"]
     )
     assert done.succeeded
     assert (
@@ -139,12 +146,20 @@ def test_single_partitions_are_retired_and_restored(evolved: Lake, source: Lake 
     with pytest.raises(UnknownPartition):
         admin.restore_partition(source, "nope")
     assert restored.file_path is not None
-    assert admin.retire_partition_by_file(source, restored.file_path).succeeded
-    with pytest.raises(UnknownPartition):
+    with pytest.warns(DeprecationWarning, match="use retire_partition_by_metadata") as caught:
+        assert admin.retire_partition_by_file(
+            source, restored.file_path, confirmed=["readings"]
+        ).succeeded
+    assert [warning.filename for warning in caught] == [__file__]
+    with pytest.warns(DeprecationWarning), pytest.raises(UnknownPartition):
         admin.retire_partition_by_file(source, restored.file_path)
     live = admin.list_partitions(source, "readings").to_pylist()
     new = next(row for row in live if row["file_schema_hash"] == readings(2).schema_hash)
-    replaced = admin.retire_partition_by_file(source, new["file_path"]).partition
+    with pytest.raises(Refused, match="lose 1 partition of readings with 3 rows"):
+        admin.retire_partition_by_metadata(source, "readings", "global", T0, end)
+    replaced = admin.retire_partition_by_metadata(
+        source, "readings", "global", T0, end, new["file_schema_hash"], confirmed=["readings"]
+    ).partition
     publish_hour(evolved, 0, version=2)
     with pytest.raises(Overlap):
         admin.restore_partition(source, replaced.partition_id)
@@ -160,6 +175,25 @@ def test_most_of_a_view_set_must_be_confirmed(evolved: Lake, source: Lake | Clie
     assert len(done) == 13
 
 
+@pytest.mark.parametrize(
+    "begin",
+    [
+        "2026-01-01T00:00:00.000000001Z",
+        pd.Timestamp(T0 * 1000 + 1, tz="UTC"),
+        "2026-01-01T00:00:00.0000009Z",
+    ],
+)
+def test_times_between_two_microseconds_match_no_partition(
+    evolved: Lake, source: Lake | Client, begin: Any
+) -> None:
+    hour = ("readings", "global")
+    with pytest.raises(UnknownPartition, match="no live partition of readings/global covers"):
+        admin.retire_partition_by_metadata(source, *hour, begin, T0 + HOUR)
+    done = admin.retire_partitions(source, *hour, begin, T0 + 3 * HOUR, confirmed=["readings"])
+    assert [outcome.partition.insert_range.begin for outcome in done] == [T0 + HOUR, T0 + 2 * HOUR]
+
+
+@pytest.mark.filterwarnings("ignore:retiring by file:DeprecationWarning")
 @pytest.mark.parametrize(
     ("name", "args", "options"),
     [

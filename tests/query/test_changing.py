@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pandas as pd
 import pyarrow as pa
 import pytest
 
@@ -12,17 +14,22 @@ from lakebed.errors import (
     BadInput,
     BadSql,
     Denied,
-    LakebedError,
     ReadOnly,
-    Refused,
+    StalePlan,
     TimedOut,
 )
-from lakebed.lake import Lake
+from lakebed.lake import Lake, new_id
+from lakebed.lifecycle.changes import Changes
+from lakebed.lifecycle.guard import Breaker, Guard
 from lakebed.model.partition import Partition
 from lakebed.model.time import format_instant
 from lakebed.opening import init_lake, open_lake
-from tests.parts.data import HOUR, T0, numbers_in, publish_hour
-from tests.query.functions import H0, H1, H3, ask, fill, history, live, one, with_twin
+from lakebed.query.changing import Administration
+from lakebed.query.queries import Queries, QuerySettings
+from tests.parts.data import HOUR, T0, numbers_in, publish_hour, publish_rebuildable_hour, readings
+from tests.query.functions import H0, H1, H2, H3, ask, fill, history, live, one, with_twin
+
+DAY = (T0, T0 + 24 * HOUR)
 
 # -- what administrators may change ---------------------------------------------------------------
 
@@ -99,16 +106,205 @@ def test_a_partition_goes_by_its_file_and_comes_back_by_its_id(hours: Lake) -> N
     assert "was restored already" in said
 
 
-def test_a_row_that_fails_does_not_undo_the_others(hours: Lake) -> None:
-    rows = ask(
-        hours,
-        "SELECT retire_partition_by_metadata(p.view_set_name, p.view_instance_id,"
-        " p.begin_insert_time, p.end_insert_time,"
-        " CASE WHEN p.num_rows = 2 THEN decode('ffff', 'hex') ELSE p.file_schema_hash END)"
-        " AS message FROM list_partitions() p ORDER BY p.begin_insert_time",
+RETIRE_WITH_WRONG_HASH = (
+    "SELECT retire_partition_by_metadata(p.view_set_name, p.view_instance_id,"
+    " p.begin_insert_time, p.end_insert_time,"
+    " CASE WHEN p.num_rows = 2 THEN decode('ffff', 'hex') ELSE p.file_schema_hash END)"
+    " AS message FROM list_partitions() p ORDER BY p.begin_insert_time"
+)
+
+
+def test_statement_is_rolled_back_when_one_of_its_rows_fails(hours: Lake) -> None:
+    messages = [row["message"] for row in ask(hours, RETIRE_WITH_WRONG_HASH)]
+    assert messages[2].startswith("ERROR: no live partition of readings/global covers exactly ")
+    assert (
+        messages[:2]
+        == [
+            "ERROR: rolled back, because another call of the statement failed: "
+            + messages[2].removeprefix("ERROR: ")
+        ]
+        * 2
     )
-    assert [row["message"].split(":")[0] for row in rows] == ["SUCCESS", "SUCCESS", "ERROR"]
-    assert [each.num_rows for each in live(hours)] == [2]
+    assert len(live(hours)) == 3
+    assert history(hours, "retire") == []
+
+
+def test_rolled_back_statement_counts_no_success_in_sql_either(hours: Lake) -> None:
+    (row,) = ask(
+        hours,
+        "SELECT count(*) FILTER (WHERE message LIKE 'SUCCESS%') AS done, count(*) AS calls"
+        f" FROM ({RETIRE_WITH_WRONG_HASH})",
+    )
+    assert row == {"done": 0, "calls": 3}
+    assert len(live(hours)) == 3
+
+
+@pytest.mark.parametrize(
+    "failing",
+    [
+        "retire_partition_by_metadata(NULL, 'global', '2026-01-01', '2026-01-02')",
+        "restore_partition('x')",
+        "retire_partition_by_file('partitions/x')",
+    ],
+)
+def test_statement_is_rolled_back_when_another_function_fails(hours: Lake, failing: str) -> None:
+    (row,) = ask(
+        hours,
+        f"SELECT retire_partition_by_metadata('readings', 'global', {H0}, {H1}) AS one,"
+        f" {failing} AS other, r.msg FROM retire_partitions('readings', 'global', {H1}, {H2}) r",
+        limit=1,
+    )
+    assert row["one"].startswith("ERROR: rolled back, because ")
+    assert row["msg"].startswith("ERROR: rolled back, because ")
+    assert not row["other"].startswith("ERROR: rolled back")
+    assert len(live(hours)) == 3
+
+
+def overtaken_queries(lake: Lake, *overtakers: Callable[[], object]) -> Queries:
+    """Queries of a lake; each statement's first commits come after one of the overtakers."""
+    rest = list(overtakers)
+
+    class Overtaken(Changes):
+        def carry_out(self) -> None:
+            if rest:
+                rest.pop(0)()
+            super().carry_out()
+
+    guard = Guard(Breaker(), lake.catalog.actor)
+    return Queries(
+        lake.catalog,
+        lake.store,
+        lake.leases,
+        QuerySettings(),
+        Administration(lambda: Overtaken(lake.catalog, new_id, guard), lambda *_: []),
+    )
+
+
+def test_retire_by_metadata_returns_error_when_another_caller_retired_it_first(lake: Lake) -> None:
+    """The last partition of its view set, of which no count is left."""
+    lake.views.register(readings())
+    publish_rebuildable_hour(lake, 0)
+    queries = overtaken_queries(lake, lambda: lake.retirement.retire_partitions("readings", *DAY))
+    call = f"SELECT retire_partition_by_metadata('readings', 'global', {H0}, {H1}) AS message"
+    (row,) = queries.query(call).to_arrow().to_pylist()
+    queries.close()
+    assert row["message"].startswith("ERROR: no live partition of readings/global covers exactly ")
+    assert len(history(lake, "retire")) == 1
+
+
+def test_restore_returns_error_when_another_caller_restored_it_first(hours: Lake) -> None:
+    first, *_ = live(hours)
+    hours.retirement.retire_partitions("readings", T0, T0 + HOUR)
+    queries = overtaken_queries(hours, lambda: hours.retirement.restore(first.partition_id))
+    call = f"SELECT restore_partition('{first.partition_id}') AS message"
+    (row,) = queries.query(call).to_arrow().to_pylist()
+    queries.close()
+    assert row["message"].startswith("ERROR: ")
+    assert "was restored already" in row["message"]
+    assert len(live(hours)) == 3
+
+
+def test_statement_retires_what_replaced_a_partition_while_it_ran(hours: Lake) -> None:
+    first, *_ = live(hours)
+
+    def replace() -> None:
+        publish_hour(hours, 0, 4, replaces=[first], source_hash=first.source_hash)
+
+    queries = overtaken_queries(hours, replace)
+    call = f"SELECT retire_partition_by_metadata('readings', 'global', {H0}, {H1}) AS message"
+    (row,) = queries.query(call).to_arrow().to_pylist()
+    queries.close()
+    assert row["message"].startswith("SUCCESS: ")
+    assert [partition.num_rows for partition in live(hours)] == [0, 2]
+
+
+def test_statement_that_is_overtaken_again_and_again_fails(hours: Lake) -> None:
+    def replace() -> None:
+        first = live(hours)[0]
+        publish_hour(hours, 0, 4, replaces=[first], source_hash=first.source_hash)
+
+    queries = overtaken_queries(hours, *[replace] * 9)
+    with pytest.raises(StalePlan, match="is not live any more"):
+        queries.query(f"SELECT retire_partition_by_metadata('readings', 'global', {H0}, {H1})")
+    queries.close()
+    assert len(live(hours)) == 3
+
+
+def test_one_of_several_threads_retires_a_partition_and_the_others_get_an_error(
+    lake: Lake,
+) -> None:
+    lake.views.register(readings())
+    call = f"retire_partition_by_metadata('readings', 'global', {H0}, {H1})"
+    for _ in range(3):
+        publish_rebuildable_hour(lake, 0)
+        with ThreadPoolExecutor(4) as threads:
+            messages = sorted(threads.map(lambda _: one(lake, call), range(4)))
+        assert messages[-1].startswith("SUCCESS: ")
+        assert all(text.startswith("ERROR: no live partition ") for text in messages[:-1])
+
+
+@pytest.mark.parametrize(
+    "begin",
+    [
+        "TIMESTAMP '2026-01-01T00:00:00.000000001Z'",
+        "'2026-01-01T00:00:00.000000001Z'",
+        "'2026-01-01T00:00:00.0000000000001Z'",
+        "CAST('2026-01-01 00:00:00.000000999' AS TIMESTAMP)",
+        "arrow_cast(1767225600000000001, 'Timestamp(Nanosecond, Some(\"UTC\"))')",
+        "to_timestamp_nanos(1767225600000000001)",
+    ],
+)
+def test_retire_by_metadata_compares_nanoseconds(hours: Lake, begin: str) -> None:
+    for call in ("{}, {}", "{}, {}, NULL", "{}, {}, NULL, 'readings'"):
+        message = one(
+            hours,
+            f"retire_partition_by_metadata('readings', 'global', {call.format(begin, H1)})",
+        )
+        assert message.startswith("ERROR: no live partition of readings/global covers exactly ")
+    assert len(live(hours)) == 3
+
+
+@pytest.mark.parametrize(
+    "begin",
+    [
+        "TIMESTAMP '2026-01-01T00:00:00.000000000Z'",
+        "'2026-01-01T00:00:00.000000000Z'",
+        "'2026-01-01'",
+        "'2026-01-01 02:00:00+02:00'",
+        "CAST('2026-01-01' AS DATE)",
+        "to_timestamp_nanos(1767225600000000000)",
+        "to_timestamp_seconds(1767225600)",
+        "arrow_cast(1767225600000000, 'Timestamp(Microsecond, Some(\"+02:00\"))')",
+    ],
+)
+def test_retire_by_metadata_takes_every_spelling_of_a_time(hours: Lake, begin: str) -> None:
+    message = one(hours, f"retire_partition_by_metadata('readings', 'global', {begin}, {H1})")
+    assert message.startswith("SUCCESS: ")
+
+
+def test_parameters_keep_their_nanoseconds(hours: Lake) -> None:
+    sql = "SELECT retire_partition_by_metadata('readings', 'global', ?, ?) AS m"
+    exact = pa.scalar(T0 * 1000, pa.timestamp("ns", "UTC"))
+    end = pa.scalar((T0 + HOUR) * 1000, pa.timestamp("ns"))
+    for begin in (
+        pa.scalar(T0 * 1000 + 1, pa.timestamp("ns", "UTC")),
+        pd.Timestamp(T0 * 1000 + 1, tz="UTC"),
+        "2026-01-01T00:00:00.000000001Z",
+    ):
+        (row,) = ask(hours, sql, parameters=[begin, end])
+        assert row["m"].startswith("ERROR: no live partition "), begin
+    (row,) = ask(hours, sql, parameters=[exact, end])
+    assert row["m"].startswith("SUCCESS: ")
+
+
+def test_range_with_nanoseconds_retires_only_what_lies_inside_it(hours: Lake) -> None:
+    just_after, just_before = (
+        "TIMESTAMP '2026-01-01T00:00:00.000000001Z'",
+        "TIMESTAMP '2026-01-01T02:59:59.999999999Z'",
+    )
+    sql = f"SELECT * FROM retire_partitions('readings', 'global', {just_after}, {just_before})"
+    assert ask(hours, sql)[-1]["msg"].startswith("retired 1 partitions ")
+    assert [partition.num_rows for partition in live(hours)] == [3, 2]
 
 
 def test_a_statement_that_fails_leaves_nothing(hours: Lake) -> None:
@@ -123,27 +319,6 @@ def test_a_statement_that_fails_leaves_nothing(hours: Lake) -> None:
     assert history(hours, "retire") == []
 
 
-def test_a_statement_that_was_overtaken_leaves_nothing(hours: Lake) -> None:
-    """Somebody retires one of the partitions between the statement's look and its commit."""
-    administration = hours.queries._administration
-    assert administration is not None
-    changes = administration.begin_changes()
-    first, second, _ = live(hours)
-    for each in (first, second):
-        fields = (
-            each.view_set,
-            each.instance,
-            each.insert_range.begin,
-            each.insert_range.end,
-            None,
-        )
-        assert changes.retire_partitions_by_metadata([fields])[0].startswith("SUCCESS")
-    hours.retirement.retire_partitions("readings", T0, T0 + HOUR)
-    with pytest.raises(LakebedError, match="is not live any more"):
-        changes.carry_out()
-    assert live(hours)[0] == second
-
-
 def test_one_statement_is_one_transaction(hours: Lake) -> None:
     ask(hours, f"SELECT * FROM retire_partitions('readings', 'global', {H0}, {H3})")
     entries = history(hours, "retire")
@@ -153,7 +328,7 @@ def test_one_statement_is_one_transaction(hours: Lake) -> None:
 
 def test_a_newer_partition_gives_way_to_an_older_one_in_one_statement(hours: Lake) -> None:
     first, *_ = live(hours)
-    new = publish_hour(hours, 0, 5, replaces=[first])
+    new = publish_hour(hours, 0, 5, replaces=[first], source_hash=first.source_hash)
     alone = one(hours, f"restore_partition('{first.partition_id}')")
     assert alone.startswith("ERROR: ")
     assert alone.endswith("is in the way")
@@ -186,7 +361,7 @@ def test_calls_are_done_once_however_the_engine_runs_them(hours: Lake) -> None:
 
 def test_restoring_twice_in_one_statement_restores_once(hours: Lake) -> None:
     first, *_ = live(hours)
-    hours.retirement.retire_partitions("readings", T0, T0 + HOUR)
+    hours.retirement.retire_partitions("readings", T0, T0 + HOUR, confirmed=["readings"])
     call = f"restore_partition('{first.partition_id}')"
     (row,) = ask(hours, f"SELECT {call} AS m, {call} || '' AS again")
     assert row["m"] == row["again"]
@@ -205,18 +380,12 @@ def test_retiring_a_range_gives_its_log(hours: Lake) -> None:
     assert [each.num_rows for each in live(hours)] == [2]
 
 
-def test_most_of_a_view_set_is_not_retired_by_sql(hours: Lake) -> None:
-    for hour in range(3, 12):
-        publish_hour(hours, hour, 1)
-    for sql in (
-        f"SELECT * FROM retire_partitions('readings', 'global', {H0}, '2026-01-02')",
-        "SELECT retire_partition_by_metadata(view_set_name, view_instance_id, begin_insert_time,"
-        " end_insert_time) FROM list_partitions()",
-    ):
-        with pytest.raises(Refused, match="most of readings") as caught:
-            hours.query(sql)
-        assert "--confirm readings" in str(caught.value.hint)
-    assert len(live(hours)) == 12
+def test_retiring_by_file_warns_in_the_result_of_the_statement(hours: Lake) -> None:
+    first, *_ = live(hours)
+    result = hours.query(f"SELECT retire_partition_by_file('{first.file_path}')")
+    assert [text.split(":")[0] for text in result.warnings] == ["retiring by file is deprecated"]
+    assert "retire_partition_by_metadata" in result.warnings[0]
+    assert hours.query("SELECT 1").warnings == ()
 
 
 # -- who may, and when ----------------------------------------------------------------------------
@@ -337,7 +506,7 @@ def test_a_lake_opened_for_reading_cannot_be_changed(tmp_path: Path) -> None:
 
 def test_statements_on_many_threads_keep_to_their_own_calls(hours: Lake) -> None:
     for hour in range(3, 9):
-        publish_hour(hours, hour, 1)
+        publish_rebuildable_hour(hours, hour, 1)
     known = live(hours)
 
     def retire(each: Partition) -> str:

@@ -84,7 +84,7 @@ def test_what_has_no_instances_says_so(still: Lake) -> None:
         (f"explain_empty('readings', {H1}, {H1})", BadInput, "is empty"),
         (f"explain_empty('nope', {H0}, {H1})", UnknownViewSet, "'nope'"),
         (f"explain_empty(number, {H0}, {H1}), readings", BadSql, "must be a constant"),
-        (f"retire_partitions('readings', 'global', {H0})", BadSql, "takes 4 arguments, not 3"),
+        (f"retire_partitions('readings', 'global', {H0})", BadSql, "takes 4 to 5 arguments, not 3"),
         (f"retire_partitions('readings', NULL, {H0}, {H1})", BadSql, "instance of"),
         (f"retire_partitions('readings', '../x', {H0}, {H1})", BadInput, "not an instance"),
         (f"retire_partitions('nope', 'global', {H0}, {H1})", UnknownViewSet, "'nope'"),
@@ -108,8 +108,8 @@ def test_a_wrong_call_is_one_clear_line(
     [
         "retire_partition_by_metadata('readings', 'global', 3)",
         "retire_partition_by_metadata('readings', 'global', 3, 4)",
-        f"retire_partition_by_metadata('readings', 'global', {H0}, {H1}, NULL, 1)",
-        "retire_partition_by_file('a', 'b')",
+        f"retire_partition_by_metadata('readings', 'global', {H0}, {H1}, NULL, 'x', 1)",
+        "retire_partition_by_file('a', 'b', 'c')",
         "restore_partition()",
     ],
 )

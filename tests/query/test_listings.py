@@ -102,7 +102,7 @@ def test_a_name_in_the_statement_narrows_what_is_read_and_nothing_else(hours: La
 
 def test_listings_are_of_the_statements_own_snapshot(hours: Lake) -> None:
     before = hours.query("SELECT 1").explanation.tick
-    hours.retirement.retire_partitions("readings", T0, T0 + HOUR)
+    hours.retirement.retire_partitions("readings", T0, T0 + HOUR, confirmed=["readings"])
     assert ask(hours, "SELECT count(*) AS n FROM list_partitions()") == [{"n": 2}]
     assert ask(hours, "SELECT count(*) AS n FROM list_partitions()", as_of=before) == [{"n": 3}]
 

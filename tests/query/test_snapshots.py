@@ -144,7 +144,7 @@ def test_a_result_stays_readable_while_everything_around_it_goes(new_lake: NewLa
                 gone = publish_hour(lake, 9, count=5)
                 within = gone.insert_range
                 lake.retirement.retire_partition_by_metadata(
-                    "readings", gone.instance, within.begin, within.end
+                    "readings", gone.instance, within.begin, within.end, confirmed=["readings"]
                 )
                 (whole,) = lake.partitions.list_partitions()
                 parts = [

@@ -29,7 +29,7 @@ from tests.serve.test_flight import connect, get
 
 RETIRE = (
     "SELECT retire_partition_by_metadata('readings', 'global', "
-    "'2026-01-01T0{0}:00:00Z', '2026-01-01T0{1}:00:00Z')"
+    "'2026-01-01T0{0}:00:00Z', '2026-01-01T0{1}:00:00Z', NULL, 'readings')"
 )
 RECORD = b'[{"time": "2026-01-01T00:00:00Z"}]'
 
@@ -103,7 +103,9 @@ def test_the_journal_names_the_key(
     assert last(lake, "view set created") == f"key:admin via {own}"
     publish_hour(lake, 3)
     with lakebed.connect(served.flight, key=boss["authorization"].split()[1]) as client:
-        admin.retire_partitions(client, "readings", None, T0 + 3 * HOUR, T0 + 4 * HOUR)
+        admin.retire_partitions(
+            client, "readings", None, T0 + 3 * HOUR, T0 + 4 * HOUR, confirmed=["readings"]
+        )
     assert last(lake, "retire") == f"key:admin via {own}"
     publish_hour(lake, 3)
     assert last(lake, "publish") == own

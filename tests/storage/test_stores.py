@@ -355,7 +355,9 @@ def test_a_lake_lives_in_a_bucket(
     third = lake.partitions.publish(
         "readings", T0 + 2 * HOUR, T0 + 3 * HOUR, rows(4, 2), replaces=[second]
     )
-    lake.retirement.retire_partition_by_metadata("readings", "global", T0, T0 + HOUR)
+    lake.retirement.retire_partition_by_metadata(
+        "readings", "global", T0, T0 + HOUR, confirmed=["readings"]
+    )
     assert sum(numbers_in(lake).values()) == 4
     restored = lake.retirement.restore(first.partition_id)
     held = numbers_in(lake)

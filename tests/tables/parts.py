@@ -71,6 +71,7 @@ def retire(lake: Lake, partition: Partition, *, hold: bool = False) -> None:
         partition.insert_range.end,
         partition.schema_hash,
         hold=hold,
+        confirmed=[partition.view_set],
     )
 
 

@@ -231,7 +231,7 @@ def test_what_was_merged_is_not_retired_twice(tmp_path: Path) -> None:
             rows = snapshot.read_all("log_entries")
         whole = lake.partitions.publish("log_entries", ends[0], ends[2], rows, replaces=parts)
         lake.retirement.retire_partition_by_metadata(
-            "log_entries", "global", ends[0], ends[2], whole.schema_hash
+            "log_entries", "global", ends[0], ends[2], whole.schema_hash, confirmed=["log_entries"]
         )
         with showing(lake) as served:
             logs = layers_of(served)["log_entries"]

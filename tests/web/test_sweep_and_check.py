@@ -49,7 +49,7 @@ def test_a_sweep_is_shown_and_then_done(browsers: tuple[Browser, Browser], lake:
     admin, reader = browsers
     kept, gone = publish_hour(lake, 0), publish_hour(lake, 1)
     publish_hour(lake, 2, 0)
-    lake.retirement.retire_partitions("readings", T0 + HOUR, T0 + 3 * HOUR)
+    lake.retirement.retire_partitions("readings", T0 + HOUR, T0 + 3 * HOUR, confirmed=["readings"])
     plan = lake.sweeper.plan()
     data = admin.data("/admin/sweep")
     assert not data["is_empty"]
@@ -83,7 +83,9 @@ def test_what_is_read_is_kept_and_the_page_says_by_whom(
     admin, _ = browsers
     read = publish_hour(lake, 5)
     with lake.partitions.snapshot("readings") as snapshot:
-        lake.retirement.retire_partitions("readings", T0 + 5 * HOUR, T0 + 6 * HOUR)
+        lake.retirement.retire_partitions(
+            "readings", T0 + 5 * HOUR, T0 + 6 * HOUR, confirmed=["readings"]
+        )
         data = admin.data("/admin/sweep")
         assert (data["file_count"], data["protected"]) == (0, 1)
         assert [each["holder"] for each in data["readers"]] == [lake.catalog.actor]

@@ -105,7 +105,10 @@ def test_what_cannot_be_built_again_stays_unless_the_box_is_ticked(
     plan = page.all("input", name="plan")[0]["value"] or ""
     assert "none of them can be built again" in admin.send_in_vain(PATH, 409, plan=plan).text
     assert lost <= live(lake)
-    told = admin.send_and_see(PATH, plan=plan, allow_loss="yes").text
+    refused = admin.send_in_vain(PATH, 409, plan=plan, allow_loss="yes")
+    assert "confirm it by typing readings" in refused.text
+    assert lost <= live(lake)
+    told = admin.send_and_see(PATH, plan=plan, allow_loss="yes", confirm="readings").text
     assert "Retired 3 of 3 partitions of readings with 9 rows." in told
     assert live(lake) == before - {each.partition_id for each in old}
     assert "nothing to retire" in admin.load(PATH).text
@@ -123,7 +126,7 @@ def test_a_plan_that_changed_is_refused_and_shown_anew(
     before = live(lake)
     gone = old[0]
     lake.retirement.retire_partition_by_metadata(
-        "readings", "global", T0, T0 + HOUR, gone.schema_hash
+        "readings", "global", T0, T0 + HOUR, gone.schema_hash, confirmed=["readings"]
     )
     for wrong in ({"plan": plan}, {"plan": "<b>"}, {}):
         page = admin.send_in_vain(PATH, 409, allow_loss="yes", **wrong)
@@ -138,11 +141,11 @@ def test_a_plan_that_changed_is_refused_and_shown_anew(
     stranger = Browser(admin.served, admin.headers, "another word", admin.token)
     assert stranger.send(PATH, plan=new, allow_loss="yes").status == 403
     assert live(lake) == before - {gone.partition_id}
-    admin.send_and_see(PATH, plan=new, allow_loss="yes")
+    admin.send_and_see(PATH, plan=new, allow_loss="yes", confirm="readings")
     assert len(live(lake)) == 1
 
 
-def test_most_of_a_view_set_is_confirmed_by_its_name(
+def test_rows_that_would_be_lost_are_confirmed_by_the_name_of_their_view_set(
     browsers: tuple[Browser, Browser], lake: Lake, old: list[Partition]
 ) -> None:
     admin, _ = browsers
@@ -153,7 +156,7 @@ def test_most_of_a_view_set_is_confirmed_by_its_name(
     lake.views.remove("readings")
     page = admin.load(PATH)
     assert "No view set of the name readings is registered any more" in page.text
-    assert "This is most of readings" in page.text
+    assert "type readings:" in page.text
     plan = page.all("input", name="plan")[0]["value"] or ""
     before = live(lake)
     wrong = admin.send_in_vain(PATH, 409, plan=plan, allow_loss="yes", confirm="spans")
@@ -212,7 +215,11 @@ def test_retired_partitions_are_restored_from_the_list(
     name = lake.tables.definitions.get("home", "pulse").stored_as
     (stored,) = lake.partitions.list_partitions(name)
     lake.retirement.retire_partition_by_metadata(
-        name, stored.instance, stored.insert_range.begin, stored.insert_range.end
+        name,
+        stored.instance,
+        stored.insert_range.begin,
+        stored.insert_range.end,
+        confirmed=[name],
     )
     (row,) = admin.ask("/admin/retired.json?view_set=home.pulse").json()["retired"]
     assert (row["name"], row["rows"], row["obstacle"]) == ("home.pulse", 1, None)

@@ -19,6 +19,8 @@ FORGOTTEN, RESTORED = "forget", "restore"
 QUIET = (LANDED, INSERTED, DELETED, FOLDED)
 """What changes no partition of a view set: it adds blocks, or is about users' tables."""
 
+_RETIRING = ("retire", "hold")
+_UNCONFIRMED = '"unconfirmed":true'
 _spell = json.JSONEncoder(separators=(",", ":")).encode
 _INSERT = sa.insert(journal).inline().execution_options(**{LATER: True})
 
@@ -40,8 +42,16 @@ class Entry:
     actor: str = ""
 
     @classmethod
-    def about(cls, operation: str, partition: Partition, reason: str | None = None) -> Entry:
-        """An entry about one partition."""
+    def about(
+        cls,
+        operation: str,
+        partition: Partition,
+        reason: str | None = None,
+        *,
+        unconfirmed: bool = False,
+    ) -> Entry:
+        """Return an entry about one partition; ``unconfirmed`` marks it for `list_unconfirmed`."""
+        insert_range = [partition.insert_range.begin, partition.insert_range.end]
         return cls(
             operation,
             reason,
@@ -51,7 +61,7 @@ class Entry:
             partition.file_path,
             partition.num_rows,
             partition.file_size,
-            {"insert_range": [partition.insert_range.begin, partition.insert_range.end]},
+            {"insert_range": insert_range} | ({"unconfirmed": True} if unconfirmed else {}),
         )
 
 
@@ -95,22 +105,41 @@ def list_entries(
         query = query.where(journal.c.tick >= since)
     if limit is not None:
         query = query.limit(limit)
-    return [
-        Entry(
-            row.operation,
-            row.reason,
-            row.view_set_name,
-            row.view_instance_id,
-            row.partition_id,
-            row.file_path,
-            row.rows,
-            row.bytes,
-            json.loads(row.detail),
-            row.tick,
-            row.actor,
-        )
-        for row in connection.execute(query)
-    ]
+    return [_read(row) for row in connection.execute(query)]
+
+
+def list_unconfirmed(connection: sa.Connection, since: int) -> list[Entry]:
+    """Return the retirements from a tick on that nobody confirmed by name. Reads the journal
+    backwards as far as that tick: it has no index on ticks, which rise with the entries."""
+    last_before = (
+        sa.select(journal.c.entry_id)
+        .where(journal.c.tick < since)
+        .order_by(journal.c.entry_id.desc())
+        .limit(1)
+        .scalar_subquery()
+    )
+    query = sa.select(journal).where(
+        journal.c.entry_id > sa.func.coalesce(last_before, 0),
+        journal.c.operation.in_(_RETIRING),
+        journal.c.detail.contains(_UNCONFIRMED),
+    )
+    return [_read(row) for row in connection.execute(query)]
+
+
+def _read(row: sa.Row[Any]) -> Entry:
+    return Entry(
+        row.operation,
+        row.reason,
+        row.view_set_name,
+        row.view_instance_id,
+        row.partition_id,
+        row.file_path,
+        row.rows,
+        row.bytes,
+        json.loads(row.detail),
+        row.tick,
+        row.actor,
+    )
 
 
 def list_operations(connection: sa.Connection) -> list[str]:

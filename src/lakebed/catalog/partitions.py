@@ -154,6 +154,16 @@ def count_live(connection: sa.Connection) -> dict[str, int]:
     return {name: count for name, count in rows}  # noqa: C416
 
 
+def count_live_by_schema(connection: sa.Connection) -> dict[tuple[str, bytes], int]:
+    """Return the number of live partitions of each view set and schema hash."""
+    rows = connection.execute(
+        sa.select(table.c.view_set_name, table.c.file_schema_hash, sa.func.count())
+        .where(table.c.retired_at.is_(None))
+        .group_by(table.c.view_set_name, table.c.file_schema_hash)
+    )
+    return {(name, bytes(schema_hash)): count for name, schema_hash, count in rows}
+
+
 @dataclass(frozen=True, slots=True)
 class Ground:
     """What the catalog says about a range that somebody wants to publish, and about what the next

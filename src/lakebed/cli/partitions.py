@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -187,7 +188,10 @@ def retire(
     ] = False,
     allow_loss: Annotated[
         bool,
-        typer.Option("--allow-loss", help="With --incompatible: also what cannot be rebuilt."),
+        typer.Option(
+            "--allow-loss",
+            help="With --incompatible: also what cannot be rebuilt, of the view set that is named.",
+        ),
     ] = False,
     expired: Annotated[
         bool, typer.Option("--expired", help="All older than the view set's retention.")
@@ -197,7 +201,11 @@ def retire(
     ] = False,
     confirm: Annotated[
         list[str] | None,
-        typer.Option("--confirm", metavar="VIEW", help="Retire even most of this view set."),
+        typer.Option(
+            "--confirm",
+            metavar="VIEW",
+            help="Retire most of this view set, or what of it cannot be rebuilt.",
+        ),
     ] = None,
     lake: LakeOption = HERE,
     yes: YesOption = False,
@@ -229,6 +237,8 @@ def retire(
         verbs = open_lake.retirement
         if incompatible:
             plan = verbs.plan_incompatible(view_set)
+            demands = [demand for demand in plan.demands if allow_loss and demand.name != view_set]
+            plan = replace(plan, demands=tuple(demands))
         elif file is not None:
             plan = verbs.plan_by_file(file, hold=hold)
         elif view_set is None:
@@ -289,8 +299,9 @@ def _show_plan(plan: RetirementPlan, *, as_json: bool) -> None:
         )
         return
     say_plan(plan)
-    for name in plan.confirm:
-        output.say(f"  this is most of {name}: it needs --confirm {name}")
+    for demand in plan.demands:
+        reason = f"this would {demand}" if demand.is_loss else f"this is most of {demand.name}"
+        output.say(f"  {reason}: it needs --confirm {demand.name}")
 
 
 def _retire_incompatible(

@@ -6,8 +6,10 @@ times and bytes stay what they are; tables are Arrow streams.
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cache, wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -67,7 +69,7 @@ class RemoteFunction:
         first = next(iter(given))
         sent = {key: value for key, value in given.items() if key != first}
         try:
-            body = msgspec.msgpack.encode(sent, enc_hook=_refuse)
+            body = msgspec.msgpack.encode(sent, enc_hook=_spell)
         except TypeError as error:
             raise BadInput(f"{name} cannot be asked for this over a connection: {error}") from error
         data = client.act(PREFIX + name, body)
@@ -82,9 +84,10 @@ FUNCTIONS: Mapping[str, RemoteFunction] = _FUNCTIONS
 
 
 def also_remote(
-    gives: Any = TABLE, *, changes: bool = False
+    gives: Any = TABLE, *, changes: bool = False, deprecated: str | None = None
 ) -> Callable[[Callable[Concatenate[L, P], R]], Callable[Concatenate[L | Client, P], R]]:
-    """A function of a lake that takes a connection in its place."""
+    """Declare a function of a lake that takes a connection in its place. ``deprecated`` is the
+    warning that its callers get."""
 
     def declare(
         function: Callable[Concatenate[L, P], R],
@@ -94,6 +97,8 @@ def also_remote(
 
         @wraps(function)
         def call(lake: L | Client, /, *args: P.args, **options: P.kwargs) -> R:
+            if deprecated is not None:
+                warnings.warn(deprecated, DeprecationWarning, stacklevel=2)
             if isinstance(lake, Client):
                 result: R = known.ask(lake, *args, **options)
             else:
@@ -134,5 +139,8 @@ def _encode_table(table: pa.Table) -> bytes:
     return bytes(sink.getvalue())
 
 
-def _refuse(value: Any) -> Any:
+def _spell(value: Any) -> Any:
+    """Return the text of a pandas timestamp, with its nanoseconds; MessagePack knows no others."""
+    if isinstance(value, datetime):
+        return value.isoformat()
     raise TypeError(f"a {type(value).__name__} cannot be sent")

@@ -110,7 +110,7 @@ def _retire(lake: Lake, tell: Print) -> None:
     for warning in plan.warnings:
         tell(f"  warning: {warning}")
     tell("So it wants a word more: [bold]--allow-loss[/]. Then:")
-    for summary in lake.retirement.retire_incompatible_partitions(allow_loss=True):
+    for summary in lake.retirement.retire_incompatible_partitions("readings", allow_loss=True):
         for message in summary.messages:
             tell(f"  {message}")
     tell("Retiring hides; nothing was deleted yet.")

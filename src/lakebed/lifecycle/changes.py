@@ -1,20 +1,21 @@
-"""What one SQL statement changes: planned call by call while the statement runs, and done in one
-transaction when it has run to its end. So a statement that fails leaves nothing, the lake's clock
-is not held while rows are computed, and nobody is told of a success that did not come about.
+"""The changes of one SQL statement: planned call by call while the statement runs, and committed in
+one transaction when it has run to its end. A statement that fails changes nothing, and the lake's
+clock is not held while rows are computed.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from lakebed.catalog import clock, files, journal, lakes, partitions, tables
 from lakebed.catalog.catalog import Catalog, Connection, Transaction
-from lakebed.errors import Conflict, LakebedError, Overlap, Refused, Unavailable
+from lakebed.errors import Conflict, LakebedError, Overlap, Unavailable
 from lakebed.lifecycle import selection
+from lakebed.lifecycle.guard import Guard
 from lakebed.logs import Operation
 from lakebed.model.partition import FileState, Partition
 from lakebed.model.time import TimeRange
@@ -22,52 +23,64 @@ from lakebed.model.user_table import is_table, table_id_of
 from lakebed.partitions.publish import retire_rows
 
 _log = logging.getLogger(__name__)
-Asked = TypeVar("Asked")
-Named = tuple[str, str, int, int, bytes | None]
-"""View set, instance, begin, end and, if it is known, the schema hash of one partition."""
+Call = TypeVar("Call")
+Identity = tuple[str, str, int, int, bytes | None]
+"""View set, instance, begin, end and, optionally, the schema hash of one partition."""
 
 
 @dataclass(slots=True)
 class _Planned:
     retired: dict[str, tuple[Partition, str]] = field(default_factory=dict)
     restored: dict[str, tuple[Partition, str]] = field(default_factory=dict)
+    answers: dict[object, str] = field(default_factory=dict)
+    failures: list[str] = field(default_factory=list)
+    confirmed: set[str] = field(default_factory=set)
 
 
 class Changes:
-    """Retirements and restorations of one statement. Each call says what will have happened once
-    `carry_out` returned; until then nothing has. The same call gives the same answer again and is
-    done once. Safe to use from several threads."""
+    """Retirements and restorations of one statement. Each call returns the message that is true
+    once `carry_out` has returned; until then nothing changes. A repeated call returns the same
+    message and acts once. Safe to use from several threads.
 
-    def __init__(
-        self,
-        catalog: Catalog,
-        new_id: Callable[[], str],
-        find_unconfirmed: Callable[[Sequence[Partition]], tuple[str, ...]],
-    ) -> None:
+    A statement is all or nothing: after a failed call, `withdraw` turns every answer into an
+    error.
+    """
+
+    def __init__(self, catalog: Catalog, new_id: Callable[[], str], guard: Guard) -> None:
         self._catalog = catalog
         self._new_id = new_id
-        self._find_unconfirmed = find_unconfirmed
+        self._guard = guard
         self._planned = _Planned()
-        self._said: dict[object, str] = {}
+        self._is_withdrawn = False
+        self._warnings: list[str] = []
         self._lock = threading.Lock()
 
-    def retire_partitions_by_metadata(self, named: Sequence[Named]) -> list[str]:
+    @property
+    def warnings(self) -> Sequence[str]:
+        """Remarks on the calls, for the result of the statement."""
+        return tuple(self._warnings)
+
+    def retire_partitions_by_metadata(self, identities: Sequence[Identity]) -> list[str]:
         """Retire single partitions by identity; for each ``SUCCESS: …`` or ``ERROR: …``."""
 
-        def plan(connection: Connection, each: Named) -> str:
-            view_set, instance, begin, end, schema_hash = each
-            wanted = TimeRange(begin, end)
-            found = selection.get_by_identity(connection, view_set, instance, wanted, schema_hash)
-            return self._retire(found, selection.BY_IDENTITY)
+        def plan(connection: Connection, identity: Identity) -> str:
+            view_set, instance, begin, end, schema_hash = identity
+            partition = selection.get_by_identity(
+                connection, view_set, instance, TimeRange(begin, end), schema_hash
+            )
+            return self._retire(partition, selection.BY_IDENTITY)
 
-        return self._answer("metadata", named, plan)
+        return self._answer("metadata", identities, plan)
 
     def retire_partitions_by_file(self, paths: Sequence[str]) -> list[str]:
-        """Retire single partitions by their files; for each ``SUCCESS: …`` or ``ERROR: …``."""
+        """Retire single partitions by their files; for each ``SUCCESS: …`` or ``ERROR: …``.
+        Deprecated, which `warnings` says."""
 
         def plan(connection: Connection, path: str) -> str:
             return self._retire(selection.get_by_file(connection, path), selection.BY_FILE)
 
+        if selection.BY_FILE_IS_DEPRECATED not in self._warnings:
+            self._warnings.append(selection.BY_FILE_IS_DEPRECATED)
         return self._answer("file", paths, plan)
 
     def restore_partitions(self, partition_ids: Sequence[str]) -> list[str]:
@@ -77,20 +90,54 @@ class Changes:
     def retire_partitions(
         self, view_set: str, instance: str, begin: int, end: int
     ) -> list[tuple[int, str]]:
-        """Retire what lies inside an insert-time range: a line for each partition, and one for all
-        of them, with the time. Raises if there is no such view set."""
-        wanted = TimeRange(begin, end)
+        """Retire every partition inside an insert-time range. Return a line for each partition and
+        one for all of them, with the time. `UnknownViewSet` if the name is unknown."""
+        within = TimeRange(begin, end)
         with self._lock, self._catalog.read() as connection:
             now = clock.upcoming(connection)
-            found = selection.list_in_range(connection, view_set, instance, wanted)
-            said = [self._retire(each, selection.by_range(wanted)) for each in found.inside]
-        said += [f"SKIPPED: reaches over the range: {each.describe()}" for each in found.straddling]
-        size = sum(each.file_size for each in found.inside)
-        said.append(f"retired {len(found.inside)} partitions of {size} bytes in {wanted}")
-        return [(now, line) for line in said]
+            in_range = selection.list_in_range(connection, view_set, instance, within)
+            if self._is_withdrawn:
+                return [(now, self._describe_rollback())]
+            reason = selection.by_range(within)
+            lines = [self._retire(partition, reason) for partition in in_range.inside]
+        lines += [
+            f"SKIPPED: reaches over the range: {partition.describe()}"
+            for partition in in_range.straddling
+        ]
+        size = sum(partition.file_size for partition in in_range.inside)
+        lines.append(f"retired {len(in_range.inside)} partitions of {size} bytes in {within}")
+        return [(now, line) for line in lines]
+
+    def confirm(self, names: Collection[str]) -> None:
+        """Accept by name that most of a view set, or rows that cannot be rebuilt, are retired."""
+        with self._lock:
+            self._planned.confirmed.update(names)
+
+    def reject(self, message: str) -> str:
+        """Record a call whose arguments are wrong; return its answer."""
+        with self._lock:
+            self._planned.failures.append(message)
+        return f"ERROR: {message}"
+
+    def withdraw(self) -> bool:
+        """Roll the statement back if one of its calls failed and another did not. Return True if
+        so: every call then answers with an error, and the statement's rows must be computed again.
+        """
+        planned = self._planned
+        if not planned.failures or not (planned.retired or planned.restored):
+            return False
+        planned.retired.clear()
+        planned.restored.clear()
+        self._is_withdrawn = True
+        return True
+
+    def begin_again(self) -> None:
+        """Forget every call: the statement will run again on the lake as it is now."""
+        self._planned = _Planned()
 
     def carry_out(self) -> None:
-        """Do all of it in one transaction, or nothing."""
+        """Commit all of it in one transaction, or nothing. `Refused` if the guard asks for a name
+        that no call confirmed."""
         planned = self._planned
         doomed = [partition for partition, _ in planned.retired.values()]
         if not doomed and not planned.restored:
@@ -103,29 +150,27 @@ class Changes:
             restored=len(planned.restored),
         )
         with operation:
-            self._require_plausible(doomed)
-            self._commit(planned)
+            self._commit(planned, doomed)
 
-    def _require_plausible(self, doomed: Sequence[Partition]) -> None:
-        """Raise `Refused` if the statement retires implausibly much."""
-        unconfirmed = self._find_unconfirmed(doomed)
-        if unconfirmed:
-            raise Refused(
-                f"this would retire most of {', '.join(unconfirmed)} ({len(doomed)} partitions in "
-                "all)",
-                hint="SQL cannot confirm that; use: lakebed partitions retire … "
-                + " ".join(f"--confirm {name}" for name in unconfirmed),
-            )
-
-    def _commit(self, planned: _Planned) -> None:
+    def _commit(self, planned: _Planned, doomed: Sequence[Partition]) -> None:
+        """Commit all of it, if the guard allows it."""
+        with self._catalog.read() as connection:
+            lost = self._guard.find_lost(connection, doomed)
         reasons: dict[str, list[Partition]] = {}
         for partition, reason in planned.retired.values():
             reasons.setdefault(reason, []).append(partition)
 
         def work(transaction: Transaction) -> None:
+            unconfirmed = self._guard.require(transaction, doomed, lost, planned.confirmed)
             for reason, chosen in reasons.items():
-                hint = "nothing happened; run the statement again"
-                retire_rows(transaction, chosen, operation="retire", reason=reason, hint=hint)
+                retire_rows(
+                    transaction,
+                    chosen,
+                    operation="retire",
+                    reason=reason,
+                    hint="nothing changed; run the statement again",
+                    unconfirmed=unconfirmed,
+                )
             for old, new_id in planned.restored.values():
                 restore_row(transaction, old.partition_id, new_id)
 
@@ -133,28 +178,38 @@ class Changes:
             new = [new_id for _, new_id in planned.restored.values()]
             gone = partitions.list_by_id(connection, list(planned.retired))
             return len(partitions.list_by_id(connection, new)) == len(new) and not any(
-                each.is_live for each in gone
+                partition.is_live for partition in gone
             )
 
         self._catalog.commit(work, happened)
 
     def _answer(
-        self, verb: str, asked: Sequence[Asked], plan: Callable[[Connection, Asked], str]
+        self, verb: str, calls: Sequence[Call], plan: Callable[[Connection, Call], str]
     ) -> list[str]:
-        answers = []
         with self._lock, self._catalog.read() as connection:
-            for each in asked:
-                known = self._said.get((verb, each))
-                if known is None:
-                    try:
-                        known = plan(connection, each)
-                    except Unavailable:
-                        raise
-                    except LakebedError as error:
-                        known = f"ERROR: {error}"
-                    self._said[verb, each] = known
-                answers.append(known)
-        return answers
+            return [self._answer_once(connection, verb, call, plan) for call in calls]
+
+    def _answer_once(
+        self, connection: Connection, verb: str, call: Call, plan: Callable[[Connection, Call], str]
+    ) -> str:
+        answer = self._planned.answers.get((verb, call))
+        if answer is not None and (answer.startswith("ERROR") or not self._is_withdrawn):
+            return answer
+        if self._is_withdrawn:
+            return self._describe_rollback()
+        try:
+            answer = plan(connection, call)
+        except Unavailable:
+            raise
+        except LakebedError as error:
+            self._planned.failures.append(str(error))
+            answer = f"ERROR: {error}"
+        self._planned.answers[verb, call] = answer
+        return answer
+
+    def _describe_rollback(self) -> str:
+        reason = self._planned.failures[0]
+        return f"ERROR: rolled back, because another call of the statement failed: {reason}"
 
     def _retire(self, partition: Partition, reason: str) -> str:
         self._planned.retired.setdefault(partition.partition_id, (partition, reason))

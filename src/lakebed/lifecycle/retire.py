@@ -6,15 +6,17 @@ restored.
 from __future__ import annotations
 
 import logging
+import warnings
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
-from lakebed.catalog import blocks, clock, finding, partitions, tables, view_sets
+from lakebed.catalog import clock, finding, partitions, tables, view_sets
 from lakebed.catalog.catalog import Catalog, Connection, Transaction
 from lakebed.catalog.finding import Search
-from lakebed.errors import BadInput, LakebedError, Refused, StalePlan
+from lakebed.errors import BadInput, LakebedError, StalePlan, TooPrecise, UnknownPartition
 from lakebed.lifecycle import selection
 from lakebed.lifecycle.changes import Changes, describe_success, restore_row
+from lakebed.lifecycle.guard import Breaker, Demand, Guard, require_confirmed
 from lakebed.lifecycle.outcomes import IncompatibleSummary, Outcome, summarize
 from lakebed.logs import Operation
 from lakebed.model.arguments import checked_methods
@@ -25,42 +27,36 @@ from lakebed.model.view_set import GLOBAL
 from lakebed.partitions.publish import retire_rows
 
 _log = logging.getLogger(__name__)
-WHOLE_LAKE = "whole-lake"
-"""What to confirm when several view sets together are most of the lake; no view set's name."""
-
-
-@dataclass(frozen=True, slots=True)
-class Breaker:
-    """How much may be retired at once without being confirmed by name."""
-
-    share: float = 0.5
-    partitions: int = 10
-
-    def tripped(self, doomed: int, live: int) -> bool:
-        """Whether retiring so many of so many is implausible."""
-        return doomed >= self.partitions and doomed > self.share * live
+_ATTEMPTS = 5
 
 
 @dataclass(frozen=True, slots=True)
 class RetirementPlan:
-    """What would be retired, and what was found beside it."""
+    """The partitions that would be retired, and remarks on them."""
 
     partitions: tuple[Partition, ...]
     reason: str
     hold: bool = False
     straddling: tuple[Partition, ...] = ()  # in the range only in part, left alone
     warnings: tuple[str, ...] = ()
-    confirm: tuple[str, ...] = ()  # view sets of which implausibly many would go
-    only_incompatible: bool = False  # and refuse what became compatible again
+    demands: tuple[Demand, ...] = ()  # names to confirm, with the reasons
+    lost: frozenset[str] = frozenset()  # ids of those that cannot be rebuilt
+    only_incompatible: bool = False  # refuse what became compatible again
+    by_retention: bool = False  # its owner set how long rows are kept: nothing counts as lost
     retained_from: tuple[tuple[str, int], ...] = ()  # floors that retention raises with it
 
     @property
     def bytes(self) -> int:
         return sum(partition.file_size for partition in self.partitions)
 
+    @property
+    def confirm(self) -> tuple[str, ...]:
+        """The names that must be confirmed, one time each."""
+        return tuple(dict.fromkeys(demand.name for demand in self.demands))
+
     def first(self, most: int) -> RetirementPlan:
-        """Only the oldest of it."""
-        oldest = sorted(self.partitions, key=lambda each: each.insert_range)
+        """Return the plan of its oldest partitions, at most so many."""
+        oldest = sorted(self.partitions, key=lambda partition: partition.insert_range)
         return replace(self, partitions=tuple(oldest[: max(most, 0)]))
 
 
@@ -82,7 +78,7 @@ class Retirement:
     ) -> None:
         self._catalog = catalog
         self._new_id = new_id
-        self._breaker = breaker or Breaker()
+        self._guard = Guard(breaker or Breaker(), catalog.actor)
 
     # -- planning -----------------------------------------------------------------------------
 
@@ -96,21 +92,34 @@ class Retirement:
         *,
         hold: bool = False,
     ) -> RetirementPlan:
-        """The one live partition with this identity. Without the schema hash, or with only its
-        first bytes, the match must be unique: while a schema evolves, a twin may cover the same
+        """Plan for the one live partition with this identity. Without the schema hash, or with only
+        its first bytes, the match must be unique: while a schema evolves, a twin may cover the same
         range."""
-        wanted = TimeRange.of(begin, end)
+        try:
+            insert_range = TimeRange.of(begin, end)
+        except TooPrecise as error:
+            raise UnknownPartition(
+                f"no live partition of {view_set}/{instance} covers exactly [{begin}, {end})",
+                hint="partitions begin and end at whole microseconds",
+            ) from error
         with self._catalog.read() as connection:
-            match = selection.get_by_identity(connection, view_set, instance, wanted, schema_hash)
-            return self._plan(connection, [match], selection.BY_IDENTITY, hold=hold)
+            partition = selection.get_by_identity(
+                connection, view_set, instance, insert_range, schema_hash
+            )
+            return self._plan(connection, [partition], selection.BY_IDENTITY, hold=hold)
 
     def plan_by_file(self, file_path: str, *, hold: bool = False) -> RetirementPlan:
-        """The live partition of a file. Deprecated: empty partitions have none."""
+        """Plan for the live partition of a file. Deprecated: empty partitions have none."""
         with self._catalog.read() as connection:
-            match = selection.get_by_file(connection, file_path)
-            plan = self._plan(connection, [match], selection.BY_FILE, hold=hold)
-        warning = "retiring by file is deprecated: it cannot name an empty partition; use metadata"
-        return replace(plan, warnings=(warning,))
+            partition = selection.get_by_file(connection, file_path)
+            plan = self._plan(connection, [partition], selection.BY_FILE, hold=hold)
+        return replace(plan, warnings=(selection.BY_FILE_IS_DEPRECATED, *plan.warnings))
+
+    def plan_healing(self, file_path: str) -> RetirementPlan:
+        """Plan for the live partition of a missing file, which will be built again."""
+        with self._catalog.read() as connection:
+            partition = selection.get_by_file(connection, file_path)
+            return self._plan(connection, [partition], "retired because its file is missing")
 
     def plan_by_range(
         self,
@@ -121,13 +130,13 @@ class Retirement:
         instance: str | None = None,
         hold: bool = False,
     ) -> RetirementPlan:
-        """Every live partition that lies inside an insert-time range; those that straddle its
-        ends are listed and left alone."""
-        wanted = TimeRange.of(begin, end)
+        """Plan for every live partition that lies inside an insert-time range; those that straddle
+        its ends are listed and left alone."""
+        within = TimeRange.within(begin, end)
         with self._catalog.read() as connection:
-            found = selection.list_in_range(connection, view_set, instance, wanted)
-            plan = self._plan(connection, found.inside, selection.by_range(wanted), hold=hold)
-        return replace(plan, straddling=tuple(found.straddling))
+            in_range = selection.list_in_range(connection, view_set, instance, within)
+            plan = self._plan(connection, in_range.inside, selection.by_range(within), hold=hold)
+        return replace(plan, straddling=tuple(in_range.straddling))
 
     def plan_by_table_retention(
         self, database: str, name: str, keep: str | None = None
@@ -148,8 +157,7 @@ class Retirement:
             live = tables.list_partitions(connection, table.stored_as)
             old = [each for each in live if table.bucket.range_of(each.instance).end <= floor]
             hiding = selection.find_hiding(table, old, live)
-            reason = f"retired by retention, older than {format_instant(floor)}"
-            plan = self._plan(connection, [each for each in old if each not in hiding], reason)
+            plan = self._plan_retention(connection, [e for e in old if e not in hiding], floor)
         if not hiding:
             return plan
         some = "1 old partition" if len(hiding) == 1 else f"{len(hiding)} old partitions"
@@ -175,8 +183,7 @@ class Retirement:
             floor = clock.upcoming(connection) - retention
             found = finding.search(connection, Search(view_sets=[(view_set, None)]))
             old = [each for each in found if each.insert_range.end <= floor]
-            reason = f"retired by retention, older than {format_instant(floor)}"
-            plan = self._plan(connection, old, reason)
+            plan = self._plan_retention(connection, old, floor)
         return replace(plan, retained_from=((view_set, floor),) if old else ())
 
     def list_incompatible_partitions(
@@ -198,60 +205,64 @@ class Retirement:
                     or active[each.view_set].schema_hash != each.schema_hash
                 )
             ]
-            rebuildable = blocks.list_rebuildable(connection, found)
+            lost = self._guard.find_lost(connection, found)
         return [
             IncompatiblePartition(
                 each,
                 active[each.view_set].schema_hash if each.view_set in active else None,
-                each.partition_id in rebuildable and each.view_set in active,
+                each.view_set in active and each.partition_id not in lost,
             )
             for each in found
         ]
 
     def plan_incompatible(self, view_set: str | None = None) -> RetirementPlan:
-        """Every incompatible partition, with a warning for those that cannot be built again."""
+        """Plan for every incompatible partition; a warning counts those that cannot be rebuilt."""
         return self.plan_found(self.list_incompatible_partitions(view_set))
 
-    def plan_found(self, found: Sequence[IncompatiblePartition]) -> RetirementPlan:
-        """The same for those that were listed before."""
-        lost = sum(not each.can_be_rebuilt and not each.partition.is_empty for each in found)
+    def plan_found(self, incompatible: Sequence[IncompatiblePartition]) -> RetirementPlan:
+        """Return the same plan for partitions that were listed before."""
         with self._catalog.read() as connection:
-            chosen = [each.partition for each in found]
-            plan = self._plan(connection, chosen, "retired as schema-incompatible")
-        plan = replace(plan, only_incompatible=True)
-        if not lost:
-            return plan
-        warning = f"{lost} of them cannot be rebuilt: their blocks are gone or never were"
-        return replace(plan, warnings=(warning,))
+            rows = [listed.partition for listed in incompatible]
+            plan = self._plan(connection, rows, "retired as schema-incompatible")
+        return replace(plan, only_incompatible=True)
 
     def _plan(
         self,
         connection: Connection,
-        chosen: Sequence[Partition],
+        doomed: Sequence[Partition],
         reason: str,
         *,
         hold: bool = False,
     ) -> RetirementPlan:
-        live = partitions.count_live(connection)
-        names = sorted({each.view_set for each in chosen})
-        confirm = [
-            name
-            for name in names
-            if self._breaker.tripped(sum(e.view_set == name for e in chosen), live[name])
-        ]
-        if len(names) > 1 and self._breaker.tripped(len(chosen), sum(live.values())):
-            confirm.append(WHOLE_LAKE)
-        return RetirementPlan(tuple(chosen), reason, hold, confirm=tuple(confirm))
+        # What is held is never swept.
+        lost = frozenset[str]() if hold else self._guard.find_lost(connection, doomed)
+        demands = self._guard.list_demands(connection, doomed, lost)
+        remarks = []
+        if lost:
+            remarks.append(
+                f"{len(lost)} of them cannot be rebuilt: their blocks are gone or never were"
+            )
+        return RetirementPlan(
+            tuple(doomed),
+            reason,
+            hold,
+            warnings=tuple(remarks),
+            demands=tuple(demands),
+            lost=lost,
+        )
 
-    def find_unconfirmed(self, chosen: Sequence[Partition]) -> tuple[str, ...]:
-        """The view sets of which retiring all these would take implausibly much."""
-        with self._catalog.read() as connection:
-            return self._plan(connection, chosen, "").confirm
+    def _plan_retention(
+        self, connection: Connection, doomed: Sequence[Partition], floor: int
+    ) -> RetirementPlan:
+        demands = self._guard.list_demands(connection, doomed, by_retention=True)
+        reason = f"retired by retention, older than {format_instant(floor)}"
+        return RetirementPlan(tuple(doomed), reason, demands=tuple(demands), by_retention=True)
 
     # -- doing --------------------------------------------------------------------------------
 
     def carry_out(self, plan: RetirementPlan, *, confirmed: Collection[str] = ()) -> list[Outcome]:
-        """Retire all of a plan in one transaction, or nothing."""
+        """Retire all of a plan in one transaction, or nothing. `Refused` unless the guard's names
+        are confirmed, `StalePlan` if the lake has changed since the plan was made."""
         if not plan.partitions:
             return []
         operation = Operation(
@@ -263,18 +274,25 @@ class Retirement:
             bytes=plan.bytes,
         )
         with operation:
-            _require_confirmed(plan, confirmed)
-            self._commit(plan)
+            require_confirmed(plan.demands, confirmed)
+            self._commit(plan, confirmed)
         return [
             Outcome(partition, True, describe_success(partition)) for partition in plan.partitions
         ]
 
-    def _commit(self, plan: RetirementPlan) -> None:
-        """Retire all of a plan in one transaction."""
+    def _commit(self, plan: RetirementPlan, confirmed: Collection[str]) -> None:
+        """Retire all of a plan in one transaction, if the guard allows it."""
 
         def work(transaction: Transaction) -> None:
             if plan.only_incompatible:
                 _require_incompatible(transaction.connection, plan.partitions)
+            unconfirmed = self._guard.require(
+                transaction,
+                plan.partitions,
+                plan.lost,
+                confirmed,
+                by_retention=plan.by_retention,
+            )
             retire_rows(
                 transaction,
                 plan.partitions,
@@ -282,13 +300,14 @@ class Retirement:
                 reason=plan.reason,
                 hint="make the plan again",
                 hold=plan.hold,
+                unconfirmed=unconfirmed,
             )
             for name, floor in plan.retained_from:
                 view_sets.raise_floor(transaction.connection, name, floor)
 
         def happened(connection: Connection, _result: None) -> bool:
-            ids = [each.partition_id for each in plan.partitions]
-            return not any(each.is_live for each in partitions.list_by_id(connection, ids))
+            ids = [partition.partition_id for partition in plan.partitions]
+            return not any(row.is_live for row in partitions.list_by_id(connection, ids))
 
         self._catalog.commit(work, happened)
 
@@ -301,18 +320,22 @@ class Retirement:
         schema_hash: bytes | None = None,
         *,
         hold: bool = False,
+        confirmed: Collection[str] = (),
     ) -> Outcome:
-        """Retire one partition by its identity, empty or not."""
-        plan = self.plan_by_metadata(view_set, instance, begin, end, schema_hash, hold=hold)
-        return self.carry_out(plan)[0]
+        """Retire one partition by its identity, empty or not. If it cannot be rebuilt, or if the
+        caller has retired most of its view set, ``confirmed`` must name the view set."""
+        return self._retire(
+            lambda: self.plan_by_metadata(view_set, instance, begin, end, schema_hash, hold=hold),
+            confirmed,
+        )[0]
 
-    def retire_partition_by_file(self, file_path: str, *, hold: bool = False) -> Outcome:
+    def retire_partition_by_file(
+        self, file_path: str, *, hold: bool = False, confirmed: Collection[str] = ()
+    ) -> Outcome:
         """Retire one partition by its file. Deprecated: use `retire_partition_by_metadata`."""
-        import warnings
-
-        plan = self.plan_by_file(file_path, hold=hold)
-        warnings.warn(plan.warnings[0], DeprecationWarning, stacklevel=2)
-        return self.carry_out(plan)[0]
+        # One frame more: `checked_methods` wraps this one.
+        warnings.warn(selection.BY_FILE_IS_DEPRECATED, DeprecationWarning, stacklevel=3)
+        return self._retire(lambda: self.plan_by_file(file_path, hold=hold), confirmed)[0]
 
     def retire_partitions(
         self,
@@ -324,9 +347,22 @@ class Retirement:
         hold: bool = False,
         confirmed: Collection[str] = (),
     ) -> list[Outcome]:
-        """Retire every partition inside an insert-time range."""
-        plan = self.plan_by_range(view_set, begin, end, instance=instance, hold=hold)
-        return self.carry_out(plan, confirmed=confirmed)
+        """Retire every partition inside an insert-time range; ``confirmed`` as for a single one."""
+        return self._retire(
+            lambda: self.plan_by_range(view_set, begin, end, instance=instance, hold=hold),
+            confirmed,
+        )
+
+    def _retire(
+        self, plan: Callable[[], RetirementPlan], confirmed: Collection[str]
+    ) -> list[Outcome]:
+        """Carry a plan out; make it again if another writer changed the lake first."""
+        for _ in range(_ATTEMPTS - 1):
+            try:
+                return self.carry_out(plan(), confirmed=confirmed)
+            except StalePlan:
+                continue
+        return self.carry_out(plan(), confirmed=confirmed)
 
     def retire_incompatible_partitions(
         self,
@@ -335,28 +371,33 @@ class Retirement:
         allow_loss: bool = False,
         confirmed: Collection[str] = (),
     ) -> list[IncompatibleSummary]:
-        """Retire what queries cannot see, one transaction per partition, and say what was done to
-        each. What cannot be rebuilt is left alone unless ``allow_loss``."""
-        found = self.list_incompatible_partitions(view_set)
-        plan = self.plan_found(found)
-        _require_confirmed(plan, confirmed)
-        rebuildable = {each.partition.partition_id: each.can_be_rebuilt for each in found}
+        """Retire partitions that queries cannot see, one transaction per partition, and report on
+        each.
+
+        Partitions that cannot be rebuilt are left alone, unless ``allow_loss`` accepts the loss for
+        a named view set: the argument ``view_set``, or those in ``confirmed``.
+        """
+        plan = self.plan_incompatible(view_set)
+        accepted = set(confirmed) if view_set is None else {*confirmed, view_set}
+        if allow_loss:
+            require_confirmed(plan.demands, accepted)
         outcomes = []
         for partition in plan.partitions:
-            lost = not partition.is_empty and not rebuildable.get(partition.partition_id, False)
-            if lost and not allow_loss:
+            if partition.partition_id in plan.lost and not allow_loss:
                 message = f"ERROR: cannot be rebuilt, left alone: {partition.describe()}"
                 outcomes.append(Outcome(partition, False, message))
                 continue
             try:
-                outcomes += self.carry_out(replace(plan, partitions=(partition,), confirm=()))
+                outcomes += self.carry_out(
+                    replace(plan, partitions=(partition,), demands=()), confirmed=accepted
+                )
             except LakebedError as error:
                 outcomes.append(Outcome(partition, False, f"ERROR: {error}"))
         return summarize(outcomes)
 
     def begin_changes(self) -> Changes:
-        """Changes that are asked for one by one and done together; see `Changes`."""
-        return Changes(self._catalog, self._new_id, self.find_unconfirmed)
+        """Return the changes of one statement, which are committed together; see `Changes`."""
+        return Changes(self._catalog, self._new_id, self._guard)
 
     def restore(self, partition_id: str) -> Partition:
         """Bring a retired partition back as a new row with the same file."""
@@ -379,17 +420,6 @@ class Retirement:
                 rows=sum(partition.num_rows for partition in restored),
             )
         return restored
-
-
-def _require_confirmed(plan: RetirementPlan, confirmed: Collection[str]) -> None:
-    missing = [name for name in plan.confirm if name not in confirmed]
-    if missing:
-        raise Refused(
-            f"this would retire most of {', '.join(missing)} "
-            f"({len(plan.partitions)} partitions in all)",
-            hint="if that is meant, confirm it by name: "
-            + " ".join(f"--confirm {name}" for name in missing),
-        )
 
 
 def _require_incompatible(connection: Connection, chosen: Sequence[Partition]) -> None:

@@ -18,6 +18,10 @@ from lakebed.storage.layout import check_path
 
 BY_IDENTITY = "retired by identity"
 BY_FILE = "retired by file"
+BY_FILE_IS_DEPRECATED = (
+    "retiring by file is deprecated: it cannot name an empty partition; "
+    "use retire_partition_by_metadata, or --exact on the command line"
+)
 
 
 def by_range(wanted: TimeRange) -> str:

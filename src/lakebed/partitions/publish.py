@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -367,9 +367,11 @@ def retire_rows(
     hint: str,
     hold: bool = False,
     replaced: bool = False,
+    unconfirmed: Collection[str] = (),
 ) -> None:
     """Retire exactly these partitions, which must all still be live, and give their files a grace
-    period (or, held, none that ends). ``replaced`` says that their rows live on in others."""
+    period (or, held, none that ends). ``replaced`` says that their rows live on in others. The
+    journal marks the ids in ``unconfirmed`` for the guard of retirement."""
     if not old:
         return
     connection, tick = transaction.connection, transaction.tick
@@ -394,7 +396,13 @@ def retire_rows(
             if each.file_path is not None
         ],
     )
-    journal.append(transaction, [journal.Entry.about(operation, each, reason) for each in old])
+    entries = [
+        journal.Entry.about(
+            operation, partition, reason, unconfirmed=partition.partition_id in unconfirmed
+        )
+        for partition in old
+    ]
+    journal.append(transaction, entries)
 
 
 def _check_may_publish(

@@ -1,31 +1,33 @@
-"""What SQL functions may do to the lake. The verbs belong to other stages; whoever wires the lake
-passes them in.
+"""Statements that change the lake: the verbs that SQL functions call, and the order in which a
+statement runs and commits. The verbs belong to other stages; the lake's wiring passes them in.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from lakebed.errors import LakebedError
+from lakebed.errors import Conflict, LakebedError, NotFound
 from lakebed.query.result import Stream
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Line = tuple[int, str]
-"""When something was done, and what."""
+_ATTEMPTS = 5
 
-Named = tuple[str, str, int, int, bytes | None]
-"""View set, instance, begin, end and, if it is known, the schema hash of one partition."""
+Line = tuple[int, str]
+"""A time and a message of a log."""
+
+Identity = tuple[str, str, int, int, bytes | None]
+"""View set, instance, begin, end and, optionally, the schema hash of one partition."""
 
 
 class Changes(Protocol):
-    """What one statement changes: each call says what will have happened when `carry_out`, at the
-    statement's end, has done all of it in one transaction. Until then nothing has."""
+    """The changes of one statement. Each call returns the message that will be true once
+    `carry_out` has committed all of them in one transaction. Until then nothing changes."""
 
-    def retire_partitions_by_metadata(self, named: Sequence[Named]) -> list[str]: ...
+    def retire_partitions_by_metadata(self, identities: Sequence[Identity]) -> list[str]: ...
 
     def retire_partitions_by_file(self, paths: Sequence[str]) -> list[str]: ...
 
@@ -35,7 +37,18 @@ class Changes(Protocol):
         self, view_set: str, instance: str, begin: int, end: int
     ) -> list[Line]: ...
 
+    def confirm(self, names: Collection[str]) -> None: ...
+
+    def reject(self, message: str) -> str: ...
+
+    def withdraw(self) -> bool: ...
+
+    def begin_again(self) -> None: ...
+
     def carry_out(self) -> None: ...
+
+    @property
+    def warnings(self) -> Sequence[str]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +67,7 @@ class Acting:
     administration: Administration
     changes: Changes
     error: LakebedError | None = None
-    """Why one of its functions failed: engines keep no more than the text."""
+    """The error of one of its functions: engines keep only the text."""
 
 
 class KeptRows:
@@ -68,29 +81,55 @@ class KeptRows:
         return iter(self._batches)
 
     def cancel(self) -> None:
-        """There is nothing to stop."""
+        """Do nothing: the statement has ended."""
 
     def close(self) -> None:
-        """There is nothing to let go of."""
+        """Do nothing: no resource is held."""
 
 
-def act(acting: Acting, stream: Stream, limit: int | None) -> Stream:
-    """Run a statement to its end, then do what its functions planned, then let its rows be seen:
-    nobody reads of a success that did not come about."""
+def act(acting: Acting, start: Callable[[], Stream], limit: int | None) -> Stream:
+    """Run a statement to its end, commit the changes of its functions, then return its rows.
+
+    If one of its calls fails, the statement is rolled back: it runs again with every call answering
+    ``ERROR: …``, so that no row reports a success. If another writer was first, the statement runs
+    again on the lake as it is now.
+    """
+    rows = _run(acting, start)
+    for attempt in range(_ATTEMPTS):
+        if acting.changes.withdraw():
+            rows = _run(acting, start)
+            break
+        try:
+            acting.changes.carry_out()
+            break
+        except (Conflict, NotFound):
+            if attempt == _ATTEMPTS - 1:
+                raise
+        acting.changes.begin_again()
+        rows = _run(acting, start)
+    return KeptRows(rows.schema, _take(rows.batches, limit))
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    schema: pa.Schema
+    batches: Sequence[pa.RecordBatch]
+
+
+def _run(acting: Acting, start: Callable[[], Stream]) -> _Rows:
+    stream = start()
     try:
-        batches = list(stream)
+        return _Rows(stream.schema, list(stream))
     except LakebedError as error:
         raise acting.error or error from error
-    acting.changes.carry_out()
-    return KeptRows(stream.schema, _take(batches, limit))
 
 
 def _take(batches: Sequence[pa.RecordBatch], limit: int | None) -> list[pa.RecordBatch]:
-    """The first rows of a result; a limit does not stop a statement that changes the lake."""
+    """Return the first rows; a limit does not stop a statement that changes the lake."""
     if limit is None:
         return list(batches)
-    taken = []
+    first_rows = []
     for batch in batches:
-        taken.append(batch.slice(0, limit))
-        limit -= taken[-1].num_rows
-    return [each for each in taken if each.num_rows]
+        first_rows.append(batch.slice(0, limit))
+        limit -= first_rows[-1].num_rows
+    return [batch for batch in first_rows if batch.num_rows]

@@ -184,24 +184,27 @@ class Queries:
             tails = self._read_tails(snapshot)
             content = self._collect(view_sets, snapshot, tails)
             longest = self._settings.timeout if timeout is None else timeout
-            stream: Stream
             nothing = snapshot.listed.is_empty and all(each.is_empty for each in content.values())
-            if acting is None and nothing:
-                stream = engine.run_over_nothing(sql, analysis, limit=limit, timeout=longest)
-            else:
-                stream = engine.run(
-                    sql,
-                    content,
-                    within,
-                    listed=snapshot.listed,
-                    admin=admin,
-                    acting=acting,
-                    limit=None if acting else limit,
-                    timeout=longest,
-                )
-            stream = watch.follow(HeldStream(stream, snapshot, self._store), snapshot)
-            if acting is not None:
-                stream = act(acting, stream, limit)
+
+            def start() -> Stream:
+                stream: Stream
+                if acting is None and nothing:
+                    stream = engine.run_over_nothing(sql, analysis, limit=limit, timeout=longest)
+                else:
+                    stream = engine.run(
+                        sql,
+                        content,
+                        within,
+                        listed=snapshot.listed,
+                        admin=admin,
+                        acting=acting,
+                        limit=None if acting else limit,
+                        timeout=longest,
+                    )
+                return HeldStream(stream, snapshot, self._store)
+
+            stream = start() if acting is None else act(acting, start, limit)
+            stream = watch.follow(stream, snapshot)
         except BaseException as error:
             snapshot.close()
             if isinstance(error, Damage | BadSql):
@@ -212,6 +215,7 @@ class Queries:
         explanation = _explain(EMBEDDED, snapshot, tails)
         if acting is None:
             return Result(stream, explanation, snapshot.close)
+        explanation.warnings += tuple(acting.changes.warnings)
         snapshot.close()
         return Result(stream, explanation, lambda: None)
 
@@ -279,7 +283,7 @@ class Queries:
         return self.look_up(Asked(empty=[(view_set, within)]), stale=stale).empty[0]
 
     def _begin_changes(self, analysis: Analysis, past: int | None) -> Acting | None:
-        """Somebody who acts, for a statement that calls functions which change the lake."""
+        """Return the changes of a statement that calls functions which change the lake."""
         if not analysis.may_change or self._administration is None:
             return None
         if analysis.is_analyze:
@@ -289,8 +293,9 @@ class Queries:
         if past is not None:
             raise BadInput("a statement about the past cannot change the lake")
         verbs = self._administration
-        kept = replace(verbs, build=keep_askers(verbs.build))  # which a thread of the engine calls
-        return Acting(kept, verbs.begin_changes())
+        # A thread of the engine calls it; a statement that runs again does not build again.
+        build = cache(keep_askers(verbs.build))
+        return Acting(replace(verbs, build=build), verbs.begin_changes())
 
     def _embedded(self) -> Engine:
         if self._engine is None:

@@ -32,8 +32,8 @@ def heal(lake: Lake, report: CheckReport) -> tuple[list[Partition], list[Finding
             if finding.kind == "missing file":
                 if not _is_missing(lake, finding.subject):
                     continue
-                plan = lake.retirement.plan_by_file(finding.subject)
-                lake.retirement.carry_out(plan, confirmed=plan.confirm)
+                plan = lake.retirement.plan_healing(finding.subject)
+                lake.retirement.carry_out(plan, confirmed=[partition.view_set, *plan.confirm])
             else:
                 lake.checker.quarantine(finding.subject, f"damaged: {finding.message}")
             healed.append(partition)

@@ -61,7 +61,7 @@ DEEDS = (
     Deed(
         "retire",
         _RETIRING.path,
-        lambda lake, sent: retiring_page.retire(lake, sent.path["partition_id"]),
+        lambda lake, sent: retiring_page.retire(lake, sent.path["partition_id"], sent.fields),
         _RETIRING,
     ),
     Deed(

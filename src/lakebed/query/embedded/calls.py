@@ -11,22 +11,21 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
 from datafusion import DataFrame, ScalarUDF, SessionContext, SQLOptions, col, udf, udtf
 
 from lakebed.errors import BadSql, Denied, LakebedError
-from lakebed.model.time import TimeRange, to_instant
+from lakebed.model.time import Rounding, TimeRange, to_instant
 from lakebed.model.view_set import ViewSet
 from lakebed.query.changing import Acting, Changes, Line
 from lakebed.query.statement import words_of
 
 ONLY_READ = SQLOptions().with_allow_ddl(False).with_allow_dml(False).with_allow_statements(False)
 
-TIME = pa.timestamp("us", "UTC")
-_LOG = pa.list_(pa.struct([("time", TIME), ("msg", pa.string())]))
+_LOG = pa.list_(pa.struct([("time", pa.timestamp("us", "UTC")), ("msg", pa.string())]))
 _MICROSECONDS = {"s": 1_000_000, "ms": 1_000, "us": 1}
 _WRONG_ARGUMENTS = re.compile(r"given name and argument types '(\w+)\((.*?)\)'\.")
 _UNKNOWN = re.compile(r"(?:Invalid|table) function '(\w+)'")
@@ -46,17 +45,21 @@ class Arguments:
             raise self._refuse(place, "text", value)
         return str(value.as_py())
 
-    def instant(self, place: int) -> int:
-        """An argument that is a time, or text that spells one; without a zone it is in UTC."""
-        value = self._read(place)
-        if isinstance(value.as_py(), str):
-            return _read_instant(str(value.as_py()))
+    def instant(self, position: int, rounding: Rounding = "up") -> int:
+        """Return an argument that is a time, or a text that spells one, by default in UTC."""
+        value = self._read(position)
+        if pa.types.is_string(value.type) or pa.types.is_large_string(value.type):
+            return read_instant(str(value.as_py()), rounding)
+        if pa.types.is_string_view(value.type):
+            return read_instant(str(value.as_py()), rounding)
         if pa.types.is_date(value.type):
             value = value.cast(pa.timestamp("s"))
         if not pa.types.is_timestamp(value.type):
-            raise self._refuse(place, "a time", value)
+            raise self._refuse(position, "a time", value)
         count, unit = int(value.value), value.type.unit
-        return count // 1000 if unit == "ns" else count * _MICROSECONDS[unit]
+        if unit == "ns":
+            return count // 1000 if rounding == "down" else -(-count // 1000)
+        return count * _MICROSECONDS[unit]
 
     def whole(self, place: int) -> int:
         """An argument that is a whole number."""
@@ -98,12 +101,15 @@ class LakeTable:
 
 @dataclass(frozen=True, slots=True)
 class LakeChange:
-    """A scalar function that changes the lake: for rows of arguments, what became of each. An
+    """A scalar function that changes the lake: for each row of arguments it returns a message. An
     argument in brackets can be left out."""
 
     usage: str
     types: Sequence[pa.DataType]
     answer: Callable[[Changes, Sequence[Any]], list[str]]
+    times: Sequence[int] = ()
+    """Positions of the arguments that are times. The engine hands them over as text: it would cut
+    nanoseconds off to reach a type with microseconds."""
 
     @property
     def name(self) -> str:
@@ -219,18 +225,22 @@ class LakeFunctions:
     def plan(self, sql: str, planning: Planning) -> DataFrame:
         """The engine's plan of a statement. `Denied` if it calls what only administrators may."""
         self._planning = planning
+        counts = {name: len(change.types) for name, change in self._changes.items()}
         try:
-            self._offer(planning, sql)
-            try:
-                return self._context.sql_with_options(sql, ONLY_READ)
-            except Exception as error:
-                # A function has one list of types here: that of the call without options is next.
-                wrong = _WRONG_ARGUMENTS.search(str(error))
-                if planning.error is not None or wrong is None or wrong[1] not in self._changes:
-                    raise
-            planning.forget()
-            self._offer(planning, sql, short=True)
-            return self._context.sql_with_options(sql, ONLY_READ)
+            while True:
+                self._offer(planning, sql, counts)
+                try:
+                    return self._context.sql_with_options(sql, ONLY_READ)
+                except Exception as error:
+                    # A function has one list of types here: the next has one argument less.
+                    wrong = _WRONG_ARGUMENTS.search(str(error))
+                    name = "" if wrong is None else wrong[1]
+                    if planning.error is not None or name not in counts:
+                        raise
+                    if counts[name] == self._changes[name].required:
+                        raise
+                    counts[name] -= 1
+                planning.forget()
         except Exception as error:
             known = planning.error or self._clarify(error, planning)
             if known is None:
@@ -245,18 +255,20 @@ class LakeFunctions:
             assert planning is not None  # noqa: S101  (table functions are called by planning)
 
             def make() -> Any:
-                count = len(_parameters(function.usage))
-                if len(values) != count:
-                    some = f"{count} arguments" if count else "no arguments"
-                    raise BadSql(f"{function.usage} takes {some}, not {len(values)}")
+                longest = len(_parameters(function.usage))
+                shortest = len(_parameters(function.usage.split("[")[0]))
+                if not shortest <= len(values) <= longest:
+                    counts = f"{shortest} to {longest}" if shortest < longest else longest or "no"
+                    raise BadSql(f"{function.usage} takes {counts} arguments, not {len(values)}")
                 return function.make(planning, Arguments(function.usage, values))
 
             return planning.guard(make)
 
         return call
 
-    def _offer(self, planning: Planning, sql: str, *, short: bool = False) -> None:
-        """Let SQL see the functions that change the lake, or not."""
+    def _offer(self, planning: Planning, sql: str, counts: Mapping[str, int]) -> None:
+        """Register the functions that change the lake, with so many arguments, for administrators;
+        deregister them for others."""
         if not planning.admin:
             if self._is_offering:
                 for name in self._changes:
@@ -274,9 +286,8 @@ class LakeFunctions:
             return
         else:
             self._offered = None
-        for each in self._changes.values():
-            count = each.required if short else len(each.types)
-            self._context.register_udf(_bind(each, count, self._offered))
+        for name, change in self._changes.items():
+            self._context.register_udf(_bind(change, counts[name], self._offered))
         self._is_offering = True
 
     def _clarify(self, error: Exception, planning: Planning) -> LakebedError | None:
@@ -300,7 +311,7 @@ class LakeFunctions:
 
 
 def _bind(function: LakeChange, count: int, planning: Planning | None) -> ScalarUDF:
-    """The function as the plan of one statement calls it."""
+    """Return the function as the plan of one statement calls it."""
     names = _parameters(function.usage)[: function.required]
 
     def run(*columns: pa.Array) -> pa.Array:
@@ -310,32 +321,36 @@ def _bind(function: LakeChange, count: int, planning: Planning | None) -> Scalar
 
     def answer(columns: Sequence[pa.Array], planning: Planning) -> pa.Array:
         changes = planning.require_acting(function.name).changes
-        rows = list(zip(*(_plain_values(each) for each in columns), strict=True))
-        said: list[str | None] = []
-        whole = []
-        for row in rows:
+        answers: list[str | None] = []
+        complete_rows = []
+        for row in zip(*(column.to_pylist() for column in columns), strict=True):
             missing = [name for name, value in zip(names, row, strict=False) if value is None]
-            said.append(f"ERROR: {missing[0]} is NULL" if missing else None)
+            answers.append(changes.reject(f"{missing[0]} is NULL") if missing else None)
             if not missing:
-                whole.append((*row, *[None] * (len(function.types) - len(row))))
-        answers = iter(function.answer(changes, whole) if whole else [])
-        return pa.array([next(answers) if each is None else each for each in said], pa.string())
+                _require_times(function, row)
+                complete_rows.append((*row, *[None] * (len(function.types) - len(row))))
+        rest = iter(function.answer(changes, complete_rows) if complete_rows else [])
+        return pa.array([next(rest) if text is None else text for text in answers], pa.string())
 
     return udf(run, list(function.types[:count]), pa.string(), "volatile", function.name)
 
 
-def _read_instant(text: str) -> int:
-    """As the engine reads text where it expects a time: without a zone it is in UTC."""
+def _require_times(function: LakeChange, row: Sequence[Any]) -> None:
+    """Raise for a number where a time belongs, which the engine hands over as text, too."""
+    if any(row[position].lstrip("-").isdigit() for position in function.times):
+        values = ", ".join(map(str, row))
+        raise BadSql(f"{function.usage} cannot be called with ({values}): a number is not a time")
+
+
+def read_instant(text: str, rounding: Rounding = "exact") -> int:
+    """Return the time that a text spells; without a zone it is in UTC, as for the engine."""
     try:
-        moment = datetime.fromisoformat(text)
+        has_zone = datetime.fromisoformat(text).tzinfo is not None
     except ValueError:
         return to_instant(text)  # raises, saying what to do
-    return to_instant(moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC))
-
-
-def _plain_values(column: pa.Array) -> list[Any]:
-    is_time = pa.types.is_timestamp(column.type)
-    return list((column.cast(pa.int64()) if is_time else column).to_pylist())
+    if not has_zone:
+        text += "Z" if len(text) > len("2026-01-01") else "T00:00Z"
+    return to_instant(text, rounding)
 
 
 def _name(usage: str) -> str:

@@ -1,13 +1,14 @@
-"""Taking one partition out of sight, and bringing it back: first the plan, then the deed."""
+"""Retire one partition, after its plan was shown, and restore it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from lakebed.catalog import blocks, partitions
 from lakebed.errors import Refused, UnknownPartition
 from lakebed.lake import Lake
+from lakebed.lifecycle.guard import Demand
 from lakebed.lifecycle.retire import RetirementPlan
 from lakebed.model.time import format_duration, format_instant
 from lakebed.model.user_table import is_table
@@ -16,7 +17,7 @@ from lakebed.web.notes import Done
 
 @dataclass(frozen=True, slots=True)
 class RetiringPage:
-    """What would happen."""
+    """The plan for one partition."""
 
     partition_id: str
     name: str
@@ -26,9 +27,10 @@ class RetiringPage:
     bytes: int
     can_be_rebuilt: bool
     restorable_for: str
-    warnings: Sequence[str]
     must_confirm: Sequence[str]
-    """View sets of which this is implausibly much."""
+    """The names to type before it is done."""
+    risks: Sequence[str]
+    """The reasons why they must be typed."""
 
 
 def read_retiring(lake: Lake, partition_id: str) -> RetiringPage:
@@ -46,18 +48,37 @@ def read_retiring(lake: Lake, partition_id: str) -> RetiringPage:
         partition.file_size,
         partition.is_empty or partition_id in rebuildable,
         format_duration(lake.row.grace_us),
-        plan.warnings,
         plan.confirm,
+        [str(demand) for demand in plan.demands],
     )
 
 
-def retire(lake: Lake, partition_id: str) -> Done:
-    """Do it. What the plan wants confirmed by name is refused: that is for the command line."""
-    gone = lake.retirement.carry_out(_plan(lake, partition_id))[0].partition
+def retire(lake: Lake, partition_id: str, fields: Mapping[str, str]) -> Done:
+    """Retire it. The names that the plan asks for must be typed, separated by commas."""
+    plan = _plan(lake, partition_id)
+    names = read_names(fields)
+    require_typed(plan.demands, names)
+    gone = lake.retirement.carry_out(plan, confirmed=names)[0].partition
     return Done(
         f"/lake/partitions/{gone.partition_id}",
         f"Retired. It can be restored for {format_duration(lake.row.grace_us)}.",
     )
+
+
+def read_names(fields: Mapping[str, str]) -> list[str]:
+    """Return the names that were typed into the field ``confirm``."""
+    return [name.strip() for name in fields.get("confirm", "").split(",") if name.strip()]
+
+
+def require_typed(demands: Sequence[Demand], names: Collection[str]) -> None:
+    """Raise `Refused` in the words of the page unless every demand's name was typed."""
+    missing = [demand for demand in demands if demand.name not in names]
+    if missing:
+        asked_for = ", ".join(dict.fromkeys(demand.name for demand in missing))
+        raise Refused(
+            f"this would {' and '.join(map(str, missing))}",
+            hint=f"if that is meant, confirm it by typing {asked_for}",
+        )
 
 
 def restore(lake: Lake, partition_id: str) -> Done:

@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from lakebed.errors import Refused, StalePlan
 from lakebed.lake import Lake
 from lakebed.lifecycle.retire import IncompatiblePartition
 from lakebed.model.time import format_duration, format_instant
 from lakebed.web.notes import Done
+from lakebed.web.pages.retiring import read_names, require_typed
 
 _MOST_SHOWN = 500
 
@@ -60,7 +61,7 @@ class UnseenPage:
     lost_rows: int
     warnings: Sequence[str]
     must_confirm: Sequence[str]
-    """View sets of which this is implausibly much: their names have to be typed."""
+    """The names to type before rows are lost."""
     restorable_for: str
     plan: str
     """Stands for exactly this plan; a form that carries another one is refused."""
@@ -118,34 +119,32 @@ def read_unseen(lake: Lake, view_set: str) -> UnseenPage:
 
 
 def retire_unseen(lake: Lake, view_set: str, fields: Mapping[str, str]) -> Done:
-    """Retire what the page has shown, all of it in one transaction; what cannot be built again
-    only if that was allowed, as on the command line."""
+    """Retire what the page has shown in one transaction. What cannot be built again goes only if
+    the box is ticked and the view set's name is typed."""
     found = lake.retirement.list_incompatible_partitions(view_set)
     if not found or fields.get("plan") != _mark(found):
         raise StalePlan(
             "what would be retired is not what it was when the page was loaded",
             hint="look at the plan again, which is new",
         )
-    plan = lake.retirement.plan_found(found)
     loss = fields.get("allow_loss") == "yes"
-    chosen = tuple(each.partition for each in found if loss or not _is_lost(each))
-    if not chosen:
+    doomed = [listed for listed in found if loss or not _is_lost(listed)]
+    if not doomed:
         raise Refused(
             "none of them can be built again",
             hint="tick the box, if their rows may be lost after the grace period",
         )
-    typed = fields.get("confirm", "").strip()
-    if any(name != typed for name in plan.confirm):
-        names = " and ".join(plan.confirm)
-        raise Refused(f"this is most of {names}", hint=f"confirm it by typing {names}")
-    lake.retirement.carry_out(replace(plan, partitions=chosen), confirmed=[typed])
-    rows = sum(each.num_rows for each in chosen)
-    left = len(found) - len(chosen)
+    plan = lake.retirement.plan_found(doomed)
+    names = read_names(fields)
+    require_typed(plan.demands, names)
+    lake.retirement.carry_out(plan, confirmed=names)
+    rows = sum(partition.num_rows for partition in plan.partitions)
+    spared = len(found) - len(doomed)
     return Done(
         "/admin/retired",
-        f"Retired {len(chosen):,} of {len(found):,} partitions of {view_set} with {rows:,} rows. "
+        f"Retired {len(doomed):,} of {len(found):,} partitions of {view_set} with {rows:,} rows. "
         f"They can be restored for {format_duration(lake.row.grace_us)}."
-        + (f" {left:,} cannot be built again and were left alone." if left else ""),
+        + (f" {spared:,} cannot be built again and were left alone." if spared else ""),
     )
 
 
