@@ -13,7 +13,7 @@ from enum import EnumType
 from functools import wraps
 from numbers import Integral, Real
 from types import NoneType, UnionType
-from typing import Any, ParamSpec, TypeVar, Union, get_args, get_origin
+from typing import Any, BinaryIO, ParamSpec, TypeVar, Union, get_args, get_origin
 
 from lakebed.errors import BadInput
 from lakebed.model.time import Instant
@@ -169,6 +169,8 @@ def fits(value: Any, hint: Any) -> bool:
         return is_pair and all(map(fits, value, inner))
     if origin is Callable:
         return callable(value)
+    if hint is BinaryIO:  # open files are not instances of it
+        return callable(getattr(value, "read", None))
     if hint is bytes:
         return isinstance(value, _BYTES)
     if hint is bool:
@@ -197,4 +199,6 @@ def describe(hint: Any) -> str:
         return f"a tuple of {' and '.join(map(describe, inner))}"
     if origin is Callable:
         return "a function"
+    if hint is BinaryIO:
+        return "a file that is open for reading bytes"
     return "None" if hint is NoneType else str(getattr(origin or hint, "__name__", hint))
