@@ -108,7 +108,7 @@ def test_publish_of_a_range_that_has_not_ended_logs_its_reason(lake: Lake, find:
 def test_retire_restore_and_sweep_log_counts(lake: Lake, find: Find) -> None:
     lake.views.register(readings())
     partition = publish_hour(lake, 0, 3)
-    lake.retirement.retire_partitions("readings", T0, T0 + HOUR)
+    lake.retirement.retire_partitions("readings", T0, T0 + HOUR, confirmed=["readings"])
     ended = check_pair(find, "retire")
     assert (ended["view_sets"], ended["partitions"]) == (["readings"], 1)
     assert ended["bytes"] == partition.file_size
@@ -121,19 +121,28 @@ def test_retire_restore_and_sweep_log_counts(lake: Lake, find: Find) -> None:
     assert check_pair(find, "sweep")["files"] == 0
 
 
+def test_retire_that_is_refused_logs_the_reason(lake: Lake, find: Find) -> None:
+    lake.views.register(readings())
+    publish_hour(lake, 0)
+    with pytest.raises(Refused) as raised:
+        lake.retirement.retire_partitions("readings", T0, T0 + HOUR)
+    (failed,) = find("retire failed")
+    assert failed["message"] == f"retire failed: {raised.value}"
+    assert (failed["level"], failed["view_sets"]) == ("info", ["readings"])
+
+
 def test_retire_by_sql_logs_counts_and_its_refusal(lake: Lake, find: Find) -> None:
     lake.views.register(readings())
-    for hour in range(12):
-        publish_hour(lake, hour)
+    publish_hour(lake, 0, 0)
+    publish_hour(lake, 1)
     sql = "SELECT * FROM retire_partitions('readings', 'global', '{}', '{}')"
-    lake.query(sql.format("2026-01-01T00:00:00Z", "2026-01-01T01:00:00Z"), admin=True).to_arrow()
+    hours = [f"2026-01-01T0{hour}:00:00Z" for hour in range(3)]
+    lake.query(sql.format(*hours[:2]), admin=True).to_arrow()
     assert check_pair(find, "retire")["partitions"] == 1
-    with pytest.raises(Refused):
-        lake.query(
-            sql.format("2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"), admin=True
-        ).to_arrow()
+    with pytest.raises(Refused, match="would lose") as raised:
+        lake.query(sql.format(*hours[1:]), admin=True).to_arrow()
     (failed,) = find("retire failed")
-    assert "most of readings" in failed["message"]
+    assert failed["message"] == f"retire failed: {raised.value}"
 
 
 def test_ticks_tell_whether_a_query_saw_an_insert(lake: Lake, find: Find) -> None:
