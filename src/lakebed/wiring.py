@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
-from lakebed.errors import BadInput
+from lakebed.errors import BadInput, Unavailable
 from lakebed.model.table import BUCKET_COLUMN
 from lakebed.model.user_table import UserTable
 from lakebed.model.view_set import ViewSet
@@ -63,7 +63,7 @@ def spark_tools(store: Store) -> SparkTools:
 
         try:
             return read_native(session, store, paths, view_set)
-        except BadInput:  # a bucket that this Spark cannot read by itself
+        except (BadInput, Unavailable):  # a bucket that this Spark cannot read by itself
             return read_files(session, store, StoreAddress.of(store), paths, view_set)
 
     def read_versions(

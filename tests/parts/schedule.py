@@ -23,6 +23,7 @@ _ON_SPARK = (
     "tests/query/test_spark_engine.py",
     "tests/query/test_spark_user_tables.py",
     "tests/query/test_materialize.py",
+    "tests/spark/test_executors.py",
     "tests/spark/test_frames.py",
     "tests/spark/test_session.py",
     "tests/spark/test_source.py",

@@ -4,6 +4,7 @@ also on S3, where Spark's own reader cannot go.
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +13,11 @@ import pytest
 import lakebed.spark
 from lakebed.errors import BadInput
 from lakebed.lake import Lake
+from lakebed.pipeline.jvm import logging_no_errors
 from lakebed.spark.source import group_files
 from lakebed.views.builtin import built_in
 from tests.parts.data import HOUR, T0, numbers_in, publish_hour, readings
+from tests.parts.environments import make_environment
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -68,6 +71,73 @@ def test_wrong_options_are_named(lake: Lake, spark: SparkSession) -> None:
         load(spark, lake, view="")
     with pytest.raises(Exception, match="nothing"):
         load(spark, lake, view="nothing")
+
+
+def test_load_takes_the_lake_as_path(lake: Lake, spark: SparkSession) -> None:
+    lake.views.register(readings())
+    publish_hour(lake, 0, 4)
+    lakebed.spark.register(spark)
+    source = spark.read.format("lakebed").option("view", "readings")
+    assert source.load(folder_of(lake)).count() == 4
+
+
+def test_sql_reads_the_view_set_through_a_view_and_names_it_for_a_table(
+    lake: Lake, spark: SparkSession, tmp_path: Path
+) -> None:
+    lake.views.register(readings())
+    publish_hour(lake, 0, 4)
+    lakebed.spark.register(spark)
+    options = f"lake '{folder_of(lake)}', view 'readings'"
+    spark.sql(f"CREATE TEMPORARY VIEW lakebed_view USING lakebed OPTIONS ({options})")
+    path = f"path '{tmp_path / 'table'}'"
+    spark.sql(f"CREATE TABLE lakebed_table USING lakebed OPTIONS ({options}, {path})")
+    try:
+        assert spark.sql("SELECT * FROM lakebed_view").count() == 4
+        with pytest.raises(Exception, match="use CREATE TEMPORARY VIEW"):
+            spark.sql("SELECT * FROM lakebed_table").count()
+    finally:
+        spark.sql("DROP TABLE lakebed_table")
+        spark.sql("DROP VIEW lakebed_view")
+
+
+def test_write_is_refused_with_the_functions_that_write(lake: Lake, spark: SparkSession) -> None:
+    lake.views.register(readings())
+    frame = load(spark, lake)
+    spark.createDataFrame([], "n int")  # makes this session the JVM's active one, where others ran
+    with pytest.raises(Exception, match=r"df\.write cannot write the lakebed format") as refused:
+        frame.write.format("lakebed").option("lake", folder_of(lake)).mode("append").save()
+    assert "lakebed.spark.write(" in str(refused.value)
+    assert "lakebed.spark.insert(" in str(refused.value)
+
+
+def test_streams_are_refused_with_what_to_do(
+    lake: Lake, spark: SparkSession, tmp_path: Path
+) -> None:
+    lake.views.register(readings())
+    lakebed.spark.register(spark)
+    stream = spark.readStream.format("lakebed")
+    frame = stream.options(lake=folder_of(lake), view="readings").load()
+    spark.createDataFrame([], "n int")  # as above
+    rate = spark.readStream.format("rate").load()
+    for kind, writer, reason in (
+        ("read", frame.writeStream.format("noop"), "spark.readStream cannot read the lakebed"),
+        ("write", rate.writeStream.format("lakebed"), "df.writeStream cannot write the lakebed"),
+    ):
+        with logging_no_errors():
+            query = writer.option("checkpointLocation", str(tmp_path / kind)).start()
+            with pytest.raises(Exception, match=reason) as refused:
+                query.processAllAvailable()
+        assert "UnboundLocalError" not in str(refused.value)
+
+
+def test_register_names_the_variable_when_workers_are_another_python(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = make_environment(tmp_path / "other")
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", str(other))
+    with pytest.raises(BadInput, match=f"spark starts {other} for its Python workers") as refused:
+        lakebed.spark.register(spark)
+    assert refused.value.hint == f"set PYSPARK_PYTHON={sys.executable} before spark is started"
 
 
 def test_small_files_share_a_task() -> None:

@@ -1,5 +1,5 @@
-"""What executors are told: where the store is, and how they come by this package. They are never
-told where the catalog is; only the driver talks to it.
+"""Executors: what is sent to them, and the check of what they have before a build begins. Only the
+driver talks to the catalog, so its address is never sent.
 """
 
 from __future__ import annotations
@@ -7,6 +7,7 @@ from __future__ import annotations
 import atexit
 import importlib
 import os
+import re
 import shutil
 import tempfile
 import zipfile
@@ -17,8 +18,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+from lakebed.errors import BadInput, LakebedError, Unavailable, UnknownObject
 from lakebed.logs import find_stderr_level, print_to_stderr
-from lakebed.pipeline.session import is_remote
+from lakebed.pipeline.session import is_remote, runs_this_python
+from lakebed.storage import layout
 from lakebed.storage.objects import Store, open_store
 
 if TYPE_CHECKING:
@@ -26,6 +29,26 @@ if TYPE_CHECKING:
 
 _PLACE = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_REGION", "AWS_DEFAULT_REGION")
 _SECRETS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
+_MODULES = (
+    "msgspec",
+    "google.protobuf",
+    "opentelemetry.proto.collector.logs.v1.logs_service_pb2",
+    "pyarrow.parquet",
+    "pydantic_settings",
+    "lakebed.pipeline.tasks",
+    "lakebed.partitions.decoding",
+)
+_MODULES_FOR_S3 = ("obstore", "lakebed.storage.s3")
+"""What a task of a build imports, sooner or later."""
+_MISSING_MODULE = re.compile(r"No module named '([\w.]+)'|(PyArrow) >= [\d.]+ must be installed")
+_OTHER_PYTHON = re.compile(r"\[PYTHON_VERSION_MISMATCH\] ([^\n]*?)\.")
+_PROBE_SECONDS = 20
+_INSTALL = (
+    "install lakebed with the extra spark on every node, or give spark an environment that has it, "
+    "with spark.archives and PYSPARK_PYTHON"
+)
+_CHECKED: WeakKeyDictionary[SparkSession, set[StoreAddress]] = WeakKeyDictionary()
+"""The stores that a session's executors were seen to reach."""
 _SENT: WeakKeyDictionary[SparkSession, Path | None] = WeakKeyDictionary()
 """The archive that a session's executors were given; None if they need none."""
 
@@ -52,13 +75,13 @@ class StoreAddress:
         known = tuple((name, os.environ[name]) for name in names if os.environ.get(name))
         return cls(store.url, known, find_stderr_level())
 
-    def open(self) -> Store:
+    def open(self, *, retry_seconds: float | None = None) -> Store:
         """Return the store, and print log records from now on if the driver does. The process's
         environment is left as it was."""
         if self.log:
             print_to_stderr(self.log)
         with _environment(dict(self.environment)):
-            return open_store(self.url, of_lake=True)
+            return open_store(self.url, of_lake=True, retry_seconds=retry_seconds)
 
 
 @contextmanager
@@ -76,10 +99,10 @@ def _environment(wanted: dict[str, str]) -> Iterator[None]:
 
 
 def ship(session: SparkSession, *, always: bool = False) -> bool:
-    """Give a cluster's executors this version of lakebed, unless they have it; whether it was sent.
+    """Give a cluster's executors this version of lakebed, unless they have it.
 
-    Executors of a local master run this Python. What lakebed depends on must be installed on them:
-    pyarrow always, obstore for buckets, and what decodes OTLP for building from blocks.
+    Return True if it was sent. Executors of a local master run this Python. The dependencies of
+    lakebed must be installed on executors; `require_executors` checks that.
     """
     if session in _SENT and not always:
         return _SENT[session] is not None
@@ -106,7 +129,8 @@ def ship_beside(session: SparkSession, own: SparkSession) -> None:
 
 
 def _runs_here(session: SparkSession) -> bool:
-    return str(session.conf.get("spark.master", "")).startswith("local")
+    local = str(session.conf.get("spark.master", "")).startswith("local")
+    return local and runs_this_python(session)
 
 
 def _has_this_version(session: SparkSession) -> bool:
@@ -125,9 +149,91 @@ def _has_this_version(session: SparkSession) -> bool:
         for batch in batches:
             yield pa.RecordBatch.from_pydict({"has": [has] * batch.num_rows})
 
+    return all(answer[0] for answer in _ask_executors(session, look, "has boolean"))
+
+
+def require_executors(session: SparkSession, address: StoreAddress) -> None:
+    """Raise if executors cannot import what tasks need or cannot read the store.
+
+    `BadInput` names the module, `Unavailable` the reason of the store. Each session is checked once
+    for each store. Executors of a local master run this Python in this environment, and are not
+    asked.
+    """
+    checked = _CHECKED.setdefault(session, set())
+    if address in checked or _runs_here(session):
+        return
+    url, environment = address.url, address.environment
+    modules = _MODULES + (_MODULES_FOR_S3 if url.startswith("s3://") else ())
+
+    def look(batches: Iterator[Any]) -> Iterator[Any]:  # sent by value, as in _has_this_version
+        import importlib
+        import socket
+
+        import pyarrow as pa
+
+        module, problem, hint = "", "", ""
+        try:
+            for name in modules:
+                importlib.import_module(name)
+        except ImportError as error:
+            module = error.name or str(error)
+        else:
+            executors = importlib.import_module("lakebed.pipeline.executors")
+            problem, hint = executors.find_store_problem(url, environment) or ("", "")
+        answer = {"host": socket.gethostname(), "module": module, "problem": problem, "hint": hint}
+        for batch in batches:
+            yield pa.RecordBatch.from_pylist([answer] * batch.num_rows)
+
+    kind = "host string, module string, problem string, hint string"
+    for answer in _ask_executors(session, look, kind):
+        if answer["module"]:
+            raise _missing_module(answer["module"], answer["host"])
+        if answer["problem"]:
+            raise Unavailable(
+                f"spark's executors cannot use the store, as on {answer['host']}: "
+                f"{answer['problem']}",
+                hint=answer["hint"] or None,
+            )
+    checked.add(address)
+
+
+def find_store_problem(
+    url: str, environment: tuple[tuple[str, str], ...]
+) -> tuple[str, str] | None:
+    """Return why this process cannot read a lake's store and what to do; None if it can."""
+    try:
+        StoreAddress(url, environment).open(retry_seconds=_PROBE_SECONDS).size(layout.MARK)
+    except UnknownObject:
+        return f"{url} has no {layout.MARK} there", "check where the store is mounted"
+    except LakebedError as error:
+        if url.startswith("s3://"):
+            passing = "let the driver pass its own with --pass-credentials (pass_credentials=True)"
+            return str(error), f"give executors credentials, AWS_REGION and network; or {passing}"
+        return str(error), "a store on disk must be the same folder on every machine"
+    return None
+
+
+def _ask_executors(session: SparkSession, look: Any, kind: str) -> list[Any]:
+    """Run a task for each core; raise what its failure says about the executors."""
+    from pyspark.errors import PySparkException
+
     tasks = max(2, int(str(session.conf.get("spark.default.parallelism", "8"))))
-    answers = session.range(0, tasks, 1, tasks).mapInArrow(look, "has boolean").collect()
-    return all(answer[0] for answer in answers)
+    try:
+        return list(session.range(0, tasks, 1, tasks).mapInArrow(look, kind).collect())
+    except PySparkException as error:
+        if missing := _MISSING_MODULE.search(str(error)):
+            raise _missing_module(missing[1] or missing[2].lower()) from error
+        if other := _OTHER_PYTHON.search(str(error)):
+            raise BadInput(
+                f"spark's executors run another Python: {other[1]}",
+                hint="set PYSPARK_PYTHON to the same minor version on every node",
+            ) from error
+        raise
+
+
+def _missing_module(name: str, host: str | None = None) -> BadInput:
+    where = f", as on {host}" if host else ""
+    return BadInput(f"spark's executors lack the module {name}{where}", hint=_INSTALL)
 
 
 def _version() -> str:

@@ -233,20 +233,21 @@ class Pipeline:
             def open_session() -> SparkSession:
                 quickly = plan.is_small if quick is None else quick
                 if not keep_session:
-                    return stack.enter_context(_use_session(spark, master, remote, quick=quickly))
+                    using = _use_session(spark, master, remote, address, quick=quickly)
+                    return stack.enter_context(using)
                 if self._kept is not None and jvm.is_dead():
                     self.close()
                 if self._kept is None:
                     kept = ExitStack()
-                    using = _use_session(spark, master, remote, quick=bool(quick))
+                    using = _use_session(spark, master, remote, address, quick=bool(quick))
                     self._kept = (kept.enter_context(using), kept)
                     self._is_ours = spark is None
                 return self._kept[0]
 
+            address = StoreAddress.of(self._store, pass_credentials=pass_credentials)
             session: SparkSession | None = None
             pin = self._keeper.pin()
             stack.callback(self._keeper.unpin, pin)
-            address = StoreAddress.of(self._store, pass_credentials=pass_credentials)
             vain = 0
             while plan.steps:
                 self._require_wanted()
@@ -427,13 +428,20 @@ def _cancel_jobs(session: SparkSession) -> None:
 
 @contextmanager
 def _use_session(
-    spark: SparkSession | None, master: str | None, remote: str | None, *, quick: bool
+    spark: SparkSession | None,
+    master: str | None,
+    remote: str | None,
+    address: StoreAddress,
+    *,
+    quick: bool,
 ) -> Iterator[SparkSession]:
-    from lakebed.pipeline.executors import ship
+    """Yield a session whose executors have this package, its dependencies and the store."""
+    from lakebed.pipeline.executors import require_executors, ship
     from lakebed.pipeline.session import use_session
 
     with use_session(spark, master=master, remote=remote, quick=quick) as session:
         ship(session)
+        require_executors(session, address)
         yield session
 
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from lakebed.errors import BadInput
+from lakebed.errors import BadInput, LakebedError, Unavailable
 from lakebed.model.user_table import VERSION
 from lakebed.model.view_set import ViewSet
 from lakebed.pipeline.executors import StoreAddress
@@ -23,6 +23,12 @@ if TYPE_CHECKING:
 
 _LISTING = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 _MANY_PATHS = 100_000
+_NO_FILE_SYSTEM = re.compile(
+    r"No FileSystem for scheme|S3AFileSystem not found|ClassNotFoundException: \S*S3A"
+)
+_S3A = re.compile(r"fs\.s3a|awssdk")
+_S3A_REASON = re.compile(r"Status Code: \d+|(?:Exception|Error): ")
+_NO_CREDENTIALS = re.compile(r"NoAuthWithAWS|No AWS Credentials|Unable to load credentials")
 _BATCH_ROWS = 65_536
 _FEW_FILES = 32
 
@@ -55,7 +61,7 @@ def read_versions(
 
     try:
         frame = read_native(spark, store, list(versions), definition)
-    except BadInput:  # a bucket that this Spark cannot read by itself
+    except (BadInput, Unavailable):  # a bucket that this Spark cannot read by itself
         return _read_through_store(spark, address, list(versions), definition, versions)
     by_name = {path.rpartition("/")[2]: version for path, version in versions.items()}
     frame = frame.withColumn("_file", sql.col("_metadata.file_name"))
@@ -102,8 +108,11 @@ def _read_through_store(
 def read_native(
     spark: SparkSession, store: Store, paths: Sequence[str], definition: ViewSet
 ) -> DataFrame:
-    """A DataFrame of Spark's own reader over exactly these files; nothing is inferred or skipped.
-    `BadInput` if the store is a bucket and this Spark cannot read those."""
+    """Return a DataFrame of Spark's own reader over exactly these files.
+
+    Nothing is inferred or skipped. `BadInput` if the store is a bucket and this Spark has no file
+    system for it, `Unavailable` if that file system fails.
+    """
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
@@ -123,17 +132,38 @@ def read_native(
         )
         _ = frame.schema  # Spark Connect finds out only now
     except (PySparkException, Py4JJavaError) as error:
-        if store.url.startswith("s3://") and "FileSystem" in str(error):
-            raise BadInput(
-                "this spark session has no S3 file system of its own",
-                hint='use spark.read.format("lakebed"), or start spark with '
-                "spark.jars.packages=org.apache.hadoop:hadoop-aws:<its Hadoop version>",
-            ) from error
+        if store.url.startswith("s3://") and (failure := explain_s3a(store.url, str(error))):
+            raise failure from error
         raise
     finally:
         if before is not None:
             spark.conf.set(_LISTING, before)
     return frame
+
+
+def explain_s3a(url: str, text: str) -> LakebedError | None:
+    """Return the error for the text of a failure of Spark on a bucket; None for other failures."""
+    if _NO_FILE_SYSTEM.search(text):
+        return BadInput(
+            "this spark session has no S3 file system of its own",
+            hint='use spark.read.format("lakebed"), or start spark with '
+            "spark.jars.packages=org.apache.hadoop:hadoop-aws:<its Hadoop version>",
+        )
+    if not _S3A.search(text):
+        return None
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    reasons = [line for line in lines if _S3A_REASON.search(line)]
+    reason = (reasons or lines)[0][:300]
+    hint = (
+        "check spark.hadoop.fs.s3a.endpoint, fs.s3a.endpoint.region and fs.s3a.path.style.access "
+        "against AWS_ENDPOINT_URL and AWS_REGION"
+    )
+    if _NO_CREDENTIALS.search(text):
+        hint = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY where driver and executors start"
+    return Unavailable(
+        f"spark's S3 file system (s3a) cannot read {url}: {reason}",
+        hint=f'{hint}; or use spark.read.format("lakebed")',
+    )
 
 
 def _native_path(store: Store, path: str) -> str:

@@ -133,6 +133,29 @@ def is_remote(session: SparkSession) -> bool:
     return type(session).__module__.startswith("pyspark.sql.connect")
 
 
+def runs_this_python(session: SparkSession) -> bool:
+    """Return True if Spark starts this Python for its workers, as far as this process can tell."""
+    return _is_this_python(find_worker_python(session))
+
+
+def find_worker_python(session: SparkSession) -> str:
+    """Return the program that Spark starts for its Python workers, as Spark names it."""
+    if is_remote(session):
+        return str(session.conf.get("spark.pyspark.python", "") or sys.executable)
+    return str(session.sparkContext.pythonExec)
+
+
+def _is_this_python(program: str) -> bool:
+    """Compare folders and targets: the Pythons of two environments may be the same program."""
+    path = shutil.which(program)
+    if path is None:
+        return False
+    same_folder = os.path.realpath(Path(path).parent) == os.path.realpath(
+        Path(sys.executable).parent
+    )
+    return same_folder and os.path.realpath(path) == os.path.realpath(sys.executable)
+
+
 def require_spark(*, remote: bool = False) -> None:
     """Raise `MissingExtra` if pyspark, or for Spark Connect what its client needs, is missing."""
     require_extra("connect" if remote else "spark")

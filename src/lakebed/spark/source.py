@@ -1,6 +1,6 @@
-"""``spark.read.format("lakebed")``: a Python data source. Partitions are planned where the driver
-is, which opens the lake; executors read files through the store and need no catalog and no Hadoop
-file system.
+"""``spark.read.format("lakebed")``: a Python data source. The driver opens the lake and plans;
+executors read files through the store and need no catalog and no Hadoop file system. It reads
+batches only: streams and writes are refused by name.
 
 Spark plans a loaded DataFrame once, with its first action: a snapshot without a lease. Files
 that are retired later stay for the lake's grace period, and one that is gone fails the action.
@@ -13,12 +13,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    InputPartition,
+)
 from pyspark.sql.types import StructType
 
-from lakebed.errors import BadInput, SnapshotExpired, UnknownObject
+from lakebed.errors import BadInput, SnapshotExpired, UnknownObject, Unsupported
 from lakebed.model.source import SqlSource
 from lakebed.model.time import TimeRange, to_instant
 from lakebed.model.view_set import GLOBAL, ViewSet
@@ -35,7 +42,11 @@ _EVER = 1 << 61
 _TASK_BYTES = 64 << 20
 _OPENING_BYTES = 1 << 20  # what opening one more file costs, in bytes read
 _BATCH_ROWS = 16 * 1024
-_OPTIONS = ("lake", "view", "begin", "end", "instance", "as_of", "pass_credentials", "path")
+_OPTIONS = ("lake", "view", "begin", "end", "instance", "as_of", "pass_credentials")
+_SPARKS_OWN = ("path", "provider", "collation", "comment", "external", "location", "owner")
+_COPIES = "option."
+"""Options that Spark adds itself: ``load("shop")`` a path, ``CREATE TABLE … USING lakebed`` the
+properties of the table and, with this prefix, a copy of each option."""
 
 
 @dataclass
@@ -47,8 +58,9 @@ class Files(InputPartition):
 
 
 class LakebedSource(DataSource):
-    """Options: ``lake`` (folder or catalog URL), ``view``; and if wanted ``begin``, ``end`` (event
-    time), ``instance`` (``*`` for all), ``as_of``, ``pass_credentials`` (``true``)."""
+    """The data source. Its options: ``lake`` (folder or catalog URL; or ``load(PATH)``), ``view``;
+    optional are ``begin``, ``end`` (event time), ``instance`` (``*`` for all), ``as_of``,
+    ``pass_credentials`` (``true``)."""
 
     @classmethod
     def name(cls) -> str:
@@ -68,6 +80,30 @@ class LakebedSource(DataSource):
                 hint="leave out .schema(…)",
             )
         return LakebedReader(self, schema, definition)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Refuse to write."""
+        del schema, overwrite
+        raise Unsupported(
+            "df.write cannot write the lakebed format; use lakebed.spark.write(df, lake, VIEW_SET, "
+            "begin, end) or lakebed.spark.insert(df, lake, DATABASE.TABLE)"
+        )
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        """Return a reader that refuses: pyspark 4.3 hides an error that is raised here behind an
+        UnboundLocalError of its own."""
+        del schema
+        return RefusedStream()
+
+    def streamWriter(  # noqa: N802
+        self, schema: StructType, overwrite: bool
+    ) -> DataSourceStreamWriter:
+        """Refuse to write a stream."""
+        del schema, overwrite
+        raise Unsupported(
+            "df.writeStream cannot write the lakebed format; use foreachBatch with "
+            "lakebed.spark.insert(df, lake, DATABASE.TABLE)"
+        )
 
     def plan(self, definition: ViewSet) -> list[Files]:
         """The files to read, grouped into tasks."""
@@ -110,24 +146,34 @@ class LakebedSource(DataSource):
     def _open(self) -> Lake:
         from lakebed.opening import open_lake
 
-        return open_lake(self._required("lake"), read_only=True)
+        return open_lake(self.options.get("lake") or self._required("path"), read_only=True)
 
     def _required(self, name: str) -> str:
         value = self.options.get(name)
-        if not value:
+        if not self.options:
             raise BadInput(
-                f'spark.read.format("lakebed") needs the option {name}',
+                "Spark 4.3 passes none of the options of CREATE TABLE … USING lakebed to a query; "
+                "use CREATE TEMPORARY VIEW … USING lakebed OPTIONS (lake …, view …)"
+            )
+        if not value:
+            needed = "lake" if name == "path" else name
+            raise BadInput(
+                f'spark.read.format("lakebed") needs the option {needed}',
                 hint='.option("lake", "…").option("view", "log_entries")',
             )
         return value
 
     def _check_options(self) -> None:
-        unknown = [name for name in self.options if name.lower() not in _OPTIONS]
-        if unknown or self.options.get("path"):
-            name = unknown[0] if unknown else "path"
+        allowed = _OPTIONS + _SPARKS_OWN
+        unknown = [
+            name
+            for name in self.options
+            if name.lower() not in allowed and not name.startswith(_COPIES)
+        ]
+        if unknown:
             raise BadInput(
-                f"{name} is not an option of the lakebed format",
-                hint=f"one of {', '.join(_OPTIONS[:-1])}",
+                f"{unknown[0]} is not an option of the lakebed format",
+                hint=f"one of {', '.join(_OPTIONS)}",
             )
         if "." in self.options.get("view", ""):
             raise BadInput(
@@ -154,6 +200,22 @@ class LakebedReader(DataSourceReader):
         if isinstance(partition, Files):
             bounds = [self._source.options.get(name) for name in ("begin", "end")]
             yield from _read_files(partition, self._schema, self._time_column, bounds)
+
+
+class RefusedStream(DataSourceStreamReader):
+    """A stream that cannot be read."""
+
+    def initialOffset(self) -> NoReturn:  # noqa: N802  (Spark's name)
+        """Refuse to read a stream."""
+        raise Unsupported(
+            "spark.readStream cannot read the lakebed format; read batches, each with the options "
+            "begin and end: spark.read.format('lakebed')"
+        )
+
+    def read(self, partition: InputPartition) -> NoReturn:
+        """Refuse to read a stream."""
+        del partition
+        self.initialOffset()
 
 
 def _read_files(

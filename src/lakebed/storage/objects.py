@@ -65,9 +65,12 @@ class Store(Protocol):
         ...
 
 
-def open_store(url: str, *, of_lake: bool = False) -> Store:
-    """The store at a ``file://`` or ``s3://`` URL; nothing is touched yet. The folder ``of_lake``
-    must have that lake's mark to be used: it may be on a disk that is not mounted."""
+def open_store(url: str, *, of_lake: bool = False, retry_seconds: float | None = None) -> Store:
+    """Return the store at a ``file://`` or ``s3://`` URL; nothing is touched yet.
+
+    The folder ``of_lake`` must have that lake's mark to be used: it may be on a disk that is not
+    mounted. ``retry_seconds`` limits how long a failed request to a bucket is repeated.
+    """
     if url.startswith("file://"):
         from lakebed.storage.local import LocalStore
 
@@ -75,7 +78,7 @@ def open_store(url: str, *, of_lake: bool = False) -> Store:
     if url.startswith("s3://"):
         from lakebed.storage.s3 import S3Store
 
-        return S3Store(url)
+        return S3Store(url, retry_seconds=retry_seconds)
     raise BadInput(
         f"cannot tell what kind of store {url!r} is",
         hint="use file:///folder or s3://bucket/prefix",

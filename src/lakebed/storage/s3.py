@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import io
 import logging
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
@@ -21,12 +23,15 @@ from lakebed.storage.objects import Listed
 
 _DELETE_BATCH = 1000
 _log = logging.getLogger(__name__)
+_METADATA = re.compile(r"/latest/(?:api/token|meta-data)")
+"""The address that obstore asks for credentials when the environment has none."""
 
 
 class S3Store:
     """Objects are keys below one prefix of one bucket."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, retry_seconds: float | None = None) -> None:
+        """Name a bucket; ``retry_seconds`` limits how long a failed request is repeated."""
         import obstore.store
 
         parts = urlsplit(url)
@@ -35,6 +40,9 @@ class S3Store:
         self.url = url.rstrip("/")
         endpoint = s3_endpoint()
         options: dict[str, Any] = {"endpoint": endpoint} if endpoint else {}
+        if retry_seconds is not None:
+            limit = timedelta(seconds=retry_seconds)
+            options["retry_config"] = {"max_retries": 2, "retry_timeout": limit}
         insecure = bool(endpoint and endpoint.startswith("http://"))
         self._store = obstore.store.S3Store(
             parts.netloc,
@@ -121,6 +129,11 @@ class S3Store:
             ) from error
         except (exceptions.BaseError, OSError) as error:
             reason = str(error).splitlines()[0]
+            if _METADATA.search(str(error)):
+                raise Unavailable(
+                    f"cannot {action} in {self.url}: no AWS credentials found",
+                    hint="set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or use an instance role",
+                ) from error
             raise Unavailable(
                 f"cannot {action} in {self.url}: {reason}",
                 hint="check the bucket, AWS_ENDPOINT_URL and the network",
