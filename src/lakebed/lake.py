@@ -125,6 +125,7 @@ class Lake:
                 tail_bytes=settings.tail_mib << 20,
                 tail_cache_bytes=settings.tail_cache_mib << 20,
                 timeout=settings.query_seconds,
+                verify_pages=settings.verify_pages,
             ),
             Administration(self.retirement.begin_changes, self._build),
             spark_tools(store),

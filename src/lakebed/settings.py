@@ -110,6 +110,11 @@ class Settings(BaseSettings):
         gt=0,
         description="How long a query may take; if not set, without end, and 300 on a server.",
     )
+    verify_pages: bool = Field(
+        default=True,
+        description="Whether a query verifies the checksums of the pages that this process has not "
+        "read before.",
+    )
     tail_mib: int = Field(
         default=256,
         ge=1,

@@ -4,9 +4,11 @@ every door. A bit that flips while a file is written is not published.
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +27,7 @@ from lakebed.pipeline.executors import StoreAddress
 from lakebed.pipeline.tasks import BuildOrder, carry_out
 from lakebed.storage.disk import Disk
 from lakebed.storage.local import LocalStore
+from lakebed.storage.objects import read_all
 from tests.conftest import CAMPAIGN, SQLITE_FIRST, NewLake
 from tests.parts.building import build, land
 from tests.parts.data import HOUR, T0, numbers_in, publish_hour, readings
@@ -66,6 +69,9 @@ def _rows() -> pa.Table:
     return pa.table(columns, schema=VIEW_SET.schema)
 
 
+_times = itertools.count(time.time_ns(), 1_000_000)
+
+
 class Flips:
     """Flips random bits of one file, each by itself. The seed is printed."""
 
@@ -82,21 +88,29 @@ class Flips:
     def check(self, count: int, read: Callable[[], pa.Table], expected: pa.Table) -> int:
         """Read after each of some flips; return how many were errors that name the file."""
         errors = 0
-        for _ in range(count):
-            offset, bit = self._rng.randrange(self._begin, self._end), self._rng.randrange(8)
-            changed = bytearray(self.whole)
-            changed[offset] ^= 1 << bit
-            self.path.write_bytes(changed)
-            try:
-                rows = read()
-            except Damage as error:
-                assert self.path.name in str(error), error
-                errors += 1
-            else:
-                assert rows.equals(expected), f"wrong rows with bit {bit} of byte {offset} flipped"
-        self.path.write_bytes(self.whole)
+        try:
+            for _ in range(count):
+                offset, bit = self._rng.randrange(self._begin, self._end), self._rng.randrange(8)
+                changed = bytearray(self.whole)
+                changed[offset] ^= 1 << bit
+                self._write(changed)
+                try:
+                    rows = read()
+                except Damage as error:
+                    assert self.path.name in str(error)
+                    errors += 1
+                else:
+                    assert rows.equals(expected), f"wrong rows with bit {bit} of byte {offset}"
+        finally:
+            self._write(self.whole)
         assert read().equals(expected)
         return errors
+
+    def _write(self, data: bytes) -> None:
+        """Write the file with a time of its own, also when a clock tick is not over."""
+        self.path.write_bytes(data)
+        written = next(_times)
+        os.utime(self.path, ns=(written, written))
 
 
 def pages_end(path: Path) -> int:
@@ -139,6 +153,55 @@ def test_a_snapshot_of_a_file_with_a_flipped_bit_raises(samples: Lake) -> None:
             return snapshot.read_all("samples")
 
     assert Flips(_located(samples, _path(samples))).check(FLIPS, read, _rows()) > FLIPS // 2
+
+
+STATEMENTS = {
+    "everything": "SELECT * FROM samples ORDER BY time",
+    "one column": "SELECT text FROM samples ORDER BY time",
+    "a condition": "SELECT number FROM samples WHERE level = 'warn' AND ratio > 0.5 ORDER BY time",
+    "sums": "SELECT level, count(*), sum(number), max(text) FROM samples GROUP BY 1 ORDER BY 1",
+}
+
+
+@pytest.mark.parametrize("name", STATEMENTS)
+def test_a_statement_over_a_file_with_a_flipped_bit_raises(samples: Lake, name: str) -> None:
+    def read() -> pa.Table:
+        return samples.query(STATEMENTS[name]).to_arrow()
+
+    flips = Flips(_located(samples, _path(samples)))
+    assert flips.check(FLIPS, read, read()) > (FLIPS // 2 if name == "everything" else 0)
+
+
+def test_a_statement_over_a_file_with_a_flipped_bit_behind_its_pages_raises(
+    samples: Lake,
+) -> None:
+    """In the footer, which is compared with the catalog's. Page indexes are not read."""
+    path = _located(samples, _path(samples))
+
+    def read() -> pa.Table:
+        sql = "SELECT * FROM samples WHERE number BETWEEN 4000 AND 4010 AND level <> 'x'"
+        return samples.query(sql).to_arrow()
+
+    flips = Flips(path, pages_end(path), path.stat().st_size)
+    assert flips.check(FLIPS, read, read()) > FLIPS // 4
+
+
+def test_a_statement_is_not_disturbed_by_columns_that_it_does_not_read(samples: Lake) -> None:
+    path = _located(samples, _path(samples))
+    whole = path.read_bytes()
+    group = pq.read_metadata(path).row_group(0)
+    text = group.column(VIEW_SET.schema.names.index("text"))
+    data = bytearray(whole)
+    data[text.data_page_offset + 100] ^= 8
+    path.write_bytes(data)
+    expected = _rows().group_by("level").aggregate([("number", "sum")]).sort_by("level")
+    sql = "SELECT level, sum(number) AS total FROM samples GROUP BY level ORDER BY level"
+    assert samples.query(sql).to_arrow()["total"].to_pylist() == expected["number_sum"].to_pylist()
+    assert samples.query("SELECT count(*) AS n FROM samples").to_arrow()["n"].to_pylist() == [ROWS]
+    assert samples.query("EXPLAIN SELECT text FROM samples").to_arrow().num_rows
+    with pytest.raises(DamagedFile, match="column text"):
+        samples.query("SELECT max(text) FROM samples").to_arrow()
+    path.write_bytes(whole)
 
 
 def test_a_merge_of_a_file_with_a_flipped_bit_raises(samples: Lake) -> None:
@@ -210,6 +273,26 @@ def test_landed_bytes_with_a_flipped_bit_are_left_out_with_a_warning(new_lake: N
         result = other.query(sql)
         assert result.to_arrow().num_rows < whole
         assert any("cannot be decoded" in warning for warning in result.explanation.warnings)
+
+
+@pytest.mark.parametrize("dialect", SQLITE_FIRST, indirect=True)
+def test_statements_and_snapshots_over_an_object_with_a_flipped_bit_raise(
+    new_lake: Any, s3_bucket: str
+) -> None:
+    import obstore
+
+    lake: Lake = new_lake(store=f"s3://{s3_bucket}/flipped")
+    lake.views.register(VIEW_SET)
+    path = lake.partitions.publish("samples", T0, T0 + HOUR, _rows()).file_path or ""
+    sql = "SELECT * FROM samples ORDER BY time"
+    assert lake.query(sql).to_arrow().equals(_rows())
+    changed = bytearray(read_all(lake.store, path))
+    changed[len(changed) // 3] ^= 1
+    obstore.put(lake.store._store, path, bytes(changed), mode="overwrite")  # type: ignore[attr-defined]
+    with pytest.raises(DamagedFile, match=path):
+        lake.query(sql).to_arrow()
+    with lake.partitions.snapshot("samples") as snapshot, pytest.raises(DamagedFile, match=path):
+        snapshot.read_all("samples")
 
 
 # ---- writing ------------------------------------------------------------------------------------

@@ -57,6 +57,15 @@ def get(connection: sa.Connection, file_path: str) -> StoredFooter:
     return read_footer(row)
 
 
+def list_digests(connection: sa.Connection, paths: Sequence[str]) -> dict[str, bytes]:
+    """Return the digests of the footers of some files, as far as there are any."""
+    table = partition_metadata
+    rows = connection.execute(
+        sa.select(table.c.file_path, table.c.digest).where(one_of(table.c.file_path, paths))
+    )
+    return {row.file_path: bytes(row.digest) for row in rows}
+
+
 def read_footer(row: sa.Row[tuple[object, ...]]) -> StoredFooter:
     """The footer in a row that has this table's columns."""
     return StoredFooter(

@@ -157,7 +157,7 @@ def _read_rows(file: Path) -> pa.Table:
         if file.suffix in (".arrow", ".feather", ".ipc"):
             with pa.OSFile(str(file)) as source:
                 return pa.ipc.open_file(source).read_all()
-        return pq.ParquetFile(file).read()
+        return pq.ParquetFile(file, page_checksum_verification=True).read()
     except FileNotFoundError:
         raise BadInput(f"there is no file {file}") from None
     except (pa.ArrowException, OSError) as error:

@@ -83,7 +83,7 @@ def read_file(name: str) -> bytes | pa.Table:
 
     try:
         if suffix == ".parquet":
-            return pq.ParquetFile(name).read()
+            return pq.ParquetFile(name, page_checksum_verification=True).read()
         with pa.OSFile(name) as source:
             return pa.ipc.open_file(source).read_all()
     except FileNotFoundError:

@@ -21,10 +21,12 @@ EVER = TimeRange(-(1 << 61), 1 << 61)
 @dataclass(frozen=True, slots=True)
 class Scan:
     """One use of a table in a statement. ``columns`` has the intervals that a row's value must be
-    in, for each column that the statement restricts; a row must satisfy them all."""
+    in, for each column that the statement restricts; a row must satisfy them all. ``projection``
+    has the columns that are read; None stands for all."""
 
     table: str
     columns: Mapping[str, Sequence[Interval]] = field(default_factory=dict)
+    projection: frozenset[str] | None = None
 
 
 def intersect(ours: Sequence[Interval], theirs: Sequence[Interval]) -> list[Interval]:

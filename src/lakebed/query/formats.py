@@ -152,7 +152,9 @@ class ParquetWriter:
         self._rows = self._bytes = 0
         self._file = pa.PythonFile(_Counted(sink), mode="w")
         try:
-            self._writer = pq.ParquetWriter(self._file, self._schema, compression="zstd")
+            self._writer = pq.ParquetWriter(
+                self._file, self._schema, compression="zstd", write_page_checksum=True
+            )
         except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as error:
             raise BadInput(
                 f"Parquet cannot hold this result: {str(error).splitlines()[0]}",

@@ -21,6 +21,8 @@ from lakebed.storage.objects import Store
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from lakebed.query.verifying import Verification
+
 _REQUESTS = 32
 
 
@@ -28,45 +30,70 @@ class HeldStream:
     """Another stream over the files of a snapshot. If one of them is missing it raises: that the
     snapshot was lost, or else that the lake is damaged."""
 
-    def __init__(self, stream: Stream, snapshot: StatementSnapshot, store: Store) -> None:
+    def __init__(
+        self,
+        stream: Stream,
+        snapshot: StatementSnapshot,
+        store: Store,
+        verification: Verification | None = None,
+    ) -> None:
         self.schema = stream.schema
         self._stream = stream
         self._snapshot = snapshot
         self._store = store
+        self._verification = verification
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         try:
-            given = False
+            if self._verification is not None:
+                self._verification.run()
+            is_first = True
             for batch in self._stream:
-                if not given:
-                    _require_there(self._store, self._snapshot.files)
-                given = True
+                if is_first:
+                    self._require_unchanged()
+                is_first = False
                 yield batch
-            _require_there(self._store, self._snapshot.files)
+            self._require_unchanged()
         except (Damage, BadSql) as error:
             if isinstance(error, Damage):
                 self._snapshot.require_held()
-            named = name_damage(error, self._snapshot.files, self._store)
+            files = self._snapshot.files
+            named = name_damage(error, files, self._store, self._verification)
             if named is error:  # an error is not its own cause
                 if isinstance(error, Damage) and error.unless_damaged is not None:
                     raise error.unless_damaged from error
                 raise
             raise named from error
 
+    def _require_unchanged(self) -> None:
+        """Raise unless every file is there, and verified as it is now."""
+        versions = _require_there(self._store, self._snapshot.files)
+        if self._verification is not None:
+            self._verification.run(versions)
+
     def cancel(self) -> None:
+        if self._verification is not None:
+            self._verification.cancel()
         self._stream.cancel()
 
     def close(self) -> None:
         self._stream.close()
 
 
-def name_damage(error: LakebedError, files: Sequence[Partition], store: Store) -> LakebedError:
+def name_damage(
+    error: LakebedError,
+    files: Sequence[Partition],
+    store: Store,
+    verification: Verification | None = None,
+) -> LakebedError:
     """The same with the file that is damaged: an engine that cannot read one does not say which,
     and takes an empty one for a table without columns."""
     if isinstance(error, DamagedFile):
         return error
     try:
-        _require_there(store, files)
+        versions = _require_there(store, files)
+        if verification is not None:
+            verification.run(versions)
     except DamagedFile as damage:
         return damage
     for partition in files if isinstance(error, Damage) else ():
@@ -74,13 +101,13 @@ def name_damage(error: LakebedError, files: Sequence[Partition], store: Store) -
         if reason is not None:
             return DamagedFile(
                 f"cannot read {partition.describe()}: {reason}",
-                hint=_mending(partition),
+                hint=suggest_repair(partition),
             )
     return error
 
 
-def _mending(partition: Partition) -> str:
-    """What can be done about a damaged file."""
+def suggest_repair(partition: Partition) -> str:
+    """Return what can be done about a damaged file."""
     retire = partition.retire_command
     if partition.source_hash == NO_SOURCE:
         return f"put the file back from a backup, or accept the loss with: {retire}"
@@ -115,27 +142,26 @@ def _find_damage(store: Store, partition: Partition) -> str | None:
     return None
 
 
-def _require_there(store: Store, files: Sequence[Partition]) -> None:
-    """Raise unless every file is in the store and as large as the catalog says."""
+def _require_there(store: Store, files: Sequence[Partition]) -> dict[str, str]:
+    """Return the version of every file, or raise unless it is in the store and as large as the
+    catalog says."""
 
-    def check(partition: Partition) -> None:
+    def check(partition: Partition) -> tuple[str, str]:
         path = partition.file_path or ""
         try:
-            size = store.size(path)
+            size, version = store.version(path)
         except UnknownObject as missing:
             raise DamagedFile(
-                f"the file of {partition.describe()} is missing", hint=_mending(partition)
+                f"the file of {partition.describe()} is missing", hint=suggest_repair(partition)
             ) from missing
         if size != partition.file_size:
             raise DamagedFile(
                 f"the file of {partition.describe()} has {size} bytes, not {partition.file_size}",
-                hint=_mending(partition),
+                hint=suggest_repair(partition),
             )
+        return path, version
 
     if isinstance(store, LocalStore) or len(files) < 2:
-        for each in files:
-            check(each)
-    else:
-        with ThreadPoolExecutor(_REQUESTS) as pool:
-            for _ in pool.map(check, files):
-                pass
+        return dict(map(check, files))
+    with ThreadPoolExecutor(_REQUESTS) as pool:
+        return dict(pool.map(check, files))

@@ -37,6 +37,7 @@ from lakebed.query.statement import check_statement
 from lakebed.query.table_views import TableView
 from lakebed.query.tail import TailReader, TailRows
 from lakebed.query.user_tables import UserReader, UserView
+from lakebed.query.verifying import FileRead, FileVerifier, Verification, list_reads
 from lakebed.query.watching import Watch
 from lakebed.storage.objects import Store
 
@@ -60,6 +61,7 @@ class QuerySettings:
     tail_bytes: int = 256 << 20
     tail_cache_bytes: int = 256 << 20
     timeout: float | None = None
+    verify_pages: bool = True
 
 
 def _now() -> int:
@@ -88,6 +90,7 @@ class Queries:
         self._tails = TailReader(
             store, most_bytes=settings.tail_bytes, cache_bytes=settings.tail_cache_bytes
         )
+        self._verifier = FileVerifier(catalog, store)
         self._users = UserReader(RowReader(store) if reader is None else reader)
         self._engine: Engine | None = None
         self._spark_tools = spark
@@ -180,10 +183,13 @@ class Queries:
             snapshot = beginning.take(
                 analysis.scans, with_tail=not stale, explained=explained, asked=analysis.asked
             )
+        verification = None
         try:
             tails = self._read_tails(snapshot)
             content = self._collect(view_sets, snapshot, tails)
             longest = self._settings.timeout if timeout is None else timeout
+            reads = list_reads(analysis.scans, snapshot)
+            verification = self._begin_verification(reads, longest)
             nothing = snapshot.listed.is_empty and all(each.is_empty for each in content.values())
 
             def start() -> Stream:
@@ -201,14 +207,15 @@ class Queries:
                         limit=None if acting else limit,
                         timeout=longest,
                     )
-                return HeldStream(stream, snapshot, self._store)
+                is_read = analysis.is_analyze or not analysis.is_explain
+                return HeldStream(stream, snapshot, self._store, verification if is_read else None)
 
             stream = start() if acting is None else act(acting, start, limit)
             stream = watch.follow(stream, snapshot)
         except BaseException as error:
             snapshot.close()
             if isinstance(error, Damage | BadSql):
-                named = name_damage(error, snapshot.files, self._store)
+                named = name_damage(error, snapshot.files, self._store, verification)
                 if named is not error:
                     raise named from error
             raise
@@ -246,8 +253,22 @@ class Queries:
             snapshot.close()
             raise
         explanation = _explain(SPARK, snapshot, tails)
-        held = watch.follow(HeldStream(stream, snapshot, self._store), snapshot)
-        return Result(held, explanation, snapshot.close)
+        # Spark verifies the pages itself, but not the footers.
+        footers = [FileRead(partition, frozenset()) for partition in snapshot.files]
+        verification = self._begin_verification(footers, longest)
+        held = HeldStream(stream, snapshot, self._store, verification)
+        return Result(watch.follow(held, snapshot), explanation, snapshot.close)
+
+    def _begin_verification(
+        self, reads: Sequence[FileRead], timeout: float | None
+    ) -> Verification | None:
+        """Verify the footers, from which the engine learns the columns; the pages when the rows
+        are fetched."""
+        if not self._settings.verify_pages:
+            return None
+        verification = Verification(self._verifier, reads, timeout)
+        verification.run_footers()
+        return verification
 
     def close(self) -> None:
         """Stop the Spark sessions that statements opened, and let go of the embedded engine."""

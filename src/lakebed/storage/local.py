@@ -10,6 +10,8 @@ import io
 import logging
 import os
 import stat
+import time
+import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,6 +31,8 @@ from lakebed.storage.disk import Disk
 from lakebed.storage.objects import Listed
 
 _BUFFER_BYTES = 1 << 20
+_CLOCK_TICK_NS = 50_000_000
+"""More than the resolution of any file system's times."""
 _log = logging.getLogger(__name__)
 
 
@@ -125,11 +129,22 @@ class LocalStore:
             raise
 
     def size(self, path: str) -> int:
+        return self._look(path).st_size
+
+    def version(self, path: str) -> tuple[int, str]:
+        status = self._look(path)
+        changed = status.st_ctime_ns
+        version = f"{status.st_ino}:{changed}"
+        if time.time_ns() - changed < _CLOCK_TICK_NS:  # another change may have the same time
+            version = f"{version}:{uuid.uuid4()}"
+        return status.st_size, version
+
+    def _look(self, path: str) -> os.stat_result:
         with self._reading(f"look at {path}"):
-            found = self.locate(path).stat()
-            if not stat.S_ISREG(found.st_mode):
+            status = self.locate(path).stat()
+            if not stat.S_ISREG(status.st_mode):
                 raise FileNotFoundError(path)
-            return found.st_size
+            return status
 
     def read(self, path: str, start: int, length: int) -> bytes:
         with self._reading(f"read {path}"), self.locate(path).open("rb") as file:

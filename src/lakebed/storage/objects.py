@@ -48,6 +48,11 @@ class Store(Protocol):
         """Bytes stored at the path; `UnknownObject` if there are none."""
         ...
 
+    def version(self, path: str) -> tuple[int, str]:
+        """Return the bytes stored at the path, and a text that is another one once they have
+        changed; `UnknownObject` if there are none."""
+        ...
+
     def read(self, path: str, start: int, length: int) -> bytes:
         """A range of an object's bytes, shorter where the object ends."""
         ...

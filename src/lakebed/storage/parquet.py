@@ -237,6 +237,11 @@ def _read_back(store: Store, path: str, size: int, checksum: int) -> bytes:
     return footer
 
 
+def is_ours(footer: bytes) -> bool:
+    """Return whether Lakebed wrote the file of a footer: then its pages have checksums."""
+    return _VERSION_KEY in footer
+
+
 def read_footer(store: Store, path: str, file_size: int) -> bytes:
     """The footer bytes exactly as they stand at the end of the file."""
     begin = max(0, file_size - _TAIL_BYTES)

@@ -73,6 +73,13 @@ class S3Store:
         with self._translated(f"look at {path}"):
             return int(obstore.head(self._store, layout.check_path(path))["size"])
 
+    def version(self, path: str) -> tuple[int, str]:
+        import obstore
+
+        with self._translated(f"look at {path}"):
+            head = obstore.head(self._store, layout.check_path(path))
+        return int(head["size"]), str(head["e_tag"] or head["last_modified"])
+
     def read(self, path: str, start: int, length: int) -> bytes:
         import obstore
 

@@ -325,6 +325,8 @@ def _make_context(memory_bytes: int, spills: SpillFolder, catalog: LakeCatalog) 
         .set("datafusion.sql_parser.map_string_types_to_utf8view", "true")
         # Of a row group, other columns are decoded only for the rows that a condition leaves.
         .set("datafusion.execution.parquet.pushdown_filters", "true")
+        # Page indexes have no checksums. Without them the benchmarks take no longer.
+        .set("datafusion.execution.parquet.enable_page_index", "false")
         # What it knew of whole files it would use wrongly: see mistakes.py.
         .set("datafusion.execution.collect_statistics", "false")
         # What a join holds is not split among threads if it is as small as this: splitting it means

@@ -54,7 +54,9 @@ def _walk(plan: LogicalPlan, above: Sequence[Known]) -> Iterator[list[Scan]]:
         name = _spell(*node.fqn()[1:])
         for each in node.filters():
             above = _both(above, _alternatives(each))
-        yield [Scan(name, known) for known in above]
+        projection = node.projection()
+        names = None if projection is None else frozenset(name for _, name in projection)
+        yield [Scan(name, alternative, names) for alternative in above]
         return
     below: Sequence[Known] = [{}]
     if isinstance(node, expressions.Filter):
