@@ -69,6 +69,7 @@ SLOW_TESTS = (
 """On Spark, or random: a mutant should fail a test that is quick and says what is wrong."""
 
 GOAL = 0.95
+NOT_NOTICED = (SURVIVED, UNTESTED)
 PASS = 0
 
 
@@ -87,6 +88,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for mutant in list_all()
         if not options.only or any(text in mutant.key for text in options.only)
     ]
+    if options.again is not None:
+        keys = read_survivors(options.again)
+        mutants = [mutant for mutant in mutants if mutant.key in keys]
     sample = draw_sample(mutants, options.sample, options.seed)
     explained = read_explained()
     say(f"{len(sample)} of {len(mutants)} mutants, seed {options.seed}")
@@ -121,6 +125,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--only", action="append", default=[], help="only mutants whose key contains this text"
     )
+    parser.add_argument("--again", type=Path, help="only what survived, of a file of results")
     parser.add_argument("--list", action="store_true", help="list the sample and run nothing")
     parser.add_argument(
         "--map", nargs="*", help="measure again which lines these tests execute (all tests)"
@@ -300,6 +305,11 @@ def read_explained() -> dict[str, str]:
     return {entry["key"]: entry["reason"] for entry in content.get("mutant", [])}
 
 
+def read_survivors(results: Path) -> set[str]:
+    """Return the keys of the mutants that no test noticed in a campaign."""
+    return {key for key, state, *_ in json.loads(results.read_text()) if state in NOT_NOTICED}
+
+
 # running
 
 
@@ -381,7 +391,7 @@ class Campaign:
         for outcome in self._outcomes:
             package = outcome.mutant.path.split("/")[0]
             state = outcome.state
-            if state in (SURVIVED, UNTESTED):
+            if state in NOT_NOTICED:
                 if outcome.mutant.key in self._explained:
                     state = "explained"
                 else:

@@ -15,6 +15,7 @@ from tests.mutants.__main__ import (
     list_all,
     match_lines,
     read_explained,
+    read_survivors,
 )
 from tests.mutants.line_map import TestRun, read_runs, write_runs
 from tests.mutants.operators import list_mutants
@@ -186,6 +187,7 @@ def test_campaign_fails_below_its_goal_and_counts_explained_mutants(
         campaign.report(Outcome(killed, KILLED, "test_f"))
         campaign.report(Outcome(survivor, SURVIVED))
         assert campaign.finish(seed=7, skipped=0) == code
+    assert read_survivors(tmp_path / "results-7.json") == {survivor.key}
     output = capsys.readouterr().out
     assert "seed 7: 50.0% killed or explained" in output
     assert "seed 7: 100.0% killed or explained" in output

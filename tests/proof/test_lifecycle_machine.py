@@ -26,7 +26,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from lakebed.catalog import files
+from lakebed.catalog import clock, files
 from lakebed.catalog.schema import lake_clock
 from lakebed.errors import Ambiguous, Conflict, SnapshotExpired, StalePlan
 from lakebed.lifecycle.check import Level, Severity
@@ -51,6 +51,8 @@ HOURS = 6
 GRACE = 3600 * SECOND
 hours = st.integers(0, HOURS - 1)
 counts = st.integers(0, 4)
+offsets = st.sampled_from([-1, 0, 1])
+"""From a tick or an event of the lake to the one before it, itself and the one after it."""
 
 
 class Crash(BaseException):
@@ -86,8 +88,18 @@ class Model:
     def live(self) -> dict[str, Row]:
         return {key: row for key, row in self.rows.items() if row.retired_at is None}
 
-    def visible(self, at: int | None = None) -> Counter[int]:
-        """The numbers that a reader of the active version sees."""
+    def ticks(self) -> list[int]:
+        """Return every tick at which a partition came or went."""
+        ticks = {row.published_at for row in self.rows.values()}
+        return sorted(ticks | {row.retired_at for row in self.rows.values() if row.retired_at})
+
+    def event_bounds(self) -> list[int]:
+        """Return the first and last event time of every partition."""
+        begins = [(T0 + row.hour * HOUR, len(row.numbers)) for row in self.rows.values()]
+        return sorted({t for begin, count in begins if count for t in (begin, begin + count - 1)})
+
+    def visible(self, at: int | None = None, within: tuple[int, int] | None = None) -> Counter[int]:
+        """The numbers that a reader of the active version sees, of events in a range."""
         shown: Counter[int] = Counter()
         for row in self.rows.values():
             if row.version != self.version:
@@ -97,7 +109,11 @@ class Model:
             else:
                 seen = row.published_at <= at and (row.retired_at is None or row.retired_at > at)
             if seen:
-                shown.update(row.numbers)
+                shown.update(
+                    number
+                    for time, number in enumerate(row.numbers, T0 + row.hour * HOUR)
+                    if within is None or within[0] <= time < within[1]
+                )
         return shown
 
     def taken(self, hour: int, length: int) -> bool:
@@ -174,6 +190,10 @@ class LifecycleMachine(RuleBasedStateMachine):
                 partition.file_path,
                 partition.published_at,
             )
+
+    def last_tick(self) -> int:
+        with self.lake.catalog.read() as connection:
+            return clock.now(connection)
 
     def reconcile(self) -> None:
         """After a retirement: let the model know at which tick it happened."""
@@ -308,14 +328,14 @@ class LifecycleMachine(RuleBasedStateMachine):
         self.mark_retired([key])
         self.ran("retire by file")
 
-    @rule(hour=hours, length=st.integers(1, 3))
-    def retire_by_range(self, hour: int, length: int) -> None:
+    @rule(hour=hours, length=st.integers(1, 3), before=offsets, after=offsets)
+    def retire_by_range(self, hour: int, length: int, before: int, after: int) -> None:
+        begin, end = T0 + hour * HOUR + before, T0 + (hour + length) * HOUR + after
         inside = [
             key
             for key, row in self.model.live().items()
-            if hour <= row.hour and row.hour + row.length <= hour + length
+            if begin <= T0 + row.hour * HOUR and T0 + (row.hour + row.length) * HOUR <= end
         ]
-        begin, end = T0 + hour * HOUR, T0 + (hour + length) * HOUR
         outcomes = self.lake.retirement.retire_partitions(
             "readings", begin, end, confirmed=["readings"]
         )
@@ -387,24 +407,49 @@ class LifecycleMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.model.rows)
     @rule(data=st.data())
     def read_the_past(self, data: st.DataObject) -> None:
-        key = data.draw(st.sampled_from(list(self.model.rows)))
-        at = self.model.rows[key].published_at + data.draw(st.integers(-1, 0))
-        if at < self.model.horizon:
+        at = data.draw(st.sampled_from(self.model.ticks())) + data.draw(offsets)
+        if at < self.model.horizon or at > self.last_tick():
             with pytest.raises(SnapshotExpired):
                 self.lake.partitions.snapshot("readings", as_of=at)
+            with pytest.raises(SnapshotExpired):
+                self.lake.query("SELECT number FROM readings", as_of=at)
             self.ran("as_of refused")
             return
         with self.lake.partitions.snapshot("readings", as_of=at) as snapshot:
-            shown = Counter(snapshot.read_all("readings")["number"].to_pylist())
-        assert shown == self.model.visible(at)
+            numbers = Counter(snapshot.read_all("readings")["number"].to_pylist())
+        assert numbers == self.model.visible(at)
         self.ran("as_of")
 
+    @precondition(lambda self: any(row.numbers for row in self.model.rows.values()))
+    @rule(data=st.data(), width=st.sampled_from([1, 2, HOUR]), of_the_past=st.booleans())
+    def read_a_range(self, data: st.DataObject, width: int, of_the_past: bool) -> None:
+        """Now or at a tick of a change; the range begins or ends at an event of the lake."""
+        bound = data.draw(st.sampled_from(self.model.event_bounds())) + data.draw(offsets)
+        within = (bound, bound + width) if data.draw(st.booleans()) else (bound - width, bound)
+        at = None
+        if of_the_past:
+            at = data.draw(st.sampled_from(self.model.ticks())) + data.draw(offsets)
+            if not self.model.horizon <= at <= self.last_tick():
+                return
+        expected = self.model.visible(at, within)
+        rows = self.lake.query("SELECT number FROM readings", *within, as_of=at).to_arrow()
+        assert Counter(rows["number"].to_pylist()) == expected
+        with self.lake.partitions.snapshot("readings", events=within, as_of=at) as snapshot:
+            assert expected <= Counter(snapshot.read_all("readings")["number"].to_pylist())
+            events = [partition.events for partition in snapshot.partitions]
+        assert all(e and e.earliest < within[1] and e.latest >= within[0] for e in events)
+        self.ran("read a range")
+
     @precondition(lambda self: self.model.horizon > 0)
-    @rule(back=st.integers(1, GRACE))
+    @rule(back=st.sampled_from([1, 2, GRACE]))
     def read_before_the_horizon(self, back: int) -> None:
-        """What was live then may have been swept: a reader is told, and not given less."""
+        """Reading fails instead of returning less than was live."""
+        horizon = self.model.horizon
         with pytest.raises(SnapshotExpired):
-            self.lake.partitions.snapshot("readings", as_of=self.model.horizon - back)
+            self.lake.partitions.snapshot("readings", as_of=horizon - back)
+        with self.lake.partitions.snapshot("readings", as_of=horizon) as snapshot:
+            numbers = Counter(snapshot.read_all("readings")["number"].to_pylist())
+        assert numbers == self.model.visible(horizon)
         self.ran("as_of refused")
 
     # -- time, death and sweeping -------------------------------------------------------------
@@ -547,8 +592,8 @@ RULES = {
     "publish a twin", "replace", "replace refused", "evolve", "retire by metadata", "hold",
     "retire ambiguous", "retire by file", "retire by range", "retire incompatible", "restore",
     "restore refused",
-    "hold a snapshot", "release a snapshot", "as_of", "as_of refused", "clock jump", "sweep",
-    "sweep, leases dead", "sweep deleted files", "crash", "reopen",
+    "hold a snapshot", "release a snapshot", "as_of", "as_of refused", "read a range",
+    "clock jump", "sweep", "sweep, leases dead", "sweep deleted files", "crash", "reopen",
 }  # fmt: skip
 
 

@@ -11,9 +11,12 @@ import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 Make = Callable[[], str]
+OFFSETS = (-1, 0, 0, 1)
+"""From a value of the lake to the one before it, itself and the one after it."""
 
 
 @dataclass(frozen=True)
@@ -402,15 +405,15 @@ class Grammar:
         )
 
     def range_of(self, query: Query) -> str:
-        """Ask for a part of the time."""
+        """Limit the query to a range whose bounds are those of rows, or a microsecond beside."""
         times = self._values["log_entries", "time"]
-        query.begin = self.one(times[: len(times) // 2]) + "Z"
+        query.begin = self.bound(times[: len(times) // 2]) + "Z"
         by_insert_time = " blocks AS" in query.sql or " streams AS" in query.sql
         until = self.pick(
             "until",
             ever=lambda: "",
             later=lambda: "2027-01-01T00:00:00Z",
-            then=lambda: "" if by_insert_time else times[-3] + "Z",
+            then=lambda: "" if by_insert_time else self.bound(times[-3:]) + "Z",
         )
         query.end = until or None
         return ""
@@ -473,12 +476,18 @@ class Grammar:
         return self.pick("comparison", **options)
 
     def literal(self, table: Table, column: str) -> str:
-        """A value that the column has."""
-        known = self._values[table.name, column.split(".", 1)[1]]
-        value = self.one(known)
+        """Return a value of the column; of a number or a time also the one before or after."""
+        name = column.split(".", 1)[1]
+        values = self._values[table.name, name]
+        value = self.bound(values) if name in table.times else self.one(values)
         if isinstance(value, int):
-            return str(value)
+            return str(value + self.one(OFFSETS))
         return "'" + str(value).replace("'", "''") + "'"
+
+    def bound(self, times: Sequence[Any]) -> str:
+        """Return a time, often the first or last there is, or a microsecond before or after it."""
+        time = datetime.fromisoformat(str(self.one([times[0], times[-1], self.one(times)])))
+        return str(time + timedelta(microseconds=self.one(OFFSETS)))
 
     def pattern(self, table: Table, column: str) -> str:
         """A pattern that fits a value of the column."""
@@ -494,8 +503,6 @@ class Grammar:
 
     def elsewhere(self, table: Table, column: str) -> str:
         """The same instant as clocks elsewhere show it."""
-        from datetime import datetime, timedelta, timezone
-
         value = str(self.one(self._values[table.name, column.split(".", 1)[1]]))
         zone = timezone(timedelta(minutes=self.one([60, -480, 330, 765])))
         return f"'{datetime.fromisoformat(value).astimezone(zone).isoformat()}'"

@@ -8,12 +8,15 @@ import shutil
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakebed.errors import UnknownObject
 from lakebed.lake import Lake
+from lakebed.model.partition import Partition
+from lakebed.model.time import format_instant
 from lakebed.model.view_set import ViewSet
 from lakebed.opening import init_lake
 from lakebed.query.embedded import small
@@ -60,14 +63,21 @@ def rows_of(part: int) -> pa.Table:
 PARTS = 8
 
 
+REPLACED = 3
+"""The hour whose partition was replaced; at first it had one row only."""
+
+
 @pytest.fixture(scope="module")
 def events(tmp_path_factory: pytest.TempPathFactory) -> Lake:
-    """Eight hours of one partition each, and an empty one."""
+    """Eight hours of one partition each, one of them replaced, and an empty one."""
     lake = init_lake(tmp_path_factory.mktemp("events"))
     lake.views.ensure([EVENTS])
+    begin = T0 + REPLACED * HOUR
+    old = lake.partitions.publish("events", begin, begin + HOUR, rows_of(REPLACED).slice(1, 1))
     for part in range(PARTS):
         begin = T0 + part * HOUR
-        lake.partitions.publish("events", begin, begin + HOUR, rows_of(part))
+        replaces = [old] if part == REPLACED else []
+        lake.partitions.publish("events", begin, begin + HOUR, rows_of(part), replaces=replaces)
     end = T0 + PARTS * HOUR
     lake.partitions.publish_completed_empty("events", end, end + HOUR)
     return lake
@@ -193,6 +203,14 @@ def test_a_partition_that_is_ruled_out_is_not_opened(events: Lake, tmp_path: Pat
 
 _OPERATORS = st.sampled_from(["=", "<", "<=", ">", ">=", "<>"])
 _NUMBERS = st.integers(-2, PARTS + 2)
+_OFFSETS = st.sampled_from([-1, 0, 1])
+_EVENT_BOUNDS = st.builds(
+    lambda part, second, offset: T0 + part * HOUR + second * 1_000_000 + offset,
+    st.integers(0, PARTS - 1),
+    st.sampled_from([0, 1, 2]),
+    _OFFSETS,
+)
+"""The first, middle and last event of each partition, a microsecond before, on it, and after."""
 
 
 def _comparisons() -> st.SearchStrategy[str]:
@@ -208,11 +226,16 @@ def _comparisons() -> st.SearchStrategy[str]:
     times = st.floats(-1, PARTS + 1, allow_nan=False).map(lambda hour: f"'{moment(hour)}'")
     return st.one_of(
         compare("number", _NUMBERS.map(str)),
-        compare("big", _NUMBERS.map(lambda n: str(n * 10**12))),
+        compare("big", st.tuples(_NUMBERS, _OFFSETS).map(lambda n: str(n[0] * 10**12 + n[1]))),
         compare("text", st.sampled_from([*TEXTS, "bb"]).map(lambda text: f"'{text}'")),
         compare("real", st.sampled_from(["0.0", "3.5", "'NaN'", "7"])),
-        compare("time", times),
-        compare("other", st.integers(0, PARTS).map(lambda s: f"to_timestamp_millis({s * 1000})")),
+        compare("time", times | _EVENT_BOUNDS.map(lambda at: f"'{format_instant(at)}'")),
+        compare(
+            "other",
+            st.tuples(st.integers(0, PARTS), _OFFSETS).map(
+                lambda ms: f"to_timestamp_millis({ms[0] * 1000 + ms[1]})"
+            ),
+        ),
         st.sampled_from(["flag", "number IS NULL", "text IS NOT NULL", "real IS NULL"]),
         st.sampled_from(["text LIKE 'b%'", "number BETWEEN 2 AND 4", "text BETWEEN 'a' AND 'b'"]),
     )
@@ -232,11 +255,46 @@ def _conditions() -> st.SearchStrategy[str]:
     )
 
 
+_RANGES = st.none() | st.lists(_EVENT_BOUNDS, min_size=2, max_size=2, unique=True).map(sorted)
+
+
 @settings(max_examples=3000 if CAMPAIGN else 120)
-@given(_conditions())
-def test_no_condition_loses_a_row(events: Lake, condition: str) -> None:
-    everything = {"events": pa.concat_tables([rows_of(part) for part in range(PARTS)])}
+@given(condition=_conditions(), within=_RANGES, change=st.none() | st.integers(0), offset=_OFFSETS)
+def test_no_condition_loses_a_row(
+    events: Lake, condition: str, within: list[int] | None, change: int | None, offset: int
+) -> None:
+    """Now or at a tick at which something changed, one before it or one after."""
+    history = events.partitions.list_partitions("events", include_retired=True)
+    as_of = None
+    if change is not None:
+        ticks = [partition.published_at for partition in history]
+        as_of = ticks[change % len(ticks)] + offset
+        history = [
+            partition
+            for partition in history
+            if partition.published_at <= as_of
+            and (partition.retired_at is None or partition.retired_at > as_of)
+        ]
+    else:
+        history = [partition for partition in history if partition.is_live]
+    everything = pa.concat_tables(
+        [EVENTS.schema.empty_table(), *(read_rows(partition) for partition in history)]
+    )
+    options: dict[str, int | None] = {"as_of": as_of}
+    if within is not None:
+        begin, end = within
+        options |= {"begin": begin, "end": end}
+        times = everything["time"].cast("int64")
+        everything = everything.filter(pc.and_(pc.greater_equal(times, begin), pc.less(times, end)))
     sql = f"SELECT * FROM events WHERE {condition} ORDER BY time"
-    expected = small.run(sql, everything)
-    found = events.query(sql).to_arrow()
-    assert str(found.to_pylist()) == str(expected.cast(found.schema).to_pylist())
+    expected = small.run(sql, {"events": everything})
+    rows = events.query(sql, **options).to_arrow()  # type: ignore[arg-type]
+    assert str(rows.to_pylist()) == str(expected.cast(rows.schema).to_pylist())
+
+
+def read_rows(partition: Partition) -> pa.Table:
+    """Return the rows that the fixture gave a partition."""
+    part = (partition.insert_range.begin - T0) // HOUR
+    if partition.num_rows == 3:
+        return rows_of(part)
+    return rows_of(part).slice(1, partition.num_rows)

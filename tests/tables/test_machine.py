@@ -26,7 +26,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from lakebed.catalog import clock
+from lakebed.catalog import clock, tables
 from lakebed.errors import BadRecords, Conflict, NotFound, SnapshotExpired
 from lakebed.lifecycle.check import Level, Severity
 from lakebed.model.partition import Partition
@@ -61,6 +61,12 @@ KINDS = {"by id": BY_ID, "by time": BY_TIME, "loose": LOOSE}
 FIRST = datetime(2026, 3, 2, tzinfo=UTC)
 TIMES = [FIRST + timedelta(hours=hours) for hours in (1, 5, 25, 30, 49)]
 
+bounds = st.builds(
+    lambda time, offset: time + timedelta(microseconds=offset),
+    st.sampled_from(TIMES),
+    st.sampled_from([-1, 0, 1]),
+)
+"""For conditions: the exact times of rows, and a microsecond before and after them."""
 times, values, ids = st.sampled_from(TIMES), st.sampled_from([None, 0, 1, 2, 3]), st.integers(0, 4)
 records = st.fixed_dictionaries(
     {
@@ -227,7 +233,7 @@ class TableMachine(RuleBasedStateMachine):
 
     # -- deleting -----------------------------------------------------------------------------
 
-    @rule(time=times, value=values, by_time=st.booleans())
+    @rule(time=bounds, value=values, by_time=st.booleans())
     def delete(self, time: datetime, value: int | None, by_time: bool) -> None:
         where, is_meant = self.condition(time, value, by_time)
         seen = self.now()
@@ -452,7 +458,7 @@ class TableMachine(RuleBasedStateMachine):
             assert rejects.count() == self.rejected
             self.lake_is_sound()
 
-    @rule(time=times, value=values, by_time=st.booleans())
+    @rule(time=bounds, value=values, by_time=st.booleans())
     def ask_for_a_part(self, time: datetime, value: int | None, by_time: bool) -> None:
         where, is_meant = self.condition(time, value, by_time)
         for bucket in sorted({self.model.bucket_of({"time": each}) for each in TIMES})[:2]:
@@ -479,6 +485,25 @@ class TableMachine(RuleBasedStateMachine):
         assert count_rows(rows_of(self.table, as_of=tick), names) == expected
         self.ran("as_of")
 
+    @rule(data=st.data(), offset=st.sampled_from([-1, 0, 1]))
+    def list_the_past(self, data: st.DataObject, offset: int) -> None:
+        """At each tick at which a partition came or went, one before and one after."""
+        history = partitions_of(self.lake, self.table)
+        ticks = {p.published_at for p in history} | {p.retired_at for p in history if p.retired_at}
+        if not ticks:
+            return
+        tick = data.draw(st.sampled_from(sorted(ticks))) + offset
+        live = {
+            p.partition_id
+            for p in history
+            if p.published_at <= tick and (p.retired_at is None or p.retired_at > tick)
+        }
+        stored_as = self.table.definition.stored_as
+        with self.lake.catalog.read() as connection:
+            listed = tables.list_partitions(connection, stored_as, as_of=tick)
+        assert {partition.partition_id for partition in listed} == live
+        self.ran("list the past")
+
     @invariant()
     def whatever_may_come_back_has_room(self) -> None:
         """Nothing that was folded covers what can be restored."""
@@ -501,7 +526,7 @@ RULES = {
     "forget", "alter", "delete and restore the table", "fold", "folded by an insert", "retire",
     "hold", "retire a bucket", "restore", "restore refused", "sweep", "sweep deleted files",
     "reopen", "kill insert", "kill delete", "kill fold", "kill forget", "ask for a part", "as_of",
-    "as_of refused",
+    "as_of refused", "list the past",
 }  # fmt: skip
 
 EXAMPLES = {"sqlite": 8, "postgresql": 3}
