@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 import sqlalchemy as sa
@@ -290,3 +291,22 @@ def test_looking_at_leases_at_the_same_time_disturbs_nobody() -> None:
             yield from super().__iter__()
 
     assert observer.observe(Seen([lease])) == []
+
+
+def test_lease_is_dead_once_it_stood_still_for_exactly_its_time_to_live() -> None:
+    now = 100.0
+    observer = LeaseObserver(lambda: now)
+    lease = Lease("a", LeaseKind.WRITER, "a host", 4, 3_000_000, 1)
+    assert observer.observe([lease]) == []
+    now = 102.999
+    assert observer.observe([lease]) == []
+    now = 103.0
+    assert observer.observe([lease]) == [lease]
+    beaten = replace(lease, beats=5)
+    assert observer.observe([beaten]) == []
+    now = 105.999
+    assert observer.observe([beaten]) == []
+    now = 106.0
+    assert observer.observe([beaten]) == [beaten]
+    assert observer.observe([]) == []
+    assert observer.observe([beaten]) == [], "it was gone in between"

@@ -51,6 +51,7 @@ COUNTERPARTS = {
 }
 VALUES = ast.Name | ast.Attribute | ast.Subscript
 CONJUNCTIONS = {"where", "and_", "or_", "filter"}
+COMMUTATIVE = {"multiply", "add", "equal", "and_", "or_", "and_kleene", "or_kleene", "min", "max"}
 UNPINNED_KEYWORDS = {"hint", "strict", "progress", "reason"}
 LOGS = {"_log", "log", "logger", "logging", "warnings"}
 
@@ -279,7 +280,7 @@ class _Lister(ast.NodeVisitor):
             for index in range(len(node.args)):
                 arguments = [*node.args[:index], *node.args[index + 1 :]]
                 self._add("dropped condition", node, ast.Call(node.func, arguments, node.keywords))
-        else:
+        elif name not in COMMUTATIVE:
             for index in range(len(node.args) - 1):
                 one, two = node.args[index : index + 2]
                 if not (isinstance(one, VALUES) and isinstance(two, VALUES)):
@@ -377,3 +378,16 @@ def names_of_module_statement(source: bytes, line: int) -> set[str]:
                 if isinstance(child, ast.Name) and isinstance(child.ctx, ast.Store)
             }
     return set()
+
+
+def find_import_line(source: bytes, mutant: Mutant) -> int | None:
+    """Return the line of the module-level statement that runs a mutant on import; None for code
+    that runs later."""
+    if mutant.function == "module":
+        return mutant.first_line
+    for statement in ast.parse(source).body:
+        if isinstance(statement, ast.Assign | ast.AnnAssign):
+            for child in ast.walk(statement):
+                if isinstance(child, ast.Call) and _name_of(child.func) == mutant.function:
+                    return statement.lineno
+    return None

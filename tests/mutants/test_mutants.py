@@ -18,7 +18,7 @@ from tests.mutants.__main__ import (
     read_survivors,
 )
 from tests.mutants.line_map import TestRun, read_runs, write_runs
-from tests.mutants.operators import list_mutants
+from tests.mutants.operators import find_import_line, list_mutants
 from tests.mutants.run import KILLED, SURVIVED, TIMEOUT, Outcome
 
 SOURCE = '''
@@ -110,6 +110,7 @@ def test_list_mutants_makes_a_change(source: str, change: tuple[str, str, str]) 
         "def f():\n    assert x == 1",
         "def f():\n    _log.info('x', y)",
         "def f():\n    return zip(x, strict=True)",
+        "def f():\n    return pc.multiply(a, b)",
         "if TYPE_CHECKING:\n    import x",
     ],
 )
@@ -151,6 +152,21 @@ worker = Worker(folder / "source", "lakebed", folder / "work", {})
 skipped = [run_jobs(jobs, [worker], outcomes.append), run_jobs(jobs, [worker], print, end=0.0)]
 print(json.dumps([[outcome.state, outcome.test] for outcome in outcomes] + [skipped]))
 """
+
+
+def test_find_import_line_knows_what_runs_on_import() -> None:
+    source = b"def f():\n    return 1\n\nX = f()\nY = 1 < 2\n\ndef g():\n    return f() + 1\n"
+    lines = {
+        (mutant.function, mutant.operator): find_import_line(source, mutant)
+        for mutant in list_mutants(source, "m.py")
+    }
+    assert lines == {
+        ("f", "constant"): 4,
+        ("module", "comparison"): 5,
+        ("module", "constant"): 5,
+        ("g", "arithmetic"): None,
+        ("g", "constant"): None,
+    }
 
 
 def test_worker_kills_a_mutant_that_a_test_notices_and_not_one_at_a_bound(tmp_path: Path) -> None:

@@ -306,7 +306,7 @@ class Grammar:
         )
 
     def partition_key(self, table: Table) -> str:
-        """Zeros of both signs are one; in the embedded engine only if they look alike."""
+        """Return a key in which zeros of both signs are one; see docs/dialects.md."""
         key = self.group_key(table)
         return f"{key} + 0.0e0" if key.removeprefix("t.") in table.floats else key
 
@@ -365,7 +365,7 @@ class Grammar:
     def with_cte(self) -> str:
         table = self.table()
         inner = (
-            f"SELECT {self.group_key(table)} AS k, count(*) AS n, {self.total(table)} AS s "
+            f"SELECT {self.partition_key(table)} AS k, count(*) AS n, {self.total(table)} AS s "
             f"FROM {table.name} AS t WHERE {self.condition(table)} GROUP BY 1"
         )
         return self.pick(

@@ -63,21 +63,15 @@ def rows_of(part: int) -> pa.Table:
 PARTS = 8
 
 
-REPLACED = 3
-"""The hour whose partition was replaced; at first it had one row only."""
-
-
 @pytest.fixture(scope="module")
 def events(tmp_path_factory: pytest.TempPathFactory) -> Lake:
-    """Eight hours of one partition each, one of them replaced, and an empty one."""
+    """Eight hours of one partition each, which replaced one with a single row, and an empty one."""
     lake = init_lake(tmp_path_factory.mktemp("events"))
     lake.views.ensure([EVENTS])
-    begin = T0 + REPLACED * HOUR
-    old = lake.partitions.publish("events", begin, begin + HOUR, rows_of(REPLACED).slice(1, 1))
     for part in range(PARTS):
         begin = T0 + part * HOUR
-        replaces = [old] if part == REPLACED else []
-        lake.partitions.publish("events", begin, begin + HOUR, rows_of(part), replaces=replaces)
+        old = lake.partitions.publish("events", begin, begin + HOUR, rows_of(part).slice(1, 1))
+        lake.partitions.publish("events", begin, begin + HOUR, rows_of(part), replaces=[old])
     end = T0 + PARTS * HOUR
     lake.partitions.publish_completed_empty("events", end, end + HOUR)
     return lake

@@ -482,3 +482,13 @@ def test_a_clock_that_jumps_changes_no_order(lake: Lake) -> None:
             table.delete_rows("true")
     assert values_of(table) == [4]
     assert all(each.insert_range.begin > FIRST_INSTANT for each in partitions_of(lake, table))
+
+
+def test_deleted_databases_are_listed_until_the_name_is_used_again(lake: Lake) -> None:
+    definitions = lake.tables.definitions
+    for name in ("one", "two"):
+        lake.tables.create_database(name)
+        lake.tables.delete_database(name)
+    assert definitions.list_deleted_databases() == ["two", "one"]
+    lake.tables.create_database("one")
+    assert definitions.list_deleted_databases() == ["two"]

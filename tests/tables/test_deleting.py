@@ -535,3 +535,11 @@ def test_forgetting_goes_on_while_a_sweep_deletes(new_lake: NewLake) -> None:
         sweep_all(lake)
         assert hold_of(lake, SECRET) == []
     assert damage(lake) == []
+
+
+@pytest.mark.parametrize("dialect", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("where", ["", "  \n", None, 1])
+def test_delete_rows_without_a_condition_is_refused(lake: Lake, where: Any) -> None:
+    for schema in (LOOSE, BY_ID):
+        with pytest.raises(BadInput, match="delete_rows needs a condition"):
+            make(lake, schema).delete_rows(where)
