@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SEED = int(os.environ.get("LAKEBED_SEED", "20261115"))
-QUERIES = 2_000 if CAMPAIGN else 60
+QUERIES = 2_000 if CAMPAIGN else 80
 VIEW_SETS = {each.name: each for each in built_in()}
 
 
