@@ -48,6 +48,17 @@ def test_a_server_tells_of_its_life_and_of_what_goes_wrong(lake: Lake) -> None:
 
 
 @DIALECTS
+def test_secrets_in_warnings_are_masked(lake: Lake, own: OwnTelemetry) -> None:
+    secret = lake.keys.create("shop", ["read"]).secret
+    SAID.warning("refused %s", secret, extra={"statement": f"SELECT '{secret}'"})
+    own.close()
+    rows = lake.query("SELECT msg, properties FROM log_entries").to_arrow().to_pylist()
+    assert len(rows) == 1
+    assert secret not in str(rows)
+    assert secret[:20] in str(rows)
+
+
+@DIALECTS
 def test_writing_it_makes_no_more_of_it(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """Even if landing complains every time, while the server listens to all that is said."""
     land = lake.telemetry.land

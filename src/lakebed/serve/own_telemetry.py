@@ -24,7 +24,7 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, SeverityNumber
 from opentelemetry.proto.metrics.v1 import metrics_pb2 as otlp
 
-from lakebed.logs import LOGGER, read_extra
+from lakebed.logs import LOGGER, mask_secrets, read_extra
 from lakebed.model.signal import Signal
 
 if TYPE_CHECKING:
@@ -138,14 +138,18 @@ def _as_otlp(record: logging.LogRecord) -> LogRecord:
         logging.INFO: SeverityNumber.SEVERITY_NUMBER_INFO,
         logging.WARNING: SeverityNumber.SEVERITY_NUMBER_WARN,
     }.get(record.levelno, SeverityNumber.SEVERITY_NUMBER_ERROR)
-    said = {"logger": record.name, "thread": record.threadName, **read_extra(record)}
+    figures = {
+        name: mask_secrets(value) if isinstance(value, str) else value
+        for name, value in read_extra(record).items()
+    }
+    attributes = {"logger": record.name, "thread": record.threadName, **figures}
     return LogRecord(
         time_unix_nano=int(record.created * 1e9),
         observed_time_unix_nano=int(record.created * 1e9),
         severity_number=severity,
         severity_text=record.levelname,
-        body=AnyValue(string_value=record.getMessage()[:4096]),
-        attributes=_attributes(said.items()),
+        body=AnyValue(string_value=mask_secrets(record.getMessage())[:4096]),
+        attributes=_attributes(attributes.items()),
     )
 
 
