@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -15,7 +15,9 @@ from lakebed.model.time import (
     covers,
     format_duration,
     format_instant,
+    is_relative,
     parse_duration,
+    parse_moment,
     to_datetime,
     to_instant,
 )
@@ -43,13 +45,22 @@ calendar = st.integers(YEAR_1000, LAST)
         (datetime(1970, 1, 1, tzinfo=UTC), 0),
         (datetime(1970, 1, 1, 1, tzinfo=timezone(timedelta(hours=1))), 0),
         (datetime(1970, 1, 1, 0, 0, 1, 5, tzinfo=UTC), 1_000_005),
+        ("1970-01-02", 86_400_000_000),
+        ("1970.01.02", 86_400_000_000),
+        (date(1970, 1, 2), 86_400_000_000),
+        ("1970-01-01t00:00:00,5z", 500_000),
+        ("1970-01-01T01:00+01", 0),
+        ("1969-12-31T18:30:00-0530", 0),
     ],
 )
 def test_an_instant_has_several_spellings(spelling: Any, instant: int) -> None:
     assert to_instant(spelling) == instant
 
 
-@pytest.mark.parametrize("spelling", ["2026-11-15T12:00:00", "2026-11-15", datetime(2026, 11, 15)])  # noqa: DTZ001
+@pytest.mark.parametrize(
+    "spelling",
+    ["2026-11-15T12:00:00", "2026-11-15 12:00", "2026-11-15T12:00:00.5", datetime(2026, 11, 15)],  # noqa: DTZ001
+)
 def test_a_time_without_a_zone_is_refused_with_the_right_spelling(spelling: Any) -> None:
     with pytest.raises(BadInput, match="has no zone") as raised:
         to_instant(spelling)
@@ -59,7 +70,19 @@ def test_a_time_without_a_zone_is_refused_with_the_right_spelling(spelling: Any)
 
 @pytest.mark.parametrize(
     "garbage",
-    ["", "now", "yesterday", "12:00", "2026-13-01T00:00Z", "2026-02-30T00:00Z", "1767225600", "٣"],
+    [
+        "",
+        "now",
+        "yesterday",
+        "20261115T120000Z",
+        "2026-W47-1",
+        "2026-11",
+        "12:00",
+        "2026-13-01T00:00Z",
+        "2026-02-30T00:00Z",
+        "1767225600",
+        "٣",
+    ],
 )
 def test_a_text_that_is_no_time_is_refused_with_an_example(garbage: str) -> None:
     with pytest.raises(BadInput, match="as a time") as raised:
@@ -78,6 +101,34 @@ def test_a_value_of_another_type_is_refused(garbage: Any) -> None:
 def test_a_number_that_no_catalog_could_hold_is_refused(number: int) -> None:
     with pytest.raises(BadInput, match="not an instant of this era"):
         to_instant(number)
+
+
+NOW = to_instant("2026-11-15T12:30:00Z")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("now", "2026-11-15T12:30:00Z"),
+        ("today", "2026-11-15"),
+        (" yesterday ", "2026-11-14"),
+        ("1h", "2026-11-15T11:30:00Z"),
+        ("7d", "2026-11-08T12:30:00Z"),
+        ("2026-11-01", "2026-11-01T00:00:00Z"),
+        ("2026-11-01T02:00+02:00", "2026-11-01"),
+    ],
+)
+def test_moment_is_absolute_or_relative_to_now(text: str, expected: str) -> None:
+    assert parse_moment(text, NOW) == to_instant(expected)
+    assert is_relative(text) == (not text.startswith("2"))
+
+
+@pytest.mark.parametrize("text", ["tomorrow", "Now", "1 h", "-1h", "2026-11-15T12:00:00", "1h ago"])
+def test_moment_that_cannot_be_read_is_refused_with_examples(text: str) -> None:
+    with pytest.raises(BadInput) as raised:
+        parse_moment(text, NOW)
+    assert "2026-11-15T12:00:00Z" in str(raised.value.hint)
+    assert "1h, 7d" in str(raised.value.hint)
 
 
 @given(calendar)

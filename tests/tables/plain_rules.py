@@ -34,6 +34,10 @@ def plain_time(text: str) -> int:
     if shape in ("0000-00-00", "0000.00.00"):
         text = f"{text}T00:00:00Z"
     for dash, t in ((dash, t) for dash in "-." for t in "Tt "):
+        if re.match(rf"0000[{dash}]00[{dash}]00{t}00(?![:0])", shape):
+            text = f"{text[:13]}:00:00{text[13:]}"
+            if text[19:20] in (".", ","):
+                raise No(NO_TIME)
         if re.match(rf"0000[{dash}]00[{dash}]00{t}00:00(?!:)", shape):
             text = f"{text[:16]}:00{text[16:]}"
             if text[19:20] in (".", ","):
@@ -223,7 +227,11 @@ def time_texts(draw: st.DrawFn) -> str:
     zones = ["", "Z", "z", "+00:00", "-12:45", "+23:59", "+01:00", "+0130", "-07"]
     text += draw(st.sampled_from(zones))
     if draw(st.integers(0, 9)) == 0:  # sometimes, a date, or a time without seconds
-        text = text[:10] if draw(st.booleans()) else text[:16] + draw(st.sampled_from(zones))
+        text = (
+            text[:10]
+            if draw(st.booleans())
+            else text[: draw(st.sampled_from([13, 16]))] + draw(st.sampled_from(zones))
+        )
     if draw(st.integers(0, 9)) == 0:  # sometimes, break it
         place = draw(st.integers(0, len(text)))
         cut, put = draw(st.integers(0, 2)), draw(st.sampled_from(["", "9", "Z", ".", "-", "x"]))

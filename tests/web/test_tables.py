@@ -294,7 +294,7 @@ def as_text(value: Any) -> str:
         ({"where": "steps", "value": str(2**63)}, "beyond"),
         ({"where": "grade", "value": "nan"}, "write it like 36.6"),
         ({"where": "outside", "value": "1"}, "true or false"),
-        ({"where": "since", "value": "yesterday"}, "2026-11-15T12:00:00Z"),
+        ({"where": "since", "value": "soon"}, "2026-11-15T12:00:00Z"),
         ({"where": "steps"}, "give a value"),
         ({"value": "7"}, "choose a column"),
         ({"page": "0"}, "from 1 to"),

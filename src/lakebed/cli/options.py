@@ -51,7 +51,7 @@ YesOption = Annotated[
 ]
 BeginOption = Annotated[
     str | None,
-    typer.Option("--begin", metavar="TIME", help="Begin of the insert-time range, with a zone."),
+    typer.Option("--begin", metavar="TIME", help="Begin of the insert-time range."),
 ]
 EndOption = Annotated[
     str | None,

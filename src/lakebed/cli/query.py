@@ -64,7 +64,10 @@ def query(
     ] = None,
     since: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="Only rows since then: 1h, 7d, or a time with a zone."),
+        typer.Option(
+            metavar="TIME",
+            help="Only rows since then: 1h (ago), today, 2026-11-15, 2026-11-15T12:00:00Z.",
+        ),
     ] = None,
     begin: Annotated[
         str | None, typer.Option("--from", metavar="TIME", help="Only rows from here on.")

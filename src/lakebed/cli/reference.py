@@ -18,8 +18,10 @@ _HEAD = """# The command line
 This page is made from the code: `make docs`.
 
 `lakebed` prints data on stdout and talk on stderr. `--json` turns tables into one JSON document
-whose keys are a contract: they are only ever added to. Instants are ISO 8601 in UTC; a time that
-you give must name its zone. Whatever condemns or deletes shows its plan and acts only with `--yes`.
+whose keys are a contract: they are only ever added to. Instants are ISO 8601 in UTC. A TIME that
+you give is `1h` or `7d` (so long ago), `now`, `today`, `yesterday`, a date, or ISO 8601 with a zone
+([all spellings](concepts.md#spelling-times)). Commands that condemn or delete show their plan and
+act only with `--yes`.
 
 | exit code | meaning |
 | --- | --- |

@@ -20,6 +20,7 @@ from lakebed.model.time import (
     Instant,
     format_duration,
     is_duration,
+    is_relative,
     parse_duration,
     parse_moment,
     to_instant,
@@ -79,7 +80,7 @@ class Client:
         headers = {
             "begin": _spell(begin),
             "end": _spell(end),
-            "as_of": None if as_of is None else str(to_instant(as_of, "down")),
+            "as_of": _spell_past(as_of),
             "limit": None if limit is None else str(limit),
             "timeout": None if timeout is None else repr(float(timeout)),
             "stale": "true" if stale else None,
@@ -199,9 +200,18 @@ def _ticket(sql: str) -> bytes:
 
 
 def _spell(moment: Instant | None) -> str | None:
-    """A time as the server reads it; how long ago something was is counted from its clock."""
+    """Return a time as the server reads it, which counts relative times from its own clock."""
     if moment is None:
         return None
-    if isinstance(moment, str) and is_duration(moment):
-        return format_duration(parse_duration(moment))
-    return str(parse_moment(moment, 0))  # no duration, so that now does not matter
+    if isinstance(moment, str) and is_relative(moment):
+        word = moment.strip()
+        return format_duration(parse_duration(word)) if is_duration(word) else word
+    return str(parse_moment(moment, 0))
+
+
+def _spell_past(as_of: Instant | None) -> str | None:
+    if as_of is None or is_relative(as_of):
+        return _spell(as_of)
+    if isinstance(as_of, str):
+        parse_moment(as_of, 0)  # raises with a hint that knows relative times
+    return str(to_instant(as_of, "down"))

@@ -25,6 +25,7 @@ from lakebed.catalog.blocks import Segment
 from lakebed.catalog.catalog import Catalog, Connection, Transaction
 from lakebed.catalog.files import TemporaryFile
 from lakebed.catalog.finding import Search
+from lakebed.catalog.times import resolve
 from lakebed.errors import BadInput, StalePlan
 from lakebed.model.arguments import checked_methods
 from lakebed.model.partition import FileState, Partition
@@ -95,6 +96,7 @@ class BlockRetirement:
 
     def plan_before(self, before: Instant, *, allow_loss: bool = False) -> BlockPlan:
         """Every block that landed before an instant."""
+        before = resolve(self._catalog, before)
         with self._catalog.read() as connection:
             return _plan(connection, to_instant(before), allow_loss=allow_loss)
 

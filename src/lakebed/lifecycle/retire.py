@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from lakebed.catalog import clock, finding, partitions, tables, view_sets
 from lakebed.catalog.catalog import Catalog, Connection, Transaction
 from lakebed.catalog.finding import Search
+from lakebed.catalog.times import resolve
 from lakebed.errors import BadInput, LakebedError, StalePlan, TooPrecise, UnknownPartition
 from lakebed.lifecycle import selection
 from lakebed.lifecycle.changes import Changes, describe_success, restore_row
@@ -95,6 +96,7 @@ class Retirement:
         """Plan for the one live partition with this identity. Without the schema hash, or with only
         its first bytes, the match must be unique: while a schema evolves, a twin may cover the same
         range."""
+        begin, end = resolve(self._catalog, begin), resolve(self._catalog, end)
         try:
             insert_range = TimeRange.of(begin, end)
         except TooPrecise as error:
@@ -132,6 +134,7 @@ class Retirement:
     ) -> RetirementPlan:
         """Plan for every live partition that lies inside an insert-time range; those that straddle
         its ends are listed and left alone."""
+        begin, end = resolve(self._catalog, begin), resolve(self._catalog, end)
         within = TimeRange.within(begin, end)
         with self._catalog.read() as connection:
             in_range = selection.list_in_range(connection, view_set, instance, within)

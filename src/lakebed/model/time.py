@@ -7,13 +7,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from typing import Literal
 
 from lakebed.errors import BadInput, TooPrecise
+from lakebed.model.time_text import NotATime, NoZone, read_time_text
 
-Instant = int | datetime | str
-"""What callers may pass: microseconds since 1970, an aware datetime, or ISO 8601 with a zone."""
+Instant = int | datetime | date | str
+"""A time as callers pass it: microseconds since 1970, a datetime with a zone, a date, or text."""
 
 DEFAULT_GRACE = "24h"
 DEFAULT_LONGEST_READ = "24h"
@@ -27,6 +28,8 @@ _UNITS |= {"d": 24 * _UNITS["h"], "w": 7 * 24 * _UNITS["h"]}
 _DURATION = re.compile(r"(\d{1,19})(us|ms|s|m|h|d|w)")
 _BELOW_MICROSECOND = re.compile(r":\d{2}[.,]\d{6}\d*[1-9]")
 _LIMIT = 1 << 62
+_WORDS = {"now": None, "today": 0, "yesterday": 1}
+"""Words for times, and how many days before today they are."""
 
 Rounding = Literal["exact", "down", "up"]
 """Handling of a time between two microseconds: refuse it, or take the one before or after it."""
@@ -68,19 +71,27 @@ def _read_instant(value: Instant) -> int:
         return value
     if isinstance(value, str):
         try:
-            value = datetime.fromisoformat(value)
-        except ValueError:
+            return read_time_text(value)
+        except NoZone:
+            raise _without_zone(value) from None
+        except NotATime:
             raise BadInput(
                 f"cannot read {value!r} as a time", hint="write it like 2026-11-15T12:00:00Z"
             ) from None
+    if isinstance(value, date) and not isinstance(value, datetime):
+        value = datetime.combine(value, time(), UTC)
     if not isinstance(value, datetime):
         raise BadInput(f"expected an instant, not {type(value).__name__}")
     if value.tzinfo is None:
-        raise BadInput(
-            f"the time {value.isoformat()} has no zone",
-            hint=f"write {value.isoformat()}Z for UTC, or add an offset such as +02:00",
-        )
+        raise _without_zone(value.isoformat())
     return (value - _EPOCH) // _MICROSECOND
+
+
+def _without_zone(text: str) -> BadInput:
+    return BadInput(
+        f"the time {text} has no zone",
+        hint=f"write {text.replace(' ', 'T')}Z for UTC, or add an offset such as +02:00",
+    )
 
 
 def to_datetime(instant: int) -> datetime:
@@ -121,13 +132,21 @@ def is_duration(text: str) -> bool:
     return _DURATION.fullmatch(text.strip()) is not None
 
 
+def is_relative(value: Instant) -> bool:
+    """Return True for a time that depends on the current one: ``now``, ``yesterday``, ``1h``."""
+    return isinstance(value, str) and (value.strip() in _WORDS or is_duration(value))
+
+
 def parse_moment(value: Instant, now: int) -> int:
-    """Return an end of a range: a time in any accepted spelling, a duration before now (``1h``,
-    ``7d``), or ``now``. Parts of a microsecond round up, see `to_instant`."""
-    if value == "now":
-        return now
-    if isinstance(value, str) and is_duration(value):
-        return now - parse_duration(value)
+    """Return a time in any accepted spelling: also a duration before now (``1h``, ``7d``), ``now``,
+    and ``today`` and ``yesterday``, which are midnights in UTC. Parts of a microsecond round up,
+    see `to_instant`."""
+    if isinstance(value, str) and is_relative(value):
+        word = value.strip()
+        if word not in _WORDS:
+            return now - parse_duration(word)
+        days = _WORDS[word]
+        return now if days is None else (now // _UNITS["d"] - days) * _UNITS["d"]
     try:
         return to_instant(value, "up")
     except BadInput as error:

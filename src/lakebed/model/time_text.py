@@ -15,7 +15,7 @@ FULL_TIME = (
 """The usual spelling of a time with seconds and a zone; RE2 reads this pattern too."""
 _TIME = re.compile(
     r"(\d{4})([-.])(\d{2})\2(\d{2})"
-    r"(?:[Tt ](\d{2}):(\d{2})(?::(\d{2})(?:[.,](\d+))?)?(Z|z|([+-])(\d{2})(?::?(\d{2}))?)?)?",
+    r"(?:[Tt ](\d{2})(?::(\d{2})(?::(\d{2})(?:[.,](\d+))?)?)?(Z|z|([+-])(\d{2})(?::?(\d{2}))?)?)?",
     re.ASCII,
 )
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from lakebed.catalog import clock, finding, partitions, view_sets
 from lakebed.catalog.catalog import Catalog
 from lakebed.catalog.finding import Search
+from lakebed.catalog.times import resolve, resolve_past, resolve_range
 from lakebed.model.arguments import checked_methods, list_names
 from lakebed.model.partition import NO_SOURCE, Partition
 from lakebed.model.time import Instant, TimeRange, to_instant
@@ -43,6 +44,7 @@ class Partitions:
         reason: str | None = None,
     ) -> Partition:
         """Write rows as one partition over an insert-time range and publish it."""
+        begin, end = resolve(self._catalog, begin), resolve(self._catalog, end)
         new = NewPartition.of_rows(
             self.definition(view_set), begin, end, rows, instance=instance, source_hash=source_hash
         )
@@ -61,6 +63,7 @@ class Partitions:
         reason: str | None = None,
     ) -> Partition:
         """State that a range was processed to its end and gave no rows."""
+        begin, end = resolve(self._catalog, begin), resolve(self._catalog, end)
         new = NewPartition.completed_empty(
             self.definition(view_set), begin, end, instance=instance, source_hash=source_hash
         )
@@ -94,7 +97,11 @@ class Partitions:
     ) -> Snapshot:
         """What view sets hold now, or held as of a past tick; see `Snapshot`."""
         return self._reader.take(
-            list_names(names), events=events, inserted=inserted, instance=instance, as_of=as_of
+            list_names(names),
+            events=resolve_range(self._catalog, events),
+            inserted=resolve_range(self._catalog, inserted),
+            instance=instance,
+            as_of=resolve_past(self._catalog, as_of),
         )
 
     def list_partitions(
@@ -107,6 +114,8 @@ class Partitions:
         include_retired: bool = False,
     ) -> list[Partition]:
         """Live partitions, or those live at a past tick, or retired ones as well."""
+        inserted = resolve_range(self._catalog, inserted)
+        as_of = resolve_past(self._catalog, as_of)
         with self._catalog.read() as connection:
             if view_set is not None and view_set not in partitions.count_live(connection):
                 view_sets.get(connection, view_set)

@@ -20,6 +20,7 @@ from lakebed.catalog import blocks, clock, failures, tables, view_sets
 from lakebed.catalog.catalog import Catalog
 from lakebed.catalog.failures import BuildFailure
 from lakebed.catalog.leases import Lease
+from lakebed.catalog.times import resolve
 from lakebed.errors import Cancelled
 from lakebed.logs import Operation
 from lakebed.model.arguments import checked_methods, list_names
@@ -185,6 +186,8 @@ class Pipeline:
     ) -> Plan:
         """The steps that are due for these view sets and tables (``database.table``), or all: what
         `build` would do first. A range that is empty or runs backwards is `BadInput`."""
+        begin = None if begin is None else resolve(self._catalog, begin)
+        end = None if end is None else resolve(self._catalog, end)
         first = None if begin is None else to_instant(begin, "up")
         behind = None if end is None else to_instant(end, "up")
         if first is not None and behind is not None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakebed.catalog.acting import keep_askers
 from lakebed.catalog.catalog import Catalog
+from lakebed.catalog.times import resolve_past
 from lakebed.errors import BadInput, BadSql, Damage
 from lakebed.model.time import (
     Instant,
@@ -82,6 +83,7 @@ class Queries:
         reader: RowReader | None = None,
         now: Callable[[], int] = _now,
     ) -> None:
+        self._catalog = catalog
         self._store = store
         self._settings = settings
         self._now = now
@@ -132,6 +134,7 @@ class Queries:
             sql = bound.sql
             check_statement(sql)
             within = self._read_range(begin, end)
+            as_of = resolve_past(self._catalog, as_of)
             past = None if as_of is None else to_instant(as_of, "down")
             if engine == SPARK:
                 return self._query_on_spark(
@@ -289,6 +292,7 @@ class Queries:
 
     def look_up(self, asked: Asked, *, as_of: Instant | None = None, stale: bool = False) -> Listed:
         """What the catalog knows, without SQL."""
+        as_of = resolve_past(self._catalog, as_of)
         past = None if as_of is None else to_instant(as_of, "down")
         with self._taker.begin(past) as beginning:
             snapshot = beginning.take([], with_tail=not stale, asked=asked)

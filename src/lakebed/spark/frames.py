@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Self
 
 from lakebed.catalog import clock, finding, tables, view_sets
 from lakebed.catalog.finding import Search
+from lakebed.catalog.times import resolve_past
 from lakebed.errors import BadInput, SnapshotExpired
 from lakebed.lake import Lake
 from lakebed.model.arguments import checked, checked_methods
@@ -51,6 +52,7 @@ class SparkReader:
     """One snapshot of a lake for Spark, held until it is closed."""
 
     def __init__(self, spark: SparkSession, lake: Lake, as_of: Instant | None = None) -> None:
+        as_of = resolve_past(lake.catalog, as_of)
         past = None if as_of is None else to_instant(as_of, "down")
         self._spark = spark
         self._lake = lake

@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from lakebed.catalog.times import resolve
 from lakebed.errors import BadInput, LeaseLost, OutcomeUnknown, Unavailable
 from lakebed.lake import Lake
 from lakebed.logs import Operation
@@ -64,6 +65,7 @@ def write(
     """
     definition = lake.partitions.definition(view_set)
     definition.require_no_source()
+    begin, end = resolve(lake.catalog, begin), resolve(lake.catalog, end)
     new = NewPartition(definition, TimeRange.of(begin, end), None, instance, source_hash)
     within = str(new.insert_range)
     with Operation(_log, "write DataFrame", view_set=definition.name, range=within) as operation:

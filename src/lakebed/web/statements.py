@@ -11,7 +11,7 @@ from typing import Any
 
 from lakebed.errors import BadInput
 from lakebed.model.table import Column, TableSchema
-from lakebed.model.time import format_instant, to_instant
+from lakebed.model.time import format_instant, parse_moment
 from lakebed.model.user_table import UserTable
 from lakebed.query.parameters import prepare
 from lakebed.web.times import Bins
@@ -72,18 +72,18 @@ class Condition:
     parameters: tuple[Any, ...] = ()
 
 
-def plan_condition(schema: TableSchema, asked: Mapping[str, str]) -> Condition:
+def plan_condition(schema: TableSchema, query: Mapping[str, str], now: int) -> Condition:
     """What ``where``, ``op`` and ``value`` of an address mean; `BadInput` if that is nothing."""
-    if not asked.get("where"):
-        if asked.get("value"):
+    if not query.get("where"):
+        if query.get("value"):
             raise BadInput(
-                f"nothing says what is compared with {asked['value']!r}",
+                f"nothing says what is compared with {query['value']!r}",
                 hint=f"choose a column with where: {', '.join(schema.names)}",
             )
         return Condition()
-    column = schema.column(asked["where"])
+    column = schema.column(query["where"])
     fitting = _ALONE if column.is_array else _FITTING[column.type]
-    name = asked.get("op") or fitting[0]
+    name = query.get("op") or fitting[0]
     if name not in fitting:
         raise BadInput(
             f"{column.name} cannot be compared by {name!r}: it is {column.type}",
@@ -92,18 +92,18 @@ def plan_condition(schema: TableSchema, asked: Mapping[str, str]) -> Condition:
     _, form = COMPARISONS[name]
     if name in _ALONE:
         return Condition(form.format(column.name))
-    if not asked.get("value"):
+    if not query.get("value"):
         raise BadInput(
             f"nothing says what {column.name} is compared with", hint="give a value, or missing"
         )
     if name == "contains":
-        return Condition(form.format(column.name, "?"), (asked["value"],))
+        return Condition(form.format(column.name, "?"), (query["value"],))
     place = """arrow_cast(?, 'Timestamp(Microsecond, Some("UTC"))')"""
     place = place if column.type == "datetime" else "?"
-    return Condition(form.format(column.name, place), (_read_value(column, asked["value"]),))
+    return Condition(form.format(column.name, place), (_read_value(column, query["value"], now),))
 
 
-def _read_value(column: Column, text: str) -> Any:
+def _read_value(column: Column, text: str, now: int) -> Any:
     match column.type:
         case "int":
             number = _read_number(column, text, int)
@@ -117,7 +117,7 @@ def _read_value(column: Column, text: str) -> Any:
                 raise BadInput(f"{column.name} is true or false, not {text!r}")
             return text == "true"
         case "datetime":
-            return format_instant(to_instant(text))
+            return format_instant(parse_moment(text, now))
     return text
 
 

@@ -112,7 +112,7 @@ def read_table(
     wanted = {each: asked[each] for each in ASKED if asked.get(each)}
     table = lake.tables.get(database, name)
     definition = table.definition
-    condition = plan_condition(definition.schema, wanted)
+    condition = plan_condition(definition.schema, wanted, now)
     check_plot(definition.schema, wanted)
     found = _read_rows(table, wanted, condition, now, seconds)
     with lake.catalog.read() as connection:
