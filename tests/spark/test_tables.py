@@ -260,19 +260,16 @@ def test_a_table_that_is_altered_meanwhile_is_inserted_into_again(
     lake: Lake, table: Table, spark: SparkSession
 ) -> None:
     altered = []
+    frame: Any = frame_of(spark, [row(10, 0)])
+    rename = frame.toDF
 
-    class Altering:
-        """A frame that is asked for its columns once for each attempt."""
+    def alter_and_rename(*columns: str) -> DataFrame:
+        """Alter the table once, after it was looked up and before anything is written."""
+        if not altered:
+            altered.append(table.alter(add={"more": "float"}))
+        return rename(*columns)
 
-        def __init__(self, frame: DataFrame) -> None:
-            self._frame = frame
-
-        def __getattr__(self, name: str) -> Any:
-            if name == "toDF" and not altered:  # the table was looked up, nothing is written yet
-                altered.append(table.alter(add={"more": "float"}))
-            return getattr(self._frame, name)
-
-    frame: Any = Altering(frame_of(spark, [row(10, 0)]))
+    frame.toDF = alter_and_rename
     assert lakebed.spark.insert(frame, lake, "home.heart_rate").rows == 1
     assert altered
     assert rows_of(table)[-1]["more"] is None
