@@ -124,7 +124,7 @@ def list_command_lines() -> list[list[str]]:
         views keep log_entries 30d
         partitions publish readings rows.parquet --begin 2026-11-01T00:00Z --end 2026-11-01T01:00Z
         partitions list
-        partitions retire readings --begin 2026-11-01T00:00Z --end 2026-11-01T01:00Z --yes
+        partitions retire readings --begin 2026-11-01T00Z --end 2026-11-01T02Z --confirm readings -y
         partitions restore PARTITION
         partitions list --retired
         views remove readings --yes

@@ -63,6 +63,16 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return next(folder.glob("*.whl"))
 
 
+def find_python(version: str) -> str | None:
+    """Return the program of a Python that runs; a shim of pyenv may not."""
+    path = shutil.which(f"python{version}")
+    if path is None:
+        return None
+    command = [path, "-c", "import sys; print(sys.executable)"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
 def run_every_verb(python: Path, folder: Path, **environment: str) -> dict[str, Any]:
     """Run the script in an installation; return its report."""
     folder.mkdir()
@@ -145,10 +155,10 @@ def test_each_extra_alone_runs_every_verb(
 ) -> None:
     """Installed from the package index, as users install it."""
     candidates = [OLDEST] if version == "oldest" else NEWEST
-    pythons = [path for name in candidates if (path := shutil.which(f"python{name}"))]
-    if not pythons:
+    program = next((path for name in candidates if (path := find_python(name))), None)
+    if program is None:
         pytest.skip(f"none of these Pythons is installed: {', '.join(candidates)}")
-    python = make_environment(tmp_path / "venv", pythons[0])
+    python = make_environment(tmp_path / "venv", program)
     run_pip(python, "install", f"{wheel}[{extra}]" if extra != "none" else str(wheel))
     check_report(run_every_verb(python, tmp_path / "work"), PRESENT[extra])
     shutil.rmtree(tmp_path / "venv")
