@@ -251,14 +251,14 @@ class Queries:
             tails = self._read_tails(snapshot)
             content = self._collect(view_sets, snapshot, tails)
             longest = self._settings.timeout if timeout is None else timeout
+            # Spark verifies the pages itself, but not the footers.
+            footers = [FileRead(partition, frozenset()) for partition in snapshot.files]
+            verification = self._begin_verification(footers, longest)
             stream = engine.run(analysis, content, within, limit=limit, timeout=longest)
         except BaseException:
             snapshot.close()
             raise
         explanation = _explain(SPARK, snapshot, tails)
-        # Spark verifies the pages itself, but not the footers.
-        footers = [FileRead(partition, frozenset()) for partition in snapshot.files]
-        verification = self._begin_verification(footers, longest)
         held = HeldStream(stream, snapshot, self._store, verification)
         return Result(watch.follow(held, snapshot), explanation, snapshot.close)
 
