@@ -87,7 +87,9 @@ def history(lake: Lake) -> History:
     replaced = publish_hour(lake, 7, 4)
     publish_hour(lake, 7, 3, replaces=[replaced])
     publish_hour(lake, 8, 2)
-    lake.retirement.retire_partitions("readings", T0 + 8 * HOUR, T0 + 9 * HOUR)
+    lake.retirement.retire_partitions(
+        "readings", T0 + 8 * HOUR, T0 + 9 * HOUR, confirmed=["readings"]
+    )
     publish_hour(lake, 9, 1)
     return History(lake.partitions.list_partitions(include_retired=True))
 

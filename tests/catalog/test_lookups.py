@@ -73,7 +73,7 @@ def test_expired_partitions_that_a_reader_may_use_stay(lake: Lake) -> None:
     lake.views.register(readings())
     for hour, count in enumerate((2, 0)):
         publish_hour(lake, hour, count)
-    lake.retirement.retire_partitions("readings", T0, T0 + 2 * HOUR)
+    lake.retirement.retire_partitions("readings", T0, T0 + 2 * HOUR, confirmed=["readings"])
     with_file, empty = lake.partitions.list_partitions(include_retired=True)
     retired_at, end = empty.retired_at or 0, empty.expiration or 0
     with lake.catalog.write() as transaction:

@@ -104,7 +104,7 @@ def test_plan_protects_what_a_reader_may_still_use(lake: Lake) -> None:
     partition = publish_hour(lake, 0)
     early = publish_hour(lake, 1)
     empty = publish_hour(lake, 2, 0)
-    lake.retirement.retire_partitions("readings", T0 + HOUR, T0 + 2 * HOUR)
+    lake.retirement.retire_partitions("readings", T0 + HOUR, T0 + 2 * HOUR, confirmed=["readings"])
     with lake.partitions.snapshot("readings") as snapshot:
         lake.leases.beat()
         _retire_all(lake)
@@ -310,3 +310,35 @@ def test_lease_is_dead_once_it_stood_still_for_exactly_its_time_to_live() -> Non
     assert observer.observe([beaten]) == [beaten]
     assert observer.observe([]) == []
     assert observer.observe([beaten]) == [], "it was gone in between"
+
+
+def test_plan_waits_for_held_files_and_journal_names_what_was_swept(lake: Lake) -> None:
+    publish_hour(lake, 0)
+    swept, empty = publish_hour(lake, 1), publish_hour(lake, 2, 0)
+    lake.retirement.retire_partitions("readings", T0, T0 + HOUR, hold=True)
+    lake.retirement.retire_partitions("readings", T0 + HOUR, T0 + 3 * HOUR, confirmed=["readings"])
+    plan = lake.sweeper.plan()
+    assert [file.file_path for file in plan.expired] == [swept.file_path]
+    assert (plan.waiting, plan.protected) == (1, 0)
+    assert (plan.bytes, plan.is_empty) == (swept.file_size, False)
+    lake.sweeper.run()
+    with lake.catalog.read() as connection:
+        entries = journal.list_entries(connection, operations=["sweep"])
+    assert [(e.file_path, e.bytes, e.partition_id) for e in entries] == [
+        (swept.file_path, swept.file_size, None),
+        (None, 0, empty.partition_id),
+    ]
+    assert lake.sweeper.plan().is_empty
+
+
+def test_run_stops_after_so_many_batches_and_says_whether_there_is_more(lake: Lake) -> None:
+    for hour in range(5):
+        publish_hour(lake, hour, 1)
+    _retire_all(lake)
+    sweeper = Sweeper(lake.catalog, lake.store, batch_files=2)
+    assert len(sweeper.plan().expired) == 2
+    first = sweeper.run(most_batches=1)
+    assert (first.files, first.has_more) == (2, True)
+    second = sweeper.run(most_batches=2)
+    assert (second.files, second.has_more) == (3, False)
+    assert sweeper.run(most_batches=1).has_more is False

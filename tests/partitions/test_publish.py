@@ -299,7 +299,7 @@ def test_publish_written_is_refused_when_its_reservation_was_lost(lake: Lake) ->
 
 def test_retire_rows_names_a_partition_that_is_not_live(lake: Lake) -> None:
     old = [publish_hour(lake, 0), publish_hour(lake, 1)]
-    lake.retirement.retire_partitions("readings", T0 + HOUR, T0 + 2 * HOUR)
+    lake.retirement.retire_partitions("readings", T0 + HOUR, T0 + 2 * HOUR, confirmed=["readings"])
     new = NewPartition.completed_empty(readings(), T0, T0 + 2 * HOUR)
     with pytest.raises(StalePlan, match=re.escape(f"{old[1].describe()} is not live")):
         lake.partitions.publish_many([new], replaces=old)

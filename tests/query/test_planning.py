@@ -90,7 +90,7 @@ def test_measure_growth_multiplies_joined_texts(sql: str, growth: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("sql", "most"),
+    ("sql", "limit"),
     [
         (lambda n: f"select {'+'.join('1' * (n + 1))}", statement._MOST_OPERATORS),
         (lambda n: " union all ".join(["select 1"] * n), statement._MOST_SELECTS),
@@ -101,13 +101,13 @@ def test_measure_growth_multiplies_joined_texts(sql: str, growth: int) -> None:
     ],
 )
 def test_check_statement_takes_what_is_at_a_limit_and_refuses_one_more(
-    sql: object, most: int
+    sql: object, limit: int
 ) -> None:
     make = sql
     assert callable(make)
-    statement.check_statement(make(most))
+    statement.check_statement(make(limit))
     with pytest.raises(BadSql, match=r"at most|more than"):
-        statement.check_statement(make(most + 1))
+        statement.check_statement(make(limit + 1))
 
 
 def test_check_statement_limits_characters_and_growth() -> None:
@@ -179,7 +179,10 @@ def test_time_range_includes_both_ends(
 
 
 def partition(
-    events: tuple[int, int] | None = (10, 20), size: int = 1, instance: str = "a", **known: object
+    events: tuple[int, int] | None = (10, 20),
+    size: int = 1,
+    instance: str = "a",
+    **statistics: object,
 ) -> Partition:
     """Return a partition as the catalog describes it."""
     return Partition(
@@ -192,7 +195,7 @@ def partition(
         source_hash=NO_SOURCE,
         sort_order=(),
         format_version=1,
-        statistics={name: list(bounds) for name, bounds in known.items()},  # type: ignore[call-overload]
+        statistics={name: list(bounds) for name, bounds in statistics.items()},  # type: ignore[call-overload]
         published_at=1,
     )
 
@@ -256,9 +259,9 @@ def test_block_has_events_from_its_first_to_its_last_and_when_it_landed(
 
 
 def test_subtract_leaves_what_no_other_range_covers() -> None:
-    def subtract(*others: TimeRange) -> list[TimeRange]:
+    def subtract(*covered: TimeRange) -> list[TimeRange]:
         ranges = [TimeRange(0, 10), TimeRange(20, 30), TimeRange(100, 110)]
-        return table_views._subtract(ranges, others, TimeRange(5, 100))
+        return table_views._subtract(ranges, covered, TimeRange(5, 100))
 
     assert subtract() == [TimeRange(5, 10), TimeRange(20, 30)]
     assert subtract(TimeRange(9, 21)) == [TimeRange(5, 9), TimeRange(21, 30)]
