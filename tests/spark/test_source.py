@@ -50,6 +50,13 @@ def test_a_load_has_all_rows_in_every_action(lake: Lake, spark: SparkSession) ->
     assert frame.where("number < 0").union(frame).count() == 12
 
 
+def test_options_take_relative_times(lake: Lake, spark: SparkSession) -> None:
+    lake.views.register(readings())
+    publish_hour(lake, 0, 4)
+    assert load(spark, lake, begin="2026-01-01", end="now").count() == 4
+    assert load(spark, lake, begin="1h", as_of="now").count() == 0
+
+
 def test_options_prune_files_by_time(lake: Lake, spark: SparkSession) -> None:
     lake.views.register(readings())
     gone = publish_hour(lake, 0, 4)

@@ -27,7 +27,7 @@ from pyspark.sql.types import StructType
 
 from lakebed.errors import BadInput, SnapshotExpired, UnknownObject, Unsupported
 from lakebed.model.source import SqlSource
-from lakebed.model.time import TimeRange, to_instant
+from lakebed.model.time import TimeRange, is_relative, to_instant
 from lakebed.model.view_set import GLOBAL, ViewSet
 from lakebed.pipeline.executors import StoreAddress
 from lakebed.pipeline.types import spark_schema
@@ -44,6 +44,7 @@ _OPENING_BYTES = 1 << 20  # what opening one more file costs, in bytes read
 _BATCH_ROWS = 16 * 1024
 _OPTIONS = ("lake", "view", "begin", "end", "instance", "as_of", "pass_credentials")
 _SPARKS_OWN = ("path", "provider", "collation", "comment", "external", "location", "owner")
+_TIMES = ("begin", "end", "as_of")
 _COPIES = "option."
 """Options that Spark adds itself: ``load("shop")`` a path, ``CREATE TABLE … USING lakebed`` the
 properties of the table and, with this prefix, a copy of each option."""
@@ -79,6 +80,7 @@ class LakebedSource(DataSource):
                 f"the schema given for view set {definition.name} is not its own",
                 hint="leave out .schema(…)",
             )
+        self._resolve_times()
         return LakebedReader(self, schema, definition)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
@@ -104,6 +106,18 @@ class LakebedSource(DataSource):
             "df.writeStream cannot write the lakebed format; use foreachBatch with "
             "lakebed.spark.insert(df, lake, DATABASE.TABLE)"
         )
+
+    def _resolve_times(self) -> None:
+        """Replace relative times, such as ``1h``, by instants: every task must see the same."""
+        from lakebed.catalog.times import resolve, resolve_past
+
+        relative = [name for name in _TIMES if is_relative(self.options.get(name, ""))]
+        if not relative:
+            return
+        with self._open() as lake:
+            for name in relative:
+                resolve_one = resolve_past if name == "as_of" else resolve
+                self.options[name] = str(resolve_one(lake.catalog, self.options[name]))
 
     def plan(self, definition: ViewSet) -> list[Files]:
         """The files to read, grouped into tasks."""
