@@ -21,7 +21,7 @@ from benchmarks.harness import (
 )
 from lakebed.lake import Lake
 from lakebed.model.time import format_instant
-from lakebed.query.embedded.engine import Engine
+from lakebed.query.embedded.engine import Engine, Resources
 
 TITLE = "Planning an hour among 200,000 partitions, and reading only empty ones"
 _HOUR = 60 * MINUTE
@@ -43,7 +43,7 @@ def run(places: Places) -> list[Result]:
 
 def _plan(lake: Lake, name: str, partitions: int, times: int) -> Result:
     """From the text to the list of files: everything but opening them, which do not exist."""
-    engine = Engine(lake.store, 1 << 30, 1 << 30)
+    engine = Engine(lake.store, Resources(1 << 30, 1 << 30))
     taker = lake.queries._taker
     rng = random.Random(7)
     found = []

@@ -192,6 +192,20 @@ HUGE = {
     "casts of signs": "SELECT " + _nested("CAST(", "- " * 60 + "1", " AS bigint)", 16),
     "rounding": "SELECT " + _nested("ceil(", "1", ")", 60),
     "parts of texts": "SELECT " + _nested("substring(", "'a'", " FROM 1)", 60),
+    "columns": "SELECT " + ", ".join(f"{i} AS c{i}" for i in range(20_000)),
+    "more columns": "SELECT " + ", ".join(f"number AS c{i}" for i in range(1001)),
+    "columns of columns": "SELECT count(*) FROM "
+    + _nested("(SELECT * FROM ", "(SELECT " + "1, " * 500 + "1)", ")", 14),
+    "values": "SELECT * FROM (VALUES " + ", ".join(f"({i})" for i in range(100_000)) + ") t",
+    "columns of values": "VALUES (" + ", ".join(["1"] * 1001) + ")",
+    "arguments": "SELECT coalesce(" + ", ".join(["number"] * 1001) + ") FROM readings",
+    "sorting": "SELECT 1 FROM readings ORDER BY " + ", ".join(f"number % {i}" for i in range(101)),
+    "windows": "SELECT " + "sum(number) OVER (ORDER BY number), " * 101 + "1 FROM readings",
+    "cubes": "SELECT 1 FROM readings GROUP BY CUBE (1, 2, 3, 4, 5, 6, 7, 8, 9)",
+    "cubes that multiply": "SELECT 1 FROM readings GROUP BY " + "CUBE (1, 2, 3), " * 4 + "number",
+    "cubes in sets": "SELECT 1 FROM readings GROUP BY GROUPING SETS (CUBE (1, 2, 3, 4, 5, 6, 7, 8))"
+    + ", ROLLUP (1, 2)",
+    "joins by commas": "SELECT 1 FROM readings" + ", readings" * 101,
     "letters": "SELECT '" + "x" * 5_000_000 + "'",
     "a name": 'SELECT "' + "x" * 1_000_000 + '" FROM readings',
     "doublings": "WITH a0 AS (SELECT 1 AS n), "
@@ -236,6 +250,12 @@ def test_huge_statements_are_refused_at_once(lake: Lake, what: str) -> None:
         "SELECT * FROM readings WHERE " + " OR ".join(f"number = {n}" for n in range(150)),
         "WITH a AS (SELECT * FROM readings), b AS (SELECT * FROM a), c AS (SELECT * FROM b) "
         "SELECT c.number FROM c JOIN b ON c.number = b.number JOIN a ON a.number = b.number",
+        "SELECT " + ", ".join(f"number AS c{i}" for i in range(1000)) + " FROM readings",
+        "SELECT * FROM (VALUES " + ", ".join(f"({i}, 'a')" for i in range(5000)) + ") t",
+        "SELECT number, count(*) FROM readings GROUP BY CUBE (number, time, number % 2)",
+        "SELECT number IS DISTINCT FROM 1, "
+        + ", ".join(f"number AS c{i}" for i in range(150))
+        + " FROM readings",
         " UNION ALL ".join(["SELECT 'a' || 'b' || CAST(number AS varchar) FROM readings"] * 60),
         "SELECT replace(replace(replace('a-b', '-', '_'), 'a', 'bb'), 'b', 'c') || 'd'",
         "WITH RECURSIVE t AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM t WHERE n < 5) "

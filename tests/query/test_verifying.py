@@ -21,6 +21,7 @@ from lakebed.errors import Cancelled, DamagedFile, TimedOut
 from lakebed.lake import Lake
 from lakebed.model.partition import Partition
 from lakebed.model.user_table import VERSION
+from lakebed.query.embedded.planning import Deadline
 from lakebed.query.queries import Queries, QuerySettings
 from lakebed.query.verifying import FileRead, FileVerifier, Verification
 from lakebed.storage import footer
@@ -153,7 +154,7 @@ def test_verification_obeys_the_time_limit_and_cancellation(filled: Lake) -> Non
     verifier = FileVerifier(filled.catalog, filled.store)
     reads = [FileRead(partition, None) for partition in _files(filled)]
     with pytest.raises(TimedOut, match="longer than 0 s"):
-        Verification(verifier, reads, 0).run()
+        Verification(verifier, reads, Deadline.after(0)).run()
     cancelled = Verification(verifier, reads)
     cancelled.cancel()
     with pytest.raises(Cancelled):

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from lakebed.errors import BadSql
 from lakebed.model.time import to_datetime
-from lakebed.query.statement import TEXT
+from lakebed.query.statement import TEXT, check_length
 
 _TOKENS = re.compile(
     TEXT + r'|"(?:[^"]|"")*"'  # texts and names
@@ -104,6 +104,7 @@ class Prepared:
 
 def prepare(sql: str) -> Prepared:
     """Find the parameters of a statement: ``?`` each, or ``$1``, ``$2``, …; not both."""
+    check_length(sql)
     tokens = list(_TOKENS.finditer(sql))
     if any("/*" in match["comment"][2:] for match in tokens if match["comment"]):
         raise BadSql("there is a comment in a comment", hint="write two")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from lakebed.catalog.acting import keep_askers
 from lakebed.catalog.catalog import Catalog
@@ -46,11 +47,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-    from lakebed.query.embedded.engine import Analysis, Engine
+    from lakebed.query.embedded.engine import Analysis, Engine, Resources
+    from lakebed.query.embedded.planning import Deadline
     from lakebed.query.spark.engine import SparkEngine, SparkEngines
     from lakebed.query.spark.tools import SparkTools
 
 EMBEDDED, SPARK = "embedded", "spark"
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +98,8 @@ class Queries:
         self._verifier = FileVerifier(catalog, store)
         self._users = UserReader(RowReader(store) if reader is None else reader)
         self._engine: Engine | None = None
+        self._resources: Resources | None = None
+        self._engine_lock = threading.Lock()
         self._spark_tools = spark
         self._spark: SparkEngines | None = None
 
@@ -178,10 +183,10 @@ class Queries:
         database: str | None,
         watch: Watch,
     ) -> Result:
-        engine = self._embedded()
+        deadline = self._set_deadline(timeout)
         with self._taker.begin(past, database) as beginning:
             view_sets = beginning.list_tables(sql)
-            analysis = engine.analyse(sql, view_sets, within, admin=admin)
+            analysis = self._analyse(sql, view_sets, within, admin=admin, deadline=deadline)
             acting = self._begin_changes(analysis, past) if admin else None
             snapshot = beginning.take(
                 analysis.scans, with_tail=not stale, explained=explained, asked=analysis.asked
@@ -190,25 +195,28 @@ class Queries:
         try:
             tails = self._read_tails(snapshot)
             content = self._collect(view_sets, snapshot, tails)
-            longest = self._settings.timeout if timeout is None else timeout
             reads = list_reads(analysis.scans, snapshot)
-            verification = self._begin_verification(reads, longest)
+            verification = self._begin_verification(reads, deadline)
             nothing = snapshot.listed.is_empty and all(each.is_empty for each in content.values())
 
             def start() -> Stream:
                 stream: Stream
                 if acting is None and nothing:
-                    stream = engine.run_over_nothing(sql, analysis, limit=limit, timeout=longest)
+                    stream = self._embedded().run_over_nothing(
+                        sql, analysis, limit=limit, deadline=deadline
+                    )
                 else:
-                    stream = engine.run(
-                        sql,
-                        content,
-                        within,
-                        listed=snapshot.listed,
-                        admin=admin,
-                        acting=acting,
-                        limit=None if acting else limit,
-                        timeout=longest,
+                    stream = self._on_engine(
+                        lambda engine: engine.run(
+                            sql,
+                            content,
+                            within,
+                            listed=snapshot.listed,
+                            admin=admin,
+                            acting=acting,
+                            limit=None if acting else limit,
+                            deadline=deadline,
+                        )
                     )
                 is_read = analysis.is_analyze or not analysis.is_explain
                 return HeldStream(stream, snapshot, self._store, verification if is_read else None)
@@ -243,18 +251,18 @@ class Queries:
         database: str | None,
         watch: Watch,
     ) -> Result:
+        deadline = self._set_deadline(timeout)
         with self._taker.begin(past, database) as beginning:
             view_sets = beginning.list_tables(sql)
-            analysis = engine.analyse(sql, view_sets, within)
+            analysis = engine.analyse(sql, view_sets, within, deadline)
             snapshot = beginning.take(analysis.scans, with_tail=not stale, explained=explained)
         try:
             tails = self._read_tails(snapshot)
             content = self._collect(view_sets, snapshot, tails)
-            longest = self._settings.timeout if timeout is None else timeout
             # Spark verifies the pages itself, but not the footers.
             footers = [FileRead(partition, frozenset()) for partition in snapshot.files]
-            verification = self._begin_verification(footers, longest)
-            stream = engine.run(analysis, content, within, limit=limit, timeout=longest)
+            verification = self._begin_verification(footers, deadline)
+            stream = engine.run(analysis, content, within, limit=limit, deadline=deadline)
         except BaseException:
             snapshot.close()
             raise
@@ -263,13 +271,13 @@ class Queries:
         return Result(watch.follow(held, snapshot), explanation, snapshot.close)
 
     def _begin_verification(
-        self, reads: Sequence[FileRead], timeout: float | None
+        self, reads: Sequence[FileRead], deadline: Deadline | None
     ) -> Verification | None:
         """Verify the footers, from which the engine learns the columns; the pages when the rows
         are fetched."""
         if not self._settings.verify_pages:
             return None
-        verification = Verification(self._verifier, reads, timeout)
+        verification = Verification(self._verifier, reads, deadline)
         verification.run_footers()
         return verification
 
@@ -277,14 +285,20 @@ class Queries:
         """Stop the Spark sessions that statements opened, and let go of the embedded engine."""
         if self._spark is not None:
             self._spark.close()
-        engine, self._engine = self._engine, None
+        with self._engine_lock:
+            engine, self._engine = self._engine, None
+            resources, self._resources = self._resources, None
         if engine is not None:
             engine.close()
+        if resources is not None:
+            resources.close()
 
-    def describe(self, sql: str, *, admin: bool = True) -> pa.Schema:
-        """The columns that a statement would give; nothing is run."""
+    def describe(self, sql: str, *, admin: bool = True, timeout: float | None = None) -> pa.Schema:
+        """Return the columns that a statement would give; nothing is run."""
         check_statement(sql)
-        return self._embedded().analyse(sql, self._taker.list_tables(sql), admin=admin).schema
+        deadline = self._set_deadline(timeout)
+        view_sets = self._taker.list_tables(sql)
+        return self._analyse(sql, view_sets, None, admin=admin, deadline=deadline).schema
 
     def list_tables(self) -> dict[str, ViewSet]:
         """Everything that a statement can read, by name."""
@@ -323,12 +337,46 @@ class Queries:
         return Acting(replace(verbs, build=build), verbs.begin_changes())
 
     def _embedded(self) -> Engine:
-        if self._engine is None:
-            from lakebed.query.embedded.engine import Engine
+        """Return the engine, a new one if a planner that cannot be stopped has the last one."""
+        from lakebed.query.embedded.engine import Engine, Resources
 
-            settings = self._settings
-            self._engine = Engine(self._store, settings.memory_bytes, settings.spill_bytes)
-        return self._engine
+        with self._engine_lock:
+            if self._resources is None:
+                settings = self._settings
+                self._resources = Resources(settings.memory_bytes, settings.spill_bytes)
+            if self._engine is None or self._engine.is_abandoned:
+                self._engine = Engine(self._store, self._resources)
+            return self._engine
+
+    def _on_engine(self, plan: Callable[[Engine], T]) -> T:
+        """Plan on the engine, and on the next one if it is replaced meanwhile."""
+        from lakebed.query.embedded.planning import EngineReplaced
+
+        while True:
+            try:
+                return plan(self._embedded())
+            except EngineReplaced:
+                continue
+
+    def _analyse(
+        self,
+        sql: str,
+        view_sets: Mapping[str, ViewSet],
+        within: TimeRange | None = None,
+        deadline: Deadline | None = None,
+        *,
+        admin: bool = True,
+    ) -> Analysis:
+        return self._on_engine(
+            lambda engine: engine.analyse(sql, view_sets, within, admin=admin, deadline=deadline)
+        )
+
+    def _set_deadline(self, timeout: float | None) -> Deadline | None:
+        """Return when a statement that begins now must be at its end."""
+        from lakebed.query.embedded.planning import Deadline
+
+        seconds = self._settings.timeout if timeout is None else timeout
+        return None if seconds is None else Deadline.after(seconds)
 
     def _on_spark(
         self, spark: SparkSession | None, master: str | None, remote: str | None
@@ -338,7 +386,7 @@ class Queries:
 
             if self._spark_tools is None:
                 raise BadInput("these queries have no spark", hint="ask the lake itself")
-            self._spark = SparkEngines(self._spark_tools, self._embedded().analyse)
+            self._spark = SparkEngines(self._spark_tools, self._analyse)
         return self._spark.get(spark, master, remote)
 
     def _read_range(self, begin: Instant | None, end: Instant | None) -> TimeRange | None:

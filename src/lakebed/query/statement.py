@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from lakebed.errors import BadSql
@@ -19,6 +21,12 @@ _MOST_NESTED = 16
 _LONGEST_WORD = 1000
 _MOST_EXPANDED = 1000
 _MOST_GROWTH = 100_000
+_MOST_TOKENS = 50_000
+_MOST_ITEMS = 1000
+_MOST_CARRIED = 5000
+_MOST_KEYS = 100
+_MOST_WINDOWS = 100
+_MOST_GROUPING_SETS = 256
 TEXT = (
     r"(?:\b[eE]'(?:[^'\\]|\\.|'')*'"  # with escapes
     r"|'(?:[^']|'')*'"
@@ -61,13 +69,15 @@ _NESTING = {"and", "or", "not", "union", "intersect", "except", "join", "like", 
 def check_statement(sql: str) -> None:
     """Raise `BadSql` if the statement would change something, or is larger than any that a person
     or a tool would write."""
-    if len(sql) > _MOST_CHARACTERS:
-        raise BadSql(
-            f"the statement has {len(sql)} characters; at most {_MOST_CHARACTERS} are taken"
-        )
+    check_length(sql)
     if "\0" in sql or any("\ud800" <= each <= "\udfff" for each in sql):
         raise BadSql("the statement holds characters that are no text")
-    tokens = list(_tokens(sql))
+    tokens = list(islice(_tokens(sql), _MOST_TOKENS + 1))
+    if len(tokens) > _MOST_TOKENS:
+        raise BadSql(
+            f"the statement has more than {_MOST_TOKENS} words, numbers and signs",
+            hint="ask in several statements, or insert long lists into a table and join it",
+        )
     if tokens and tokens[0][1] in _CHANGING:
         raise BadSql(
             f"{tokens[0][1].upper()} is not possible: SQL only reads here",
@@ -78,7 +88,9 @@ def check_statement(sql: str) -> None:
         raise BadSql(f"the statement has a name of more than {_LONGEST_WORD} characters")
     operators = sum(kind == "operator" or word in _NESTING for kind, word in tokens)
     selects = sum(word in ("select", "values") for kind, word in tokens if kind == "word")
-    joins = sum(word == "join" for _, word in tokens)
+    lists = _measure_lists(tokens)
+    joins = sum(word == "join" for _, word in tokens) + lists.comma_joins
+    windows = sum(kind == "word" and word == "over" for kind, word in tokens)
     expanded = _count_expanded(tokens)
     for count, most, what in (
         (operators, _MOST_OPERATORS, "operators"),
@@ -86,6 +98,11 @@ def check_statement(sql: str) -> None:
         (joins, _MOST_JOINS, "joins"),
         (_measure_nesting(tokens), _MOST_NESTED, "levels, one inside the other"),
         (expanded, _MOST_EXPANDED, "uses of named subqueries, one inside the other,"),
+        (lists.longest, _MOST_ITEMS, "columns or arguments in one list"),
+        (lists.carried, _MOST_CARRIED, "columns, counted again for each * above them"),
+        (lists.most_keys, _MOST_KEYS, "expressions to group, sort or partition by"),
+        (windows, _MOST_WINDOWS, "window functions"),
+        (lists.grouping_sets, _MOST_GROUPING_SETS, "grouping sets"),
     ):
         if count > most:
             raise BadSql(
@@ -105,6 +122,98 @@ def check_statement(sql: str) -> None:
             f"{_MOST_GROWTH} are taken",
             hint="join what was read, not what was joined before",
         )
+
+
+def check_length(sql: str) -> None:
+    """Raise `BadSql` if the statement is too long to be looked at."""
+    if len(sql) > _MOST_CHARACTERS:
+        raise BadSql(
+            f"the statement has {len(sql)} characters; at most {_MOST_CHARACTERS} are taken"
+        )
+
+
+@dataclass(slots=True)
+class _Lists:
+    """Sizes of the lists of a statement."""
+
+    longest: int = 0
+    """Items of the longest list, of SELECT or of a call; not of IN or VALUES."""
+    items: int = 0
+    stars: int = 0
+    """How many ``*`` stand for columns."""
+    most_keys: int = 0
+    comma_joins: int = 0
+    grouping_sets: int = 1
+
+    @property
+    def carried(self) -> int:
+        """The columns of all SELECTs, where each ``*`` may stand for the longest list."""
+        return self.items + self.stars * (self.longest if self.longest > _MOST_KEYS else 0)
+
+    def add(self, frame: _Frame) -> None:
+        """Count a list that has come to its end."""
+        if frame.clause == "select":
+            self.items += frame.items
+        if frame.clause == "select" or (not frame.clause and frame.opener != "in"):
+            self.longest = max(self.longest, frame.items)
+        elif frame.clause == "from":
+            self.comma_joins += frame.items - 1
+        elif frame.clause == "by":
+            self.most_keys = max(self.most_keys, frame.items)
+            self.grouping_sets = max(self.grouping_sets, frame.grouping_sets)
+
+
+@dataclass(slots=True)
+class _Frame:
+    """One pair of parentheses while it is open."""
+
+    opener: str
+    """The word before it."""
+    clause: str = ""
+    """The part of a SELECT that comes at this moment."""
+    items: int = 1
+    grouping_sets: int = 1
+
+
+_CLAUSES = {"select", "from", "where", "having", "by", "values", "limit"}
+_GROUPING = {"cube", "rollup", "sets"}
+
+
+def _measure_lists(tokens: list[tuple[str, str]]) -> _Lists:
+    """Count what stands between commas, by what the commas separate."""
+    lists = _Lists()
+    frames = [_Frame("")]
+    previous = ""
+    for kind, word in tokens:
+        frame = frames[-1]
+        if word in ("(", "["):
+            frames.append(_Frame(previous))
+        elif word in (")", "]") and len(frames) > 1:
+            lists.add(frame)
+            frames.pop()
+            frames[-1].grouping_sets *= _count_grouping_sets(frame)
+        elif word == ",":
+            frame.items += 1
+        elif kind == "word" and word in _CLAUSES and (previous, word) != ("distinct", "from"):
+            lists.add(frame)
+            frame.clause, frame.items, frame.grouping_sets = word, 1, 1
+        elif word == "*" and previous in ("select", ",", ".", "distinct"):
+            lists.stars += 1
+        previous = word
+    for frame in frames:
+        lists.add(frame)
+    return lists
+
+
+def _count_grouping_sets(frame: _Frame) -> int:
+    """Return how many grouping sets the content of a CUBE, ROLLUP or GROUPING SETS makes, at
+    least 1 and, so that the product stays small, at most one more than a statement may have."""
+    count = 1
+    if frame.opener == "cube":
+        count = 1 << min(frame.items, 30)
+    elif frame.opener in _GROUPING:
+        count = frame.items + (frame.opener == "rollup")
+    return min(count * frame.grouping_sets, _MOST_GROUPING_SETS + 1)
 
 
 def words_of(sql: str) -> set[str]:

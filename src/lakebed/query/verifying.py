@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,10 +15,11 @@ from typing import NamedTuple
 
 from lakebed.catalog import footers
 from lakebed.catalog.catalog import Catalog
-from lakebed.errors import Cancelled, Damage, DamagedFile, TimedOut, UnknownFooter, UnknownObject
+from lakebed.errors import Cancelled, Damage, DamagedFile, UnknownFooter, UnknownObject
 from lakebed.model.partition import Partition
 from lakebed.model.user_table import DELETED, VERSION
 from lakebed.query.conditions import Scan
+from lakebed.query.embedded.planning import Deadline
 from lakebed.query.holding import suggest_repair
 from lakebed.query.snapshot import StatementSnapshot
 from lakebed.storage import checksums, parquet
@@ -172,12 +172,11 @@ class Verification:
     """The verification of what one statement reads. `cancel` may come from any thread."""
 
     def __init__(
-        self, verifier: FileVerifier, reads: Sequence[FileRead], timeout: float | None = None
+        self, verifier: FileVerifier, reads: Sequence[FileRead], deadline: Deadline | None = None
     ) -> None:
         self._verifier = verifier
         self._reads = reads
-        self._timeout = timeout
-        self._deadline = None if timeout is None else time.monotonic() + timeout
+        self._deadline = deadline
         self._digests: dict[str, bytes] = {}
         self._cancelled = False
 
@@ -216,11 +215,8 @@ class Verification:
         """Raise if the statement was cancelled or takes too long."""
         if self._cancelled:
             raise Cancelled("the statement was cancelled")
-        if self._deadline is not None and time.monotonic() > self._deadline:
-            raise TimedOut(
-                f"the statement took longer than {self._timeout:g} s",
-                hint="ask for less, or allow more time",
-            )
+        if self._deadline is not None and self._deadline.measure_rest() < 0:
+            raise self._deadline.error()
 
     def cancel(self) -> None:
         """Stop it; `run` raises `Cancelled`."""

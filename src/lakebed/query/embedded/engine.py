@@ -8,9 +8,9 @@ Planning is done one statement at a time, a few milliseconds each; running is no
 from __future__ import annotations
 
 import re
-import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,6 +37,7 @@ from lakebed.query.embedded import functions as own_functions
 from lakebed.query.embedded.calls import ONLY_READ, LakeFunctions, Planning
 from lakebed.query.embedded.failing import translate
 from lakebed.query.embedded.mistakes import require_sound
+from lakebed.query.embedded.planning import Deadline, EngineReplaced, Turns
 from lakebed.query.embedded.scans import find_scans
 from lakebed.query.embedded.spilling import SpillFolder
 from lakebed.query.embedded.stores import Locator
@@ -86,15 +87,12 @@ class Analysis:
 class Engine:
     """The embedded engine of one lake. Safe to use from several threads."""
 
-    def __init__(self, store: Store, memory_bytes: int, spill_bytes: int) -> None:
-        """``memory_bytes`` is what all statements may use before they spill, ``spill_bytes`` what
-        all spill files may have."""
+    def __init__(self, store: Store, resources: Resources) -> None:
         self._catalog = LakeCatalog()
         self._tables = self._catalog.main
         self._locator = Locator(store)
-        self._spill_folder = SpillFolder(spill_bytes)
-        self._spills = SpillWatch(self._spill_folder)
-        self._context = _make_context(memory_bytes, self._spill_folder, self._catalog)
+        self._spills = resources.spills
+        self._context = _make_context(resources.runtime, self._catalog)
         self._locator.register(self._context)
         for each in [*histograms.functions(), *properties.functions()]:
             if isinstance(each, ScalarUDF):
@@ -108,7 +106,7 @@ class Engine:
         )
         one = self._table_of_batches([pa.RecordBatch.from_pydict({"one": [1]})])
         self._one = self._context.read_table(one)
-        self._lock = threading.Lock()
+        self._turns = Turns(self._release)
         self._files: OrderedDict[tuple[str, ...], Any] = OrderedDict()
         self._user_tables = UserTables(
             self._context, self._table_of_files, self._table_of_rows, self._plan_over
@@ -118,12 +116,19 @@ class Engine:
     def close(self) -> None:
         """Let go of all tables: they hold the context, which holds them, and Python cannot see the
         ring. What goes on with rows that are being read is not disturbed."""
-        with self._lock:
-            self._catalog.show({})
-            self._files.clear()
-            self._empty.clear()
-            self._functions.close()
-        self._spill_folder.close()
+        with suppress(EngineReplaced):  # its planner releases it
+            self._turns.take(self._release)
+
+    def _release(self) -> None:
+        self._catalog.show({})
+        self._files.clear()
+        self._empty.clear()
+        self._functions.close()
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Return True if a planner that passed its deadline has this engine."""
+        return self._turns.is_abandoned
 
     def analyse(
         self,
@@ -132,9 +137,17 @@ class Engine:
         within: TimeRange | None = None,
         *,
         admin: bool = True,
+        deadline: Deadline | None = None,
     ) -> Analysis:
-        """What a statement over these view sets needs. Nothing is run."""
-        with self._lock, translate(sql, view_sets):
+        """Return what a statement over these view sets needs. Nothing is run."""
+        return self._turns.take(
+            lambda: self._analyse(sql, view_sets, within, admin=admin), deadline
+        )
+
+    def _analyse(
+        self, sql: str, view_sets: Mapping[str, ViewSet], within: TimeRange | None, *, admin: bool
+    ) -> Analysis:
+        with translate(sql, view_sets):
             nothing = {name: TableContent(each) for name, each in view_sets.items()}
             self._show(sql, nothing, within)
             planning = Planning(view_sets, self._one, admin=admin)
@@ -171,11 +184,28 @@ class Engine:
         admin: bool = True,
         acting: Acting | None = None,
         limit: int | None = None,
-        timeout: float | None = None,
+        deadline: Deadline | None = None,
     ) -> Stream:
         """Start a statement over exactly this content; of rows that have a time, over those in a
         range. Functions that change the lake need somebody who acts."""
-        with self._lock, translate(sql):
+
+        def plan() -> Stream:
+            frame = self._plan_over_content(sql, tables, within, listed, acting, admin=admin)
+            return self._start(frame, sql, limit, deadline)
+
+        return self._turns.take(plan, deadline)
+
+    def _plan_over_content(
+        self,
+        sql: str,
+        tables: Mapping[str, Content],
+        within: TimeRange | None,
+        listed: Listed | None,
+        acting: Acting | None,
+        *,
+        admin: bool,
+    ) -> DataFrame:
+        with translate(sql):
             self._show(sql, tables, within)
             view_sets = {name: each.view_set for name, each in tables.items()}
             planning = Planning(view_sets, self._one, admin=admin, acting=acting)
@@ -184,44 +214,48 @@ class Engine:
                     name: self._table_of_rows(each) for name, each in listed.tables.items()
                 }
                 planning.empty_tables = [self._table_of_rows(each) for each in listed.empty]
-            frame = self._plan(sql, planning)
-        return self._start(frame, sql, limit, timeout)
+            return self._plan(sql, planning)
 
     def run_over_nothing(
-        self, sql: str, analysis: Analysis, *, limit: int | None = None, timeout: float | None
+        self,
+        sql: str,
+        analysis: Analysis,
+        *,
+        limit: int | None = None,
+        deadline: Deadline | None = None,
     ) -> Stream:
         """Start a statement for which there is nothing to read: it needs no second plan."""
-        return self._start(analysis.frame, sql, limit, timeout, at_once=analysis.is_idle)
+        return self._start(analysis.frame, sql, limit, deadline, at_once=analysis.is_idle)
 
     def _start(
         self,
         frame: DataFrame,
         sql: str,
         limit: int | None,
-        timeout: float | None,
+        deadline: Deadline | None,
         *,
         at_once: bool = False,
     ) -> Stream:
         """Run a frame as far as a limit. EXPLAIN has to be the root of its plan, so that its rows
         are only counted as they come."""
         if isinstance(frame.logical_plan().to_variant(), _SHOW_PLANS):
-            return self._locator.conceal(self._stream(frame, sql, limit, timeout, at_once=at_once))
+            return self._locator.conceal(self._stream(frame, sql, limit, deadline, at_once=at_once))
         if limit is not None:
             frame = frame.limit(limit)
         frame = frame if at_once else _in_plain_types(frame)
-        return self._stream(frame, sql, limit, timeout, at_once=at_once)
+        return self._stream(frame, sql, limit, deadline, at_once=at_once)
 
     def _stream(
         self,
         frame: DataFrame,
         sql: str,
         limit: int | None,
-        timeout: float | None,
+        deadline: Deadline | None,
         *,
         at_once: bool,
     ) -> BatchStream:
         return BatchStream(
-            frame, sql, timeout, spills=self._spills, at_once=at_once, most_rows=limit
+            frame, sql, deadline, spills=self._spills, at_once=at_once, most_rows=limit
         )
 
     def _plan(self, sql: str, planning: Planning) -> DataFrame:
@@ -314,7 +348,26 @@ class Engine:
         return made
 
 
-def _make_context(memory_bytes: int, spills: SpillFolder, catalog: LakeCatalog) -> SessionContext:
+class Resources:
+    """Memory and disk that the engines of one lake share."""
+
+    def __init__(self, memory_bytes: int, spill_bytes: int) -> None:
+        """``memory_bytes`` is what all statements may use before they spill, ``spill_bytes`` what
+        all spill files may have."""
+        self.folder = SpillFolder(spill_bytes)
+        self.spills = SpillWatch(self.folder)
+        runtime = RuntimeEnvBuilder().with_fair_spill_pool(memory_bytes)
+        if self.folder.path is None:
+            self.runtime = runtime.with_disk_manager_disabled()
+        else:
+            self.runtime = runtime.with_temp_file_path(self.folder.path)
+
+    def close(self) -> None:
+        """Remove the spill files."""
+        self.folder.close()
+
+
+def _make_context(runtime: RuntimeEnvBuilder, catalog: LakeCatalog) -> SessionContext:
     config = (
         SessionConfig()
         .with_batch_size(_BATCH_ROWS)
@@ -334,11 +387,6 @@ def _make_context(memory_bytes: int, spills: SpillFolder, catalog: LakeCatalog) 
         .set("datafusion.optimizer.hash_join_single_partition_threshold", str(32 << 20))
         .set("datafusion.optimizer.hash_join_single_partition_threshold_rows", "1000000")
     )
-    runtime = RuntimeEnvBuilder().with_fair_spill_pool(memory_bytes)
-    if spills.path is None:
-        runtime = runtime.with_disk_manager_disabled()
-    else:
-        runtime = runtime.with_temp_file_path(spills.path)
     context = SessionContext(config, runtime)
     for name in _ABSENT:
         context.deregister_udf(name)

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from sqlglot import exp
 
 _ASKS = re.compile(r"\bin\b.*\bselect\b", re.IGNORECASE | re.DOTALL)
+_MOST_PARSED = 1 << 16
+"""How many characters of a statement are parsed: sqlglot needs seconds for more."""
 _KEEPS_ALL = re.compile(r"\b(?:except|intersect)\b.*\ball\b", re.IGNORECASE | re.DOTALL)
 
 
@@ -75,6 +77,8 @@ def _has_mark_join(plan: LogicalPlan) -> bool:
 
 
 def _parse(sql: str) -> exp.Expr | None:
+    if len(sql) > _MOST_PARSED:
+        return None
     import sqlglot
     from sqlglot.errors import SqlglotError
 

@@ -18,6 +18,7 @@ from datafusion import DataFrame
 
 from lakebed.errors import Cancelled, Damage, LakebedError, TimedOut
 from lakebed.query.embedded.failing import out_of_disk, out_of_memory, translate
+from lakebed.query.embedded.planning import WORKERS, Deadline
 from lakebed.query.embedded.spilling import SpillFolder
 from lakebed.query.embedded.types import without_views
 
@@ -80,7 +81,7 @@ class BatchStream:
         self,
         frame: DataFrame,
         sql: str,
-        timeout: float | None,
+        deadline: Deadline | None,
         *,
         spills: SpillWatch | None = None,
         at_once: bool = False,
@@ -91,8 +92,7 @@ class BatchStream:
         self._execution = _Execution(frame)
         self._spills = spills
         self._sql = sql
-        self._timeout = timeout
-        self._deadline = None if timeout is None else time.monotonic() + timeout
+        self._deadline = deadline
         self._running: _Pump | None = None
         self._waiting: Future[Any] | None = None
         self._at_once = at_once
@@ -131,9 +131,9 @@ class BatchStream:
                 return ()
             self._begun = True
             if self._at_once:
-                batches = self._wait(partial(_elsewhere, self._execution.collect))
+                batches = self._wait(partial(WORKERS.begin, self._execution.collect))
                 return [batch for batch in batches if batch.num_rows]
-            self._wait(partial(_elsewhere, self._execution.start))
+            self._wait(partial(WORKERS.begin, self._execution.start))
             self._running = running = _Pump(self._execution)
             if self._spills is not None:
                 _loop().call_soon_threadsafe(self._spills.add, self)
@@ -144,8 +144,8 @@ class BatchStream:
 
     def _wait(self, begin: Callable[[Future[Any]], object]) -> Any:
         """Let something begin elsewhere, and wait for it until the time is over."""
-        left = None if self._deadline is None else self._deadline - time.monotonic()
-        if left is not None and left <= 0:  # even if all would be there in an instant
+        rest = None if self._deadline is None else self._deadline.measure_rest()
+        if rest is not None and rest <= 0:  # even if all would be there in an instant
             raise self._timed_out()
         waiting: Future[Any] = Future()
         self._waiting = waiting
@@ -153,14 +153,14 @@ class BatchStream:
         if self._cancelled:  # meanwhile, by somebody who saw nothing to cancel yet
             waiting.cancel()
         try:
-            found = waiting.result(left)
+            result = waiting.result(rest)
         except CancelledError:
             raise self._find_reason() from None
         except TimeoutError:
             raise self._timed_out() from None
         if self._cancelled:  # too late to keep it from coming
             raise self._find_reason()
-        return found
+        return result
 
     def _find_reason(self) -> LakebedError:
         """Return why the statement was stopped."""
@@ -168,10 +168,8 @@ class BatchStream:
 
     def _timed_out(self) -> TimedOut:
         self.close()
-        return TimedOut(
-            f"the statement took longer than {self._timeout:g} s",
-            hint="ask for less, or allow more time",
-        )
+        assert self._deadline is not None  # noqa: S101  (without one nobody comes here)
+        return self._deadline.error()
 
     def count_spilled_bytes(self) -> int:
         """Return how many bytes the statement has written to disk."""
@@ -287,23 +285,6 @@ class _Execution:
     def release(self) -> None:
         """Drop the engine's objects."""
         self._frame = self._stream = None
-
-
-def _elsewhere(work: Callable[[], Any], wanted: Future[Any]) -> None:
-    """Work on a thread that nobody has to wait for: the engine begins a statement on threads of its
-    own, which others may keep."""
-
-    def run() -> None:
-        try:
-            done = work()
-        except BaseException as error:  # noqa: BLE001  (raised where it is waited for)
-            if wanted.set_running_or_notify_cancel():
-                wanted.set_exception(error)
-        else:
-            if wanted.set_running_or_notify_cancel():
-                wanted.set_result(done)
-
-    threading.Thread(target=run, name="lakebed-statement", daemon=True).start()
 
 
 class _Pump:

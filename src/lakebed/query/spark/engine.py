@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from lakebed.query.embedded.engine import Analysis
+    from lakebed.query.embedded.planning import Deadline
 
 _FEW_ROWS = 10_000
 """Results that cannot have more are fetched at once."""
@@ -43,7 +44,7 @@ class SparkAnalysis:
     """The columns that the embedded engine would give, if it can run the statement."""
 
 
-Analyse = Callable[[str, Mapping[str, ViewSet], TimeRange | None], "Analysis"]
+Analyse = Callable[[str, Mapping[str, ViewSet], TimeRange | None, "Deadline | None"], "Analysis"]
 """What the embedded engine says about a statement; `BadInput` if it cannot read it."""
 
 
@@ -97,14 +98,18 @@ class SparkEngine:
         self._analyse = analyse
 
     def analyse(
-        self, sql: str, view_sets: Mapping[str, ViewSet], within: TimeRange | None = None
+        self,
+        sql: str,
+        view_sets: Mapping[str, ViewSet],
+        within: TimeRange | None = None,
+        deadline: Deadline | None = None,
     ) -> SparkAnalysis:
         """What a statement over these view sets needs. Nothing is run, and Spark is not asked."""
         statement = read(sql, view_sets)
         like: list[pa.Schema] = []
 
         def plan(text: str) -> Sequence[Scan]:
-            found = self._analyse(text, view_sets, within)
+            found = self._analyse(text, view_sets, within, deadline)
             like.append(found.schema)
             return found.scans
 
@@ -118,7 +123,7 @@ class SparkEngine:
         within: TimeRange | None = None,
         *,
         limit: int | None = None,
-        timeout: float | None = None,
+        deadline: Deadline | None = None,
     ) -> SparkStream:
         """Start a statement over exactly this content; of rows that have a time, over those in a
         range."""
@@ -140,7 +145,7 @@ class SparkEngine:
                 statement.spelling,
                 like=analysis.like,
                 at_once=_is_small(statement, tables, limit),
-                timeout=timeout,
+                deadline=deadline,
                 on_close=stack.pop_all().close,
             )
 

@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from lakebed.errors import BadSql, Cancelled, LakebedError, TimedOut
+from lakebed.errors import BadSql, Cancelled, LakebedError
+from lakebed.query.embedded.planning import Deadline
 from lakebed.query.spark.failing import translate
 from lakebed.query.spark.text import Spelling
 
@@ -46,7 +47,7 @@ class SparkStream:
         *,
         like: pa.Schema | None,
         at_once: bool,
-        timeout: float | None,
+        deadline: Deadline | None,
         on_close: Callable[[], None],
     ) -> None:
         """``like`` has the types that the other engine would give, where it can tell."""
@@ -56,8 +57,7 @@ class SparkStream:
         self._frame = frame.toDF(*(f"c{place}" for place in range(len(self.schema))))
         self._statement = statement
         self._at_once = at_once
-        self._timeout = timeout
-        self._deadline = None if timeout is None else time.monotonic() + timeout
+        self._deadline = deadline
         self._on_close: Callable[[], None] | None = on_close
         self._thread: threading.Thread | None = None
         self._fetched: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -106,14 +106,13 @@ class SparkStream:
     def _next(self) -> pa.RecordBatch | None:
         if self._cancelled:
             raise Cancelled("the statement was cancelled")
-        left = None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
+        deadline = self._deadline
+        rest = None if deadline is None else max(0.0, deadline.measure_rest())
         try:
-            found = self._fetched.get(timeout=left)
+            found = self._fetched.get(timeout=rest)
         except queue.Empty:
-            raise TimedOut(
-                f"the statement took longer than {self._timeout:g} s",
-                hint="ask for less, or allow more time",
-            ) from None
+            assert deadline is not None  # noqa: S101  (without one, get waits)
+            raise deadline.error() from None
         self._slots.release()
         if isinstance(found, LakebedError):
             raise found

@@ -143,7 +143,9 @@ class FlightService:
         wishes = read_wishes(call.metadata, self._query_seconds)
         admin = wishes.admin and call.caller.may(Role.ADMIN)
         with bound.placed():
-            schema = self._lake.queries.describe(bound.sql, admin=admin)
+            schema = self._lake.queries.describe(
+                bound.sql, admin=admin, timeout=wishes.options.get("timeout")
+            )
         return show(schema, keep_dictionaries=wishes.keep_dictionaries)
 
     def _look_up(self, command: Any) -> pa.Table:
