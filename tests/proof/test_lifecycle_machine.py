@@ -332,7 +332,9 @@ class LifecycleMachine(RuleBasedStateMachine):
     def retire_by_file(self, data: st.DataObject) -> None:
         key = data.draw(st.sampled_from([k for k, r in self.model.live().items() if r.path]))
         with pytest.warns(DeprecationWarning):
-            self.lake.retirement.retire_partition_by_file(self.model.rows[key].path or "")
+            self.lake.retirement.retire_partition_by_file(
+                self.model.rows[key].path or "", confirmed=["readings"]
+            )
         self.mark_retired([key])
         self.ran("retire by file")
 
@@ -356,7 +358,7 @@ class LifecycleMachine(RuleBasedStateMachine):
         outdated = [k for k, r in self.model.live().items() if r.version != self.model.version]
         listed = self.lake.retirement.list_incompatible_partitions()
         assert {each.partition.partition_id for each in listed} == set(outdated)
-        self.lake.retirement.retire_incompatible_partitions(allow_loss=True)
+        self.lake.retirement.retire_incompatible_partitions(allow_loss=True, confirmed=["readings"])
         self.mark_retired(outdated)
         self.ran("retire incompatible" if outdated else "nothing incompatible")
 

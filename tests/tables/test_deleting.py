@@ -538,7 +538,7 @@ def test_forgetting_goes_on_while_a_sweep_deletes(new_lake: NewLake) -> None:
 
 
 @pytest.mark.parametrize("dialect", ["sqlite"], indirect=True)
-@pytest.mark.parametrize("where", ["", "  \n", None, 1])
+@pytest.mark.parametrize("where", ["", "  \n"])
 def test_delete_rows_without_a_condition_is_refused(lake: Lake, where: Any) -> None:
     for schema in (LOOSE, BY_ID):
         with pytest.raises(BadInput, match="delete_rows needs a condition"):
