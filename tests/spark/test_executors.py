@@ -10,19 +10,22 @@ import shlex
 import shutil
 import sys
 from collections.abc import Callable
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import lakebed
+import lakebed.spark
 from lakebed.errors import BadInput, Unavailable
 from lakebed.lake import Lake
 from lakebed.pipeline.executors import StoreAddress, require_executors
 from lakebed.pipeline.reading import explain_s3a
 from lakebed.samples.generator import Generator
 from lakebed.storage import layout
-from tests.parts.environments import link_distributions, make_environment
+from tests.parts.data import HOUR, T0, readings
+from tests.parts.environments import link_distributions, list_requirements, make_environment
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -77,6 +80,25 @@ def test_build_names_the_module_that_executors_lack(
         lake.pipeline.build("log_entries", spark=spark)
     assert "on every node" in (refused.value.hint or "")
     assert lake.partitions.list_partitions("log_entries") == []
+
+
+def test_write_and_insert_name_lakebed_when_workers_lack_it(
+    lake: Lake, spark: SparkSession, use_python: UsePython, tmp_path: Path
+) -> None:
+    """As in a session of the user's own, where Spark takes the python3 of the PATH."""
+    lake.views.register(readings())
+    lake.tables.create_database("home")
+    columns = {"time": {"type": "datetime", "unique": True}, "number": "int"}
+    lake.tables.create_table("home", "numbers", columns)
+    frame = spark.range(3).selectExpr(f"timestamp_micros({T0} + id) AS time", "id AS number")
+    python = make_environment(tmp_path / "venv")
+    link_distributions(python, list_requirements(metadata.distribution("lakebed"), frozenset()))
+    use_python(python)
+    with pytest.raises(BadInput, match="lack the module lakebed") as refused:
+        lakebed.spark.write(frame, lake, "readings", T0, T0 + HOUR)
+    assert "PYSPARK_PYTHON" in (refused.value.hint or "")
+    with pytest.raises(BadInput, match="lack the module lakebed"):
+        lakebed.spark.insert(frame, lake, "home.numbers")
 
 
 def test_build_names_the_credentials_that_executors_lack(

@@ -21,7 +21,7 @@ from lakebed.partitions.buckets import TableRows
 from lakebed.partitions.insertions import Inserted, Insertion
 from lakebed.partitions.names import NamePool
 from lakebed.partitions.tables import FOLDER, TablePublisher, WrittenRows
-from lakebed.pipeline.executors import StoreAddress
+from lakebed.pipeline.executors import StoreAddress, require_executors
 from lakebed.pipeline.writing import read_descriptor
 from lakebed.spark.insert_task import ANSWER, NAMES, InsertOrder, insert_task
 from lakebed.spark.writing import collect_answers
@@ -79,6 +79,7 @@ def _insert(
     names = NamePool(lake.catalog, lake.leases, _new_id)
     publisher = TablePublisher(lake.catalog, lake.store, names, _new_id)
     address = StoreAddress.of(lake.store, pass_credentials=pass_credentials)
+    require_executors(frame.sparkSession, address)
     files = _FEW_BUCKETS
     attempts = 0
     try:

@@ -25,7 +25,7 @@ from lakebed.partitions.publish import (
     WrittenPartition,
     check_publication,
 )
-from lakebed.pipeline.executors import StoreAddress
+from lakebed.pipeline.executors import StoreAddress, require_executors
 from lakebed.pipeline.types import spark_schema
 from lakebed.pipeline.writing import DESCRIPTOR, by_position, read_descriptor, write_task
 from lakebed.storage.parquet import WrittenFile
@@ -93,6 +93,7 @@ def _write(
     publisher = Publisher(lake.catalog, lake.store, names, _new_id)
     publisher.refuse_early([new], read_at, replaces)
     address = StoreAddress.of(lake.store, pass_credentials=pass_credentials)
+    require_executors(frame.sparkSession, address)
 
     def attempt() -> Partition:
         lease, paths = names.take(definition.name, instance, _NAMES)
