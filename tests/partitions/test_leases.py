@@ -190,3 +190,26 @@ def test_oldest_read_tick_is_that_of_the_oldest_reader(lake: Lake) -> None:
         other.leases.pin(last - 5)
         with lake.catalog.read() as connection:
             assert leases.oldest_read_tick(connection) == last - 5
+
+
+def test_pin_of_the_past_on_a_read_only_lake_checks_the_horizon(lake: Lake) -> None:
+    with lake.catalog.write(ticks=10) as transaction:
+        clock.raise_sweep_horizon(transaction.connection, transaction.tick - 5)
+        last = transaction.tick
+    with open_lake(lake.catalog.url, read_only=True) as reader:
+        for tick in (last - 5, last):
+            pin = reader.leases.pin(tick)
+            assert (pin.tick, pin.leased) == (tick, False)
+        assert reader.leases.pin().tick == last
+        assert reader.leases.pin_all().tick == last - 5
+        for tick in (last - 6, last + 1):
+            with pytest.raises(SnapshotExpired):
+                reader.leases.pin(tick)
+
+
+def test_beginning_that_takes_nothing_lets_go_of_its_pin(lake: Lake) -> None:
+    with lake.queries._taker.begin():
+        pass
+    lake.leases.beat()
+    with lake.catalog.read() as connection:
+        assert leases.list_leases(connection) == []

@@ -13,8 +13,9 @@ from lakebed.model.block import Block
 from lakebed.model.partition import NO_SOURCE, EventRange, Identity, Partition
 from lakebed.model.time import TimeRange
 from lakebed.model.user_table import UserTable
-from lakebed.query import conditions, snapshot, statement, table_views, user_tables
+from lakebed.query import conditions, content, snapshot, statement, table_views, user_tables
 from lakebed.query.conditions import EVER, Interval, Scan
+from lakebed.views.builtin import built_in
 from tests.parts.data import T0
 
 
@@ -348,3 +349,15 @@ def test_tables_are_named_with_and_without_their_database() -> None:
     listed: list[UserTable] = [one, other]  # type: ignore[list-item]
     assert user_tables.by_name(listed) == {"a.x": one, "b.y": other}
     assert user_tables.by_name(listed, "b") == {"a.x": one, "b.y": other, "y": other}
+
+
+def test_only_processes_and_streams_sum_up_events_of_several_moments() -> None:
+    summing = {"processes", "streams"}
+    assert {view.name for view in built_in() if not content.has_events(view)} == summing
+    assert {view.name for view in built_in() if not content.keeps_times(view)} == summing
+    within = TimeRange(5, 9)
+    for view in built_in():
+        end = None if view.name in summing else 9
+        assert content.choose_bounds(view, within) == (5, end)
+        assert content.choose_bounds(view, None) == (None, None)
+        assert content.choose_bounds(view, EVER) == (None, None)

@@ -110,3 +110,38 @@ def test_many_rows_have_one_digest_in_whatever_pieces() -> None:
     pieces = pa.concat_tables([table.slice(0, 99_999), table.slice(99_999)])
     assert digest(pieces) == digest(table)
     assert digest(table.slice(0, 199_999)) != digest(table)
+
+
+@pytest.mark.parametrize("name", [name for name in COLUMNS if name != "nothing"])
+def test_other_values_and_another_order_have_another_digest(name: str) -> None:
+    kind, values = COLUMNS[name]
+    changed = [
+        [None, *values[1:]],
+        values[:-1],
+        [*values, None],
+        [values[1], values[0], *values[2:]],
+    ]
+    changed += [[values[0]] * 4, [values[2]] * 4, [None] * 4, []]
+    digests = [digest(pa.table({"c": pa.array(column, kind)})) for column in [values, *changed]]
+    assert len(set(digests)) == len({str(column) for column in [values, *changed]})
+
+
+@pytest.mark.parametrize(
+    ("kind", "one", "other"),
+    [
+        (pa.string(), ["ab", "c"], ["a", "bc"]),
+        (pa.binary(), [b"", b"ab"], [b"ab", b""]),
+        (pa.list_(pa.int64()), [[1], [2, 3]], [[1, 2], [3]]),
+        (pa.list_(pa.int64()), [[], None], [None, []]),
+        (pa.list_(pa.string()), [["a", "b"]], [["a", "c"]]),
+        (pa.bool_(), [True, False], [False, True]),
+        (pa.int64(), [1, None], [None, 1]),
+        (pa.float64(), [0.0], [-0.0]),
+        (pa.struct([("a", pa.int64())]), [{"a": None}], [None]),
+    ],
+)
+def test_values_that_lie_alike_in_memory_have_different_digests(
+    kind: pa.DataType, one: list[Any], other: list[Any]
+) -> None:
+    tables = [pa.table({"c": pa.array(values, kind)}) for values in (one, other)]
+    assert digest(tables[0]) != digest(tables[1])
