@@ -107,6 +107,7 @@ class History:
             chosen.insert_range.begin,
             chosen.insert_range.end,
             chosen.schema_hash,
+            confirmed=[chosen.view_set, "whole-lake"],
         )
 
     def restore(self) -> None:
@@ -134,7 +135,8 @@ class History:
         self.lake.views.register(replace(old, version=self.version))
 
     def retire_incompatible(self) -> None:
-        self.lake.retirement.retire_incompatible_partitions(allow_loss=True)
+        names = [each.view_set.name for each in self.lake.views.list_view_sets()]
+        self.lake.retirement.retire_incompatible_partitions(allow_loss=True, confirmed=names)
 
     def held(self, view_set: str) -> Counter[tuple[str, int]]:
         if view_set not in {each.view_set.name for each in self.lake.views.list_view_sets()}:

@@ -361,7 +361,9 @@ def test_what_others_change_meanwhile_is_planned_again(
         elif what == "retire":
             old = table.partitions()[0]
             begin, end = old.insert_range.begin, old.insert_range.end
-            lake.retirement.retire_partition_by_metadata(old.view_set, old.instance, begin, end)
+            lake.retirement.retire_partition_by_metadata(
+                old.view_set, old.instance, begin, end, confirmed=[old.view_set]
+            )
         elif what == "forget":
             table.forget(id=11)
 

@@ -186,7 +186,7 @@ def test_dropping_and_defining_again(lake: Lake, spark: SparkSession) -> None:
     assert lake.retirement.list_incompatible_partitions() == []
     assert counted(lake) == before, "the same definition finds what was built"
     lake.views.remove("per_minute")
-    lake.retirement.retire_incompatible_partitions(allow_loss=True)
+    lake.retirement.retire_incompatible_partitions("per_minute", allow_loss=True)
     lake.define_views(PER_MINUTE, spark=spark)
     assert read(lake, "per_minute").num_rows == 0
     lake.pipeline.build("per_minute", spark=spark)

@@ -176,7 +176,7 @@ def retire(load: Load) -> None:
 
             def once(begin: int = begin, end: int = end) -> None:
                 admin.retire_partitions(
-                    client, "readings", None, begin, end, confirmed=["readings/global"]
+                    client, "readings", None, begin, end, confirmed=["readings"]
                 )
 
             while not visitor.ask(once):

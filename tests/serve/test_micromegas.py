@@ -14,8 +14,9 @@ import pyarrow as pa
 import pytest
 
 from lakebed.lake import Lake
+from lakebed.model.partition import hash_sources
 from lakebed.model.view_set import ViewSet
-from tests.parts.building import build, land
+from tests.parts.building import build, land, tick
 from tests.serve.parts import serving
 
 COUNT = "SELECT count(*) AS n FROM log_entries"
@@ -28,17 +29,21 @@ def readings(version: int) -> ViewSet:
 
 
 def fill(lake: Lake) -> None:
+    begin = tick(lake)
     land(lake)
     build(lake)
     rows = pa.table(
         {"time": pa.array([1_794_800_000_000_000], pa.timestamp("us", "UTC")), "device": ["a"]}
     )
-    one, two = [(f"2026-11-15T0{hour}:00:00Z", f"2026-11-15T0{hour + 1}:00:00Z") for hour in (1, 2)]
+    landed = (begin, tick(lake) + 1)  # so that the rows count as built from what landed then
+    source_hash = hash_sources(["block"])
     lake.views.register(readings(1))
-    lake.partitions.publish("readings", *one, rows)
-    lake.partitions.publish_completed_empty("readings", *two)
+    lake.partitions.publish("readings", *landed, rows, source_hash=source_hash)
+    lake.partitions.publish_completed_empty(
+        "readings", "2026-11-15T02:00:00Z", "2026-11-15T03:00:00Z"
+    )
     lake.views.register(readings(2))
-    lake.partitions.publish("readings", *one, rows)
+    lake.partitions.publish("readings", *landed, rows, source_hash=source_hash)
 
 
 @pytest.mark.parametrize(("version", "names_the_twin"), [("0.16.1", False), ("0.32.0", True)])
