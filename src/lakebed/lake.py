@@ -214,7 +214,7 @@ class Lake:
         from lakebed.views.builtin import built_in
         from lakebed.views.definitions import plan_definitions
 
-        active = self.views.list_view_sets()
+        active = self.views.list_registered()
         known = {each.view_set.name: each.view_set for each in active}
         with SparkAnalyser(spark, master, remote) as analyser:
             engines = Engines(analyser.columns_of, small.columns_of, small.run)

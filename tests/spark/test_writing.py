@@ -17,6 +17,7 @@ from lakebed.lake import Lake
 from lakebed.model.partition import FileState
 from lakebed.pipeline.executors import StoreAddress
 from lakebed.pipeline.writing import DESCRIPTOR, read_descriptor, write_task
+from lakebed.views.builtin import built_in
 from tests.parts.data import HOUR, T0, numbers_in, publish_hour, readings, rows, stored_files
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def test_a_written_frame_is_one_sorted_partition(lake: Lake, spark: SparkSession
 def test_view_sets_that_builds_make_take_no_frames(
     lake: Lake, spark: SparkSession, name: str
 ) -> None:
-    lake.pipeline.plan()  # registers the built-in ones
+    lake.views.ensure(built_in())
     frame = lakebed.spark.read(spark, name, lake=lake)
     with pytest.raises(BadInput, match=f"view set {name} takes no rows") as refused:
         lakebed.spark.write(frame, lake, name, T0, T0 + HOUR, completed_empty=True)

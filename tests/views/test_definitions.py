@@ -201,7 +201,7 @@ def test_what_is_read_is_not_dropped(lake: Lake) -> None:
             remove("errors")
     lake.views.remove("hourly")
     lake.views.remove("errors")
-    assert lake.views.list_view_sets() == []
+    assert lake.views.list_registered() == []
 
 
 @pytest.mark.parametrize("name", BUILT_IN)

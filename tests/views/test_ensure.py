@@ -7,6 +7,7 @@ from dataclasses import replace
 from lakebed.lake import Lake
 from lakebed.model.source import SqlSource
 from lakebed.model.view_set import ViewSet
+from lakebed.views.active import plan_ensure
 from lakebed.views.builtin import built_in
 
 
@@ -61,3 +62,28 @@ def test_a_later_programs_sql_takes_effect_on_what_is_there(lake: Lake) -> None:
     assert new.source.reads == (("log_entries", active(lake, "log_entries").schema_hash),)
     lake.views.ensure(built_in())
     assert active(lake, "log_stats") == new
+
+
+def test_plan_ensure_returns_what_ensure_registers(lake: Lake) -> None:
+    for brought in (built_in(), later("log_entries", 2), later("log_stats", 2000, "SELECT 1")):
+        planned = plan_ensure(lake.views.list_registered(), brought)
+        before = lake.views.list_registered()
+        assert lake.views.list_registered() == before
+        lake.views.ensure(brought)
+        registered = lake.views.list_registered()
+        assert [entry.view_set for entry in planned] == [entry.view_set for entry in registered]
+        assert [entry.schema_hash for entry in planned] == [
+            entry.schema_hash for entry in registered
+        ]
+
+
+def test_built_in_view_sets_are_listed_before_they_are_registered(lake: Lake) -> None:
+    listed = lake.views.list_view_sets()
+    assert [entry.view_set.name for entry in listed] == sorted(entry.name for entry in built_in())
+    assert {entry.activated_at for entry in listed} == {0}
+    assert lake.views.list_registered() == []
+    rows = lake.query("SELECT view_set_name, activated FROM list_view_sets()").to_arrow()
+    assert rows["view_set_name"].to_pylist() == [entry.view_set.name for entry in listed]
+    assert set(rows["activated"].to_pylist()) == {None}
+    lake.views.ensure(built_in())
+    assert all(entry.activated_at > 0 for entry in lake.views.list_view_sets())

@@ -51,7 +51,7 @@ def test_a_mistake_changes_nothing(lake: Lake, wrong: str) -> None:
         lake.views.keep("readings", wrong)
     with pytest.raises(UnknownViewSet):
         lake.views.keep("nothing", "30d")
-    assert [each.view_set for each in lake.views.list_view_sets()] == [readings()]
+    assert [entry.view_set for entry in lake.views.list_registered()] == [readings()]
 
 
 def test_what_a_retention_would_condemn_can_be_seen_before_it_is_set(lake: Lake) -> None:

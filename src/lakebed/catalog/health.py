@@ -84,6 +84,6 @@ class _Undo(Exception):
 
 
 def try_to_write(catalog: Catalog) -> None:
-    """Begin a write and take it back; raises what stands in the way."""
+    """Begin a write and roll it back; raise the error that prevents it."""
     with suppress(_Undo), catalog.write():
         raise _Undo

@@ -42,8 +42,7 @@ def get(connection: sa.Connection, name: str) -> ActiveViewSet:
     if found is None:
         raise UnknownViewSet(
             f"no view set is called {name!r}",
-            hint="see what there is with: lakebed views list; those that come with Lakebed are "
-            "there after the first lakebed build",
+            hint="see what there is with: lakebed views list",
         )
     return found
 

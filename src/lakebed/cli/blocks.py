@@ -79,7 +79,7 @@ def retire(
     """
     if expired == (before is not None):
         raise typer.BadParameter("say either --expired or --before TIME")
-    with opened(lake) as open_lake:
+    with opened(lake, is_plan=not yes) as open_lake:
         verbs = open_lake.blocks
         if before is None:
             plan = verbs.plan_expired(allow_loss=allow_loss)

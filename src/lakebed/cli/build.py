@@ -67,7 +67,7 @@ def build(
 
     Example: lakebed build home.heart_rate
     """
-    with opened(lake) as open_lake:
+    with opened(lake, is_plan=plan) as open_lake:
         names = views or []
         if retry and not plan:
             count = open_lake.pipeline.retry_failures(*names)

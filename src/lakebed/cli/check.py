@@ -141,7 +141,7 @@ def _check_folder(folder: str, level: LevelName, *, as_json: bool) -> None:
 
 
 def _quarantine(lake: str, paths: list[str], yes: bool) -> None:
-    with opened(lake) as open_lake:
+    with opened(lake, is_plan=not yes) as open_lake:
         for path in paths:
             if yes:
                 output.tell(open_lake.checker.quarantine(path))
@@ -150,7 +150,7 @@ def _quarantine(lake: str, paths: list[str], yes: bool) -> None:
 
 
 def _condemn(lake: str, paths: list[str], yes: bool) -> None:
-    with opened(lake) as open_lake:
+    with opened(lake, is_plan=not yes) as open_lake:
         for path in paths:
             if yes:
                 output.tell(open_lake.checker.condemn(path))

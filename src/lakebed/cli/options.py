@@ -86,23 +86,29 @@ def do_without_pandas() -> None:
 
 
 @contextmanager
-def opened(place: str, *, write: bool = True) -> Iterator[Lake]:
-    """The lake, closed when the command ends. Commands that only look do so without a lease if
-    the catalog cannot be written, and say so."""
+def opened(address: str, *, write: bool = True, is_plan: bool = False) -> Iterator[Lake]:
+    """Open a lake until the command ends. Commands that only look do so without a lease if the
+    catalog cannot be written, and say so. A plan opens it for reading only, and so cannot write;
+    only the grace period protects the files that it reads."""
     from lakebed.opening import open_lake  # the heavy part of a command's start
     from lakebed.settings import read_settings
 
-    settings = read_settings(lake=place or None)
+    settings = read_settings(lake=address or None)
     if is_server(settings.lake):
         raise BadInput(
             f"this command needs the lake itself, and {settings.lake} is a server of one",
             hint="name its folder or catalog; lakebed query works over a connection too",
         )
-    with open_lake(settings.lake, settings=settings) if write else _open_to_look(settings) as lake:
+    if write:
+        lake = open_lake(settings.lake, read_only=is_plan, settings=settings)
+    else:
+        lake = _open_to_look(settings)
+    with lake:
         yield lake
 
 
 def _open_to_look(settings: Settings) -> Lake:
+    from lakebed.catalog.health import try_to_write
     from lakebed.opening import open_lake
 
     try:
@@ -113,7 +119,7 @@ def _open_to_look(settings: Settings) -> Lake:
         lake = open_lake(settings.lake, read_only=True, settings=settings)
     else:
         try:
-            lake.leases.unpin(lake.leases.pin())
+            try_to_write(lake.catalog)
         except ReadOnly:
             lake.catalog.close()
             lake = open_lake(settings.lake, read_only=True, settings=settings)

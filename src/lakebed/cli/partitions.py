@@ -233,7 +233,7 @@ def retire(
     ):
         if wrong:
             raise typer.BadParameter(why)
-    with opened(lake) as open_lake:
+    with opened(lake, is_plan=not yes) as open_lake:
         verbs = open_lake.retirement
         if incompatible:
             plan = verbs.plan_incompatible(view_set)

@@ -51,7 +51,7 @@ def delete(
     database, table = split_name(name)
     if where is not None and table is None:
         raise typer.BadParameter(f"--where is for the rows of a table: write {name}.TABLE")
-    with opened(lake) as open_lake:
+    with opened(lake, is_plan=not yes) as open_lake:
         if where is not None:
             _delete_rows(open_lake, database, str(table), where, yes=yes, as_json=as_json)
         else:
@@ -207,7 +207,7 @@ def forget(
     pairs = dict(_split_pair(each) for each in whom)
     if len(pairs) < len(whom):
         raise BadInput("a column is named twice", hint="rows have one value in each column")
-    with opened(lake) as open_lake:
+    with opened(lake, is_plan=not yes) as open_lake:
         definition = open_lake.tables.definitions.get(database, table)
         where = {column: _read_value(definition.schema, column, pairs[column]) for column in pairs}
         deleter = open_lake.tables.deleter
@@ -317,7 +317,7 @@ def expire(
     Example: lakebed tables expire home.heart_rate --yes
     """
     database, table = split_table_name(name)
-    with opened(lake) as open_lake:
+    with opened(lake, is_plan=not yes) as open_lake:
         plan = open_lake.retirement.plan_by_table_retention(database, table)
         buckets = by_bucket(plan.partitions)
         if yes:

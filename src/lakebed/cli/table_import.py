@@ -69,7 +69,7 @@ def import_files(
     Example: lakebed tables import old/heart_rate home.heart_rate --unique device --unique time
     """
     database, table = split_table_name(name)
-    with opened(lake) as open_lake, problems_told():
+    with opened(lake, is_plan=not yes) as open_lake, problems_told():
         homeless = database not in open_lake.tables.list_databases()
         with _counted("reading") as progress:
             plan = open_lake.tables.plan_import(

@@ -119,7 +119,7 @@ def sweep(
 
     Example: lakebed sweep --wait --yes
     """
-    with opened(lake) as open_lake:
+    with opened(lake, is_plan=not yes) as open_lake:
         if wait:
             output.say("watching the leases …")
             open_lake.sweeper.watch_leases()

@@ -36,7 +36,8 @@ app = typer.Typer(
 
 @app.command("list")
 def list_views(lake: LakeOption = HERE, as_json: JsonOption = False) -> None:
-    """List the registered view sets, and what each is made of.
+    """List the view sets, and what each is made of. Built-in ones that no build has registered yet
+    have no activation time.
 
     Example: lakebed views list --json
     """
@@ -48,7 +49,7 @@ def list_views(lake: LakeOption = HERE, as_json: JsonOption = False) -> None:
                 "current_schema_hash": each.schema_hash.hex(),
                 "columns": len(each.view_set.schema),
                 "time_column": each.view_set.time_column,
-                "activated_at": output.instant(each.activated_at),
+                "activated_at": output.instant(each.activated_at or None),
                 "source": describe_source(each.view_set.source),
                 "keep": show_keep(each.view_set.retention_us),
             }
@@ -56,7 +57,7 @@ def list_views(lake: LakeOption = HERE, as_json: JsonOption = False) -> None:
         ]
     if not as_json:
         rows = [output.short(row) | {"version": str(row["version"])} for row in rows]
-    output.show(rows, as_json=as_json, empty="no view set is registered yet")
+    output.show(rows, as_json=as_json, empty="")
 
 
 @app.command("show")

@@ -26,6 +26,7 @@ from lakebed.model.time import Instant, TimeRange, format_instant, parse_duratio
 from lakebed.model.user_table import is_table, parse_retention
 from lakebed.model.view_set import GLOBAL
 from lakebed.partitions.publish import retire_rows
+from lakebed.views.active import get_view_set
 
 _log = logging.getLogger(__name__)
 _ATTEMPTS = 5
@@ -175,7 +176,7 @@ class Retirement:
         that were ``keep``, as ``30d``; the floor rises with it, so that nothing below comes back.
         """
         with self._catalog.read() as connection:
-            retention = view_sets.get(connection, view_set).view_set.retention_us
+            retention = get_view_set(connection, view_set).view_set.retention_us
             if keep is not None:
                 retention = parse_duration(keep)
             if retention is None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lakebed.catalog import finding, partitions, tables, view_sets
+from lakebed.catalog import finding, partitions, tables
 from lakebed.catalog.catalog import Connection
 from lakebed.catalog.finding import Search
 from lakebed.errors import Ambiguous, Conflict, Overlap, UnknownPartition
@@ -15,6 +15,7 @@ from lakebed.model.partition import Partition
 from lakebed.model.time import TimeRange
 from lakebed.model.user_table import UserTable, is_table, table_id_of
 from lakebed.storage.layout import check_path
+from lakebed.views.active import get_view_set
 
 BY_IDENTITY = "retired by identity"
 BY_FILE = "retired by file"
@@ -143,11 +144,9 @@ def _require_table_wants(connection: Connection, old: Partition) -> None:
 
 
 def require_known(connection: Connection, view_set: str) -> None:
-    """A name that neither is registered nor has partitions is a typing error."""
-    if view_sets.find(connection, view_set) is None and view_set not in (
-        partitions.count_live(connection)
-    ):
-        view_sets.get(connection, view_set)
+    """Raise `UnknownViewSet` for a name that is not a view set's and has no partitions."""
+    if view_set not in partitions.count_live(connection):
+        get_view_set(connection, view_set)
 
 
 def _live(

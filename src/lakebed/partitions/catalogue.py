@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
-from lakebed.catalog import clock, finding, partitions, view_sets
+from lakebed.catalog import clock, finding, partitions
 from lakebed.catalog.catalog import Catalog
 from lakebed.catalog.finding import Search
 from lakebed.catalog.times import resolve, resolve_past, resolve_range
@@ -16,6 +16,7 @@ from lakebed.model.view_set import GLOBAL, ViewSet
 from lakebed.partitions import footers
 from lakebed.partitions.publish import NewPartition, Publisher
 from lakebed.partitions.snapshot import Snapshot, SnapshotReader
+from lakebed.views.active import get_view_set
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -85,7 +86,7 @@ class Partitions:
         if isinstance(view_set, ViewSet):
             return view_set
         with self._catalog.read() as connection:
-            return view_sets.get(connection, view_set).view_set
+            return get_view_set(connection, view_set).view_set
 
     def snapshot(
         self,
@@ -118,7 +119,7 @@ class Partitions:
         as_of = resolve_past(self._catalog, as_of)
         with self._catalog.read() as connection:
             if view_set is not None and view_set not in partitions.count_live(connection):
-                view_sets.get(connection, view_set)
+                get_view_set(connection, view_set)
             past = None if as_of is None else to_instant(as_of, "down")
             if past is not None:
                 clock.require_readable(connection, past)

@@ -28,6 +28,7 @@ from lakebed.partitions.leases import LeaseKeeper, Pin
 from lakebed.storage import footer as footer_format
 from lakebed.storage import parquet
 from lakebed.storage.objects import Store
+from lakebed.views.active import list_view_sets
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -170,7 +171,7 @@ class SnapshotReader:
                 tick = clock.now(connection) if past is None else past
                 if past is not None:  # a sweep may have come between the pin and this look
                     clock.require_readable(connection, past)
-                active = {each.view_set.name: each for each in view_sets.list_active(connection)}
+                active = {entry.view_set.name: entry for entry in list_view_sets(connection)}
                 for name in names:
                     if name not in active:
                         view_sets.get(connection, name)

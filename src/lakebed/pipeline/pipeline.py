@@ -39,6 +39,7 @@ from lakebed.pipeline.state import choose, make_plan
 from lakebed.pipeline.step_log import end_step, start_step
 from lakebed.pipeline.steps import Fold, Plan, Skip, Step
 from lakebed.storage.objects import Store
+from lakebed.views.active import list_view_sets
 from lakebed.views.registry import Registry
 
 if TYPE_CHECKING:
@@ -184,17 +185,29 @@ class Pipeline:
         begin: Instant | None = None,
         end: Instant | None = None,
     ) -> Plan:
-        """The steps that are due for these view sets and tables (``database.table``), or all: what
-        `build` would do first. A range that is empty or runs backwards is `BadInput`."""
+        """Return the steps that are due for these view sets and tables (``database.table``), or
+        all: what `build` would do first. Writes nothing. A range that is empty or runs backwards is
+        `BadInput`."""
+        within = self._read_range(begin, end)
+        return make_plan(self._catalog, list_names(names), *within, self.limits, is_preview=True)
+
+    def _plan_build(self, names: Sequence[str], begin: Instant | None, end: Instant | None) -> Plan:
+        """Return the steps to carry out, after what they need is written to the catalog."""
+        within = self._read_range(begin, end)
+        self._register_built_in()
+        self._close_last_tick()
+        return make_plan(self._catalog, names, *within, self.limits)
+
+    def _read_range(
+        self, begin: Instant | None, end: Instant | None
+    ) -> tuple[int | None, int | None]:
         begin = None if begin is None else resolve(self._catalog, begin)
         end = None if end is None else resolve(self._catalog, end)
         first = None if begin is None else to_instant(begin, "up")
         behind = None if end is None else to_instant(end, "up")
         if first is not None and behind is not None:
-            TimeRange(first, behind)  # else nothing would be due, and all look well
-        self._register_built_in()
-        self._close_last_tick()
-        return make_plan(self._catalog, list_names(names), first, behind, self.limits)
+            TimeRange(first, behind)  # raises, else nothing would be due and all look well
+        return first, behind
 
     @_logged
     def build(
@@ -224,7 +237,7 @@ class Pipeline:
         """
         self._cancelled.clear()
         report = BuildReport()
-        plan = self.plan(*names, begin=begin, end=end)
+        plan = self._plan_build(list_names(names), begin, end)
         report.skipped = plan.skipped
         begun = plan.tick
         if not plan.steps:
@@ -278,7 +291,7 @@ class Pipeline:
                 remaining = self._without_deleted(list_names(names))
                 if names and not remaining:
                     break
-                plan = self.plan(*remaining, begin=begin, end=end).as_of(begun)
+                plan = self._plan_build(remaining, begin, end).as_of(begun)
                 report.skipped = plan.skipped
                 if vain == _MOST_VAIN_ROUNDS or report.rounds == _MOST_ROUNDS:
                     if plan.steps:
@@ -396,7 +409,7 @@ class Pipeline:
             connection = transaction.connection
             failed = failures.list_failures(connection)
             if names:
-                active = {each.view_set.name: each for each in view_sets.list_active(connection)}
+                active = {entry.view_set.name: entry for entry in list_view_sets(connection)}
                 chosen_names = {step.name for step in choose(list_names(names), active)}
                 failed = [failure for failure in failed if failure.view_set in chosen_names]
             return sum(

@@ -16,6 +16,8 @@ from lakebed.model.view_set import GLOBAL, ViewSet
 from lakebed.pipeline import plan
 from lakebed.pipeline.plan import Failed, Limits, State, TableState
 from lakebed.pipeline.steps import Plan, Skip, Step
+from lakebed.views.active import plan_ensure
+from lakebed.views.builtin import built_in
 from lakebed.views.dependencies import in_dependency_order, list_encodings
 
 _FEW_GAPS = 8
@@ -28,14 +30,21 @@ def make_plan(
     begin: int | None,
     end: int | None,
     limits: Limits,
+    *,
+    is_preview: bool = False,
 ) -> Plan:
-    """The steps that are due for these view sets and what they read, and for these users' tables;
-    for all, without a name."""
+    """Return the steps that are due for these view sets and what they read, and for these users'
+    tables; for all, without a name. A preview assumes that the lake's clock has moved past the last
+    block, as it will have when a build begins."""
     named_tables = [name for name in names if "." in name]
     named_view_sets = [name for name in names if "." not in name]
     with catalog.read() as connection:
         tick = clock.now(connection)
-        active = {each.view_set.name: each for each in view_sets.list_active(connection)}
+        if is_preview:
+            last = blocks.last_insert_time(connection)
+            tick = tick if last is None else max(tick, last + 1)
+        registered = view_sets.list_active(connection)
+        active = {entry.view_set.name: entry for entry in plan_ensure(registered, built_in())}
         wanted = choose(named_view_sets, active) if named_view_sets or not names else []
         within = _range(connection, tick, begin, end) if wanted else None
         folds: list[Step] = []

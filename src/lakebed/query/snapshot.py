@@ -33,7 +33,7 @@ from lakebed.query.table_views import (
     look_for_gaps,
 )
 from lakebed.query.user_tables import UserView, by_name
-from lakebed.views.builtin import built_in
+from lakebed.views.active import list_view_sets
 
 _FEW_RANGES = 16
 _MOST_BLOCKS = 200_000
@@ -391,9 +391,7 @@ def _require_same_definition(
 
 
 def _list_active(connection: Connection) -> dict[str, ActiveViewSet]:
-    """What is registered, and the built-in view sets, which the first build will register."""
-    unbuilt = [ActiveViewSet(each, each.schema_hash, 0, 0) for each in built_in()]
-    return {each.view_set.name: each for each in [*unbuilt, *view_sets.list_active(connection)]}
+    return {active.view_set.name: active for active in list_view_sets(connection)}
 
 
 def _by_view_set(names: Sequence[str], runs: Sequence[Run]) -> dict[str, list[Run]]:

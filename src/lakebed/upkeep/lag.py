@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from lakebed.catalog import blocks, clock, coverage, failures, view_sets
+from lakebed.catalog import blocks, clock, coverage, failures
 from lakebed.catalog.catalog import Connection
-from lakebed.catalog.view_sets import ActiveViewSet
 from lakebed.model.time import TimeRange, find_gaps
-from lakebed.views.builtin import built_in
+from lakebed.views.active import list_view_sets
 from lakebed.views.dependencies import find_sources
 
 
@@ -14,9 +13,7 @@ def find_unbuilt(connection: Connection) -> dict[str, int | None]:
     """For each view set that is built, or will be by the first build, when the oldest block landed
     that it lacks; None if it lacks none. What is held back, could not be decoded or was forgotten
     is not waited for."""
-    unbuilt = [ActiveViewSet(each, each.schema_hash, 0, 0) for each in built_in()]
-    known = [*unbuilt, *view_sets.list_active(connection)]
-    active = {each.view_set.name: each for each in known}
+    active = {entry.view_set.name: entry for entry in list_view_sets(connection)}
     definitions = {name: each.view_set for name, each in active.items()}
     built = [name for name, each in definitions.items() if each.source is not None]
     first, now = blocks.first_insert_time(connection), clock.upcoming(connection)

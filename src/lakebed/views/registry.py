@@ -13,10 +13,10 @@ from lakebed.catalog.catalog import Catalog, Transaction
 from lakebed.catalog.view_sets import ActiveViewSet
 from lakebed.errors import BadInput, Outdated, Refused, StalePlan
 from lakebed.model.arguments import checked_methods
-from lakebed.model.source import SqlSource
 from lakebed.model.time import parse_duration
 from lakebed.model.user_table import is_table
 from lakebed.model.view_set import ViewSet
+from lakebed.views.active import find_due, get_view_set, list_view_sets
 from lakebed.views.dependencies import list_readers, plan_dependents
 
 
@@ -115,13 +115,19 @@ class Registry:
         self, changes: Sequence[tuple[ViewSet, Change]], planned_on: Mapping[str, bytes]
     ) -> None:
         """Make all of these definitions active in one transaction, if every view set still has the
-        schema hash that they were planned on; `StalePlan` otherwise."""
+        schema hash that they were planned on; `StalePlan` otherwise. The plan may have counted
+        built-in view sets that are not registered yet."""
         due = [(view_set, change) for view_set, change in changes if change != Change.UNCHANGED]
         if not due:
             return
         with self._catalog.write() as transaction:
-            active = view_sets.list_active(transaction.connection)
-            if {each.view_set.name: each.schema_hash for each in active} != planned_on:
+            active = list_view_sets(transaction.connection)
+            counted = {
+                entry.view_set.name: entry.schema_hash
+                for entry in active
+                if entry.activated_at or entry.view_set.name in planned_on
+            }
+            if counted != planned_on:
                 raise StalePlan("view sets were changed meanwhile", hint="define them again")
             for view_set, change in due:
                 _activate(transaction, view_set, change)
@@ -129,26 +135,15 @@ class Registry:
     def ensure(self, wanted: Sequence[ViewSet]) -> None:
         """Register what is missing or older; what is newer belongs to a newer program. How long
         rows are kept is the operator's to say, whatever the version."""
-        with self._catalog.read() as connection:
-            known = {each.view_set.name: each for each in view_sets.list_active(connection)}
+        registered = self._read_registered()
         for view_set in wanted:
-            active = known.get(view_set.name)
-            if active is None:
-                self.register(self._reading_what_is(view_set))
-            elif active.view_set.version < view_set.version:
-                kept = replace(view_set, retention_us=active.view_set.retention_us)
-                self.register(self._reading_what_is(kept))
+            due = find_due(view_set, registered)
+            if due is not None:
+                self.register(due)
+                registered = self._read_registered()
 
-    def _reading_what_is(self, view_set: ViewSet) -> ViewSet:
-        """The view set on the schemas that are active now."""
-        if not isinstance(view_set.source, SqlSource):
-            return view_set
-        with self._catalog.read() as connection:
-            reads = tuple(
-                (name, view_sets.get(connection, name).schema_hash)
-                for name in view_set.source.names
-            )
-        return replace(view_set, source=replace(view_set.source, reads=reads))
+    def _read_registered(self) -> dict[str, ActiveViewSet]:
+        return {active.view_set.name: active for active in self.list_registered()}
 
     def keep(self, name: str, retention: str | None) -> ActiveViewSet:
         """Say how long a view set keeps its rows after they landed, as ``30d``; None for ever. The
@@ -175,23 +170,29 @@ class Registry:
         """Forget a definition. Its partitions stay until retired, and are incompatible from now.
         `Refused` for what is built in, and while another view set reads it."""
         with self._catalog.write() as transaction:
-            view_sets.get(transaction.connection, name)
             _refuse_removal(name, view_sets.list_active(transaction.connection))
+            view_sets.get(transaction.connection, name)
             view_sets.remove(transaction.connection, name)
             journal.append(transaction, [journal.Entry("view set removed", view_set=name)])
 
     def check_removal(self, name: str) -> None:
         """Raise what `remove` would, and change nothing."""
         with self._catalog.read() as connection:
-            view_sets.get(connection, name)
             _refuse_removal(name, view_sets.list_active(connection))
+            view_sets.get(connection, name)
 
     def list_view_sets(self) -> list[ActiveViewSet]:
-        """Every registered view set, by name."""
+        """Return the lake's view sets by name: the registered ones, and the built-in ones that no
+        build has registered yet, with 0 as ``activated_at``."""
+        with self._catalog.read() as connection:
+            return list_view_sets(connection)
+
+    def list_registered(self) -> list[ActiveViewSet]:
+        """Return the registered view sets by name."""
         with self._catalog.read() as connection:
             return view_sets.list_active(connection)
 
     def get(self, name: str) -> ActiveViewSet:
-        """The active definition of one view set."""
+        """Return the active definition of one view set."""
         with self._catalog.read() as connection:
-            return view_sets.get(connection, name)
+            return get_view_set(connection, name)

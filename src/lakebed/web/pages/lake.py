@@ -9,14 +9,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from lakebed.catalog import clock, failures, overview, tables, view_sets
+from lakebed.catalog import clock, failures, overview, tables
 from lakebed.catalog.overview import Piece
-from lakebed.catalog.view_sets import ActiveViewSet
 from lakebed.lake import Lake
 from lakebed.model.source import describe_source
 from lakebed.model.time import SECOND, TimeRange, find_gaps, format_instant, parse_moment
 from lakebed.model.user_table import is_table
-from lakebed.views.builtin import built_in
+from lakebed.views.active import list_view_sets
 from lakebed.views.dependencies import find_sources
 
 CELLS = 160
@@ -133,8 +132,7 @@ def read_lake(lake: Lake, asked: Mapping[str, str], now: int) -> LakePage:
         tick = clock.now(connection)
         upcoming = clock.upcoming(connection)
         extent = overview.find_extent(connection)
-        active = {each.name: ActiveViewSet(each, each.schema_hash, 0, 0) for each in built_in()}
-        active |= {each.view_set.name: each for each in view_sets.list_active(connection)}
+        active = {entry.view_set.name: entry for entry in list_view_sets(connection)}
         users = tables.list_tables(connection)
         within = _read_range(wanted, extent, now)
         if within is None or extent is None:

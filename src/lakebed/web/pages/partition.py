@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lakebed.catalog import blocks, overview, partitions, tables, view_sets
+from lakebed.catalog import blocks, overview, partitions, tables
 from lakebed.catalog import footers as stored_footers
 from lakebed.catalog.catalog import Connection
 from lakebed.errors import Damage, UnknownPartition, UnknownTable
@@ -16,7 +16,7 @@ from lakebed.model.source import SqlSource
 from lakebed.model.time import format_instant
 from lakebed.model.user_table import is_table, table_id_of
 from lakebed.partitions import footers
-from lakebed.views.builtin import built_in
+from lakebed.views.active import list_view_sets
 from lakebed.views.dependencies import find_sources
 
 if TYPE_CHECKING:
@@ -187,8 +187,7 @@ def _find_owner(connection: Connection, partition: Partition) -> _Owner:
         except UnknownTable:
             return _Owner(name, frozenset())
         return _Owner(table.full_name, frozenset(table.stored))
-    active = {each.name: each for each in built_in()}
-    active |= {each.view_set.name: each.view_set for each in view_sets.list_active(connection)}
+    active = {entry.view_set.name: entry.view_set for entry in list_view_sets(connection)}
     if name not in active:
         return _Owner(name, frozenset())
     view_set = active[name]
