@@ -160,6 +160,12 @@ class Settings(BaseSettings):
     serve_private_key: Path | None = Field(
         default=None, description="The certificate's private key (a PEM file)."
     )
+    serve_wait_seconds: float = Field(
+        default=300.0,
+        ge=0,
+        description="How long a server waits at its start for a PostgreSQL that accepts no "
+        "connections; 0 for not at all.",
+    )
     serve_telemetry_seconds: float = Field(
         default=60.0,
         ge=0,

@@ -15,12 +15,15 @@ import sqlalchemy as sa
 class Freezer:
     """Stands between a lake and a server, and can stop passing on what they say."""
 
-    def __init__(self, server: str | tuple[str, int]) -> None:
-        """``server`` is the path of a socket, or a host and a port."""
+    def __init__(
+        self, server: str | tuple[str, int], listening: socket.socket | None = None
+    ) -> None:
+        """``server`` is the path of a socket, or a host and a port; ``listening`` is where this
+        listens."""
         self._server = server
         self._flows = threading.Event()
         self._flows.set()
-        self._listening = socket.create_server(("127.0.0.1", 0))
+        self._listening = listening or socket.create_server(("127.0.0.1", 0))
         self._sockets = [self._listening]
         self._lock = threading.Lock()
         self._closed = False
@@ -100,14 +103,14 @@ class Freezer:
 
 
 @contextmanager
-def freezing_postgres(url: str) -> Iterator[Freezer]:
+def freezing_postgres(url: str, listening: socket.socket | None = None) -> Iterator[Freezer]:
     """Something between a lake and the PostgreSQL at this address, with little patience."""
     server = sa.make_url(url)
     folder, port = server.query.get("host"), server.port or 5432
     place: str | tuple[str, int] = (server.host or "127.0.0.1", port)
     if isinstance(folder, str) and folder.startswith("/"):
         place = str(Path(folder) / f".s.PGSQL.{port}")
-    freezer = Freezer(place)
+    freezer = Freezer(place, listening)
     here = server.set(host="127.0.0.1", port=freezer.port).difference_update_query(["host"])
     quick = here.update_query_dict({"connect_timeout": "2"})
     freezer.url = quick.render_as_string(hide_password=False)

@@ -77,7 +77,9 @@ class History:
 
     def compare(self) -> list[str]:
         """What queries give is the truth; or less, and they warn. The warnings."""
-        if "log_entries" not in {each.view_set.name for each in self.lake.views.list_view_sets()}:
+        if "log_entries" not in {
+            entry.view_set.name for entry in self.lake.views.list_registered()
+        }:
             return []
         result = self.lake.query("SELECT target, time_unix_nano FROM log_entries")
         rows = Counter((row["target"], row["time_unix_nano"] or 0) for row in to_rows(result))
@@ -139,7 +141,7 @@ class History:
         self.lake.retirement.retire_incompatible_partitions(allow_loss=True, confirmed=names)
 
     def held(self, view_set: str) -> Counter[tuple[str, int]]:
-        if view_set not in {each.view_set.name for each in self.lake.views.list_view_sets()}:
+        if view_set not in {entry.view_set.name for entry in self.lake.views.list_registered()}:
             return Counter()
         with self.lake.partitions.snapshot(view_set) as snapshot:
             rows = snapshot.read_all(view_set, ["target", "time_unix_nano"])

@@ -212,7 +212,7 @@ def _finish(lake: Lake, spark: SparkSession, truth: Counter[tuple[str, int]], wh
 
 
 def _held(lake: Lake) -> Counter[tuple[str, int]]:
-    if "log_entries" not in {each.view_set.name for each in lake.views.list_view_sets()}:
+    if "log_entries" not in {entry.view_set.name for entry in lake.views.list_registered()}:
         return Counter()
     with lake.partitions.snapshot("log_entries") as snapshot:
         rows = snapshot.read_all("log_entries", ["target", "time_unix_nano"])

@@ -7,6 +7,7 @@ from __future__ import annotations
 import logging
 import random
 import re
+import socket
 import sqlite3
 import sys
 import time
@@ -38,6 +39,7 @@ _OLDEST = (3, 35, 0)
 """The first SQLite with ``RETURNING``."""
 _SAFE_WAL = (3, 51, 3)
 _BUSY_SECONDS = 60
+_PING_SECONDS = 10
 _LOOK_AGAIN = (0.000_3, 0.001)
 """How long who waits to write sleeps before looking again, in seconds."""
 _FILE = "lakebed_file"
@@ -58,6 +60,11 @@ class Dialect(Protocol):
 
     def name_database(self) -> str:
         """Return the database's file or URL, without a password."""
+        ...
+
+    def may_come_up(self, error: BaseException | None) -> bool:
+        """Return True if the database accepts no connections now, but may later. ``error`` is what
+        a driver raised instead of connecting."""
         ...
 
     def translate(self, error: sa.exc.DBAPIError) -> LakebedError | None:
@@ -103,6 +110,10 @@ class SqliteDialect:
 
     def name_database(self) -> str:
         return str(self.path)
+
+    def may_come_up(self, error: BaseException | None) -> bool:
+        del error
+        return False
 
     def create_engine(self) -> sa.Engine:
         refuse_network_file_system(self.path.parent, _mounts())
@@ -205,6 +216,8 @@ class PostgresDialect:
             self.url = sa.make_url(url).set(drivername="postgresql+psycopg")
         except sa.exc.ArgumentError:
             raise BadInput(f"cannot read {url!r} as a PostgreSQL URL") from None
+        if self.url.port is not None and not 0 < self.url.port < 1 << 16:
+            raise BadInput(f"{self.url.port} is not a port", hint="ports are 1 to 65535")
         self.read_only = read_only
         # What it warns of is raised as well; without a listener Python would print it to stderr.
         for name in ("psycopg", "sqlalchemy.pool"):
@@ -215,6 +228,22 @@ class PostgresDialect:
 
     def name_database(self) -> str:
         return self.url.set(drivername="postgresql").render_as_string(hide_password=True)
+
+    def may_come_up(self, error: BaseException | None) -> bool:
+        from psycopg.conninfo import make_conninfo
+        from psycopg.errors import ConnectionTimeout
+        from psycopg.pq import PGconn, Ping
+
+        if isinstance(error, ConnectionTimeout):
+            return True
+        _, options = self.url.get_dialect()().create_connect_args(self.url)
+        hosts = [host for host in str(options.get("host") or "").split(",") if host]
+        if hosts and not any(_may_exist(host) for host in hosts):
+            return False
+        # Errors of a connection attempt carry no code; libpq tells them apart by this call, during
+        # which psycopg 3.3 lets no other thread run.
+        address = make_conninfo(**{**options, "connect_timeout": _PING_SECONDS})
+        return PGconn.ping(address.encode()) in (Ping.NO_RESPONSE, Ping.REJECT)
 
     def create_engine(self) -> sa.Engine:
         try:
@@ -286,6 +315,17 @@ def _begin_postgres(connection: sa.Connection) -> None:
         version = connection.dialect.server_version_info or ()
         bounds = _ENDED if version >= (17,) else _BOUNDED
         connection.exec_driver_sql(bounds, execution_options={LATER: True})
+
+
+def _may_exist(host: str) -> bool:
+    """Return False for a host name that no name server knows."""
+    if host.startswith(("/", "@")):
+        return True  # the folder of a socket
+    try:
+        socket.getaddrinfo(host, None)
+    except (socket.gaierror, UnicodeError) as error:
+        return isinstance(error, socket.gaierror) and error.errno != socket.EAI_NONAME
+    return True
 
 
 def _first_line(error: object) -> str:

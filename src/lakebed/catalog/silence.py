@@ -15,6 +15,8 @@ import psycopg
 import sqlalchemy as sa
 from psycopg.abc import PQGen
 
+from lakebed.errors import BadInput
+
 SILENT_SECONDS = 10.0
 """A statement waits this long for an answer before a second connection probes the server."""
 _MOST_REFUSALS = 3
@@ -32,7 +34,11 @@ def notice_silence(engine: sa.Engine) -> None:
 
 
 def _connect(_dialect: object, _record: object, arguments: Any, options: Any) -> _Attentive:
-    connection = _Attentive.connect(*arguments, **options)
+    try:
+        connection = _Attentive.connect(*arguments, **options)
+    except psycopg.ProgrammingError as error:
+        reason = " ".join(str(error).split())
+        raise BadInput(f"cannot use the address of the catalog: {reason}") from None
     connection.address = options
     row = connection.execute(_KEEPALIVES).fetchone()
     connection.is_direct = row is not None and row[0] == connection.info.backend_pid

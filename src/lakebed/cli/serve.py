@@ -8,13 +8,17 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from lakebed.cli import output
 from lakebed.cli.options import HERE, LakeOption, opened
+from lakebed.client.address import is_server
 from lakebed.errors import BadInput, Unavailable
+
+if TYPE_CHECKING:
+    from lakebed.settings import Settings
 from lakebed.extras import require_extra
 
 _STUCK_SECONDS = 60.0
@@ -73,6 +77,15 @@ def serve(
     private_key: Annotated[
         Path | None, _file("LAKEBED_SERVE_PRIVATE_KEY", "The certificate's private key (PEM).")
     ] = None,
+    wait_seconds: Annotated[
+        float | None,
+        _option(
+            "LAKEBED_SERVE_WAIT_SECONDS",
+            "300.0",
+            "How long to wait at the start for a PostgreSQL that accepts no connections.",
+            metavar="SECONDS",
+        ),
+    ] = None,
     telemetry_seconds: Annotated[
         float | None,
         _option(
@@ -112,6 +125,7 @@ def serve(
         serve_without_keys=without_keys,
         serve_certificate=certificate,
         serve_private_key=private_key,
+        serve_wait_seconds=wait_seconds,
         serve_telemetry_seconds=telemetry_seconds,
     )
     for each in (settings.serve_certificate, settings.serve_private_key):
@@ -132,6 +146,7 @@ def serve(
         settings=limits,
         own_telemetry_seconds=settings.serve_telemetry_seconds or None,
     )
+    _wait_for_catalog(settings)
     # What callers are not told must be somewhere.
     with warnings_on_stderr(), opened(settings.lake) as open_lake:
         server = Server(open_lake, listening)
@@ -147,6 +162,20 @@ def serve(
         ).start()
         server.run(tell)
     output.say("stopped")
+
+
+def _wait_for_catalog(settings: Settings) -> None:
+    """Wait for the catalog's server to start, with a line on stderr now and then."""
+    if is_server(settings.lake):
+        return
+    from lakebed.catalog.waiting import wait_until_reachable
+    from lakebed.opening import connect
+
+    catalog = connect(settings.lake, settings)
+    try:
+        wait_until_reachable(catalog, settings.serve_wait_seconds, output.say)
+    finally:
+        catalog.close()
 
 
 def leave_if_stuck(
