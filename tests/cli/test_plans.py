@@ -68,7 +68,8 @@ def used(new_lake: NewLake, tmp_path: Path) -> Target:
     lake = new_lake(grace="0s")
     lake.views.register(readings())
     publish_hour(lake, 0)
-    lake.retirement.carry_out(lake.retirement.plan_by_range("readings", T0, T0 + HOUR))
+    plan = lake.retirement.plan_by_range("readings", T0, T0 + HOUR)
+    lake.retirement.carry_out(plan, confirmed=["readings"])
     for hour in range(3):
         publish_hour(lake, hour)
     lake.views.register(replace(readings(2), retention_us=HOUR))
