@@ -192,6 +192,21 @@ def test_retire_by_metadata_returns_error_when_another_caller_retired_it_first(l
     assert len(history(lake, "retire")) == 1
 
 
+def test_overtaken_statement_is_not_refused_for_what_was_retired_and_built_before(
+    lake: Lake,
+) -> None:
+    lake.views.register(readings())
+    for _ in range(12):
+        publish_rebuildable_hour(lake, 0)
+        lake.retirement.retire_partitions("readings", *DAY)
+    publish_rebuildable_hour(lake, 0)
+    queries = overtaken_queries(lake, lambda: lake.retirement.retire_partitions("readings", *DAY))
+    call = f"SELECT retire_partition_by_metadata('readings', 'global', {H0}, {H1}) AS message"
+    (row,) = queries.query(call).to_arrow().to_pylist()
+    queries.close()
+    assert row["message"].startswith("ERROR: no live partition of readings/global covers exactly ")
+
+
 def test_restore_returns_error_when_another_caller_restored_it_first(hours: Lake) -> None:
     first, *_ = live(hours)
     hours.retirement.retire_partitions("readings", T0, T0 + HOUR)

@@ -128,6 +128,8 @@ class Guard:
             transaction.actor,
             by_retention=by_retention,
         )
+        if any(demand.name not in confirmed for demand in demands):
+            _require_live(connection, chosen)
         require_confirmed(demands, confirmed)
         if by_retention or WHOLE_LAKE in confirmed:
             return frozenset()
@@ -203,6 +205,15 @@ def _list_losses(chosen: Iterable[Partition], lost: Collection[str]) -> list[Dem
     ]
 
 
+def _require_live(connection: Connection, chosen: Sequence[Partition]) -> None:
+    """Raise if a partition was retired since the plan was made: then the demands are wrong."""
+    rows = partitions.list_by_id(connection, [partition.partition_id for partition in chosen])
+    live = {row.partition_id for row in rows if row.is_live}
+    for partition in chosen:
+        if partition.partition_id not in live:
+            raise StalePlan(f"{partition.describe()} is not live any more", hint="plan again")
+
+
 def _require_blocks(
     connection: Connection, chosen: Iterable[Partition], lost: Collection[str]
 ) -> None:
@@ -241,23 +252,27 @@ def _count_visible(connection: Connection, hashes: Mapping[str, bytes]) -> Count
 def _list_gone(
     connection: Connection, entries: Sequence[journal.Entry], hashes: Mapping[str, bytes]
 ) -> list[str]:
-    """Return the view set of each retired partition whose range nothing covers again: neither a
-    restored partition nor one that was built anew."""
+    """Return the view set of each retired range, one time each, that nothing covers again: neither
+    a restored partition nor one that was built anew."""
     by_name: dict[str, list[journal.Entry]] = {}
     for entry in entries:
         by_name.setdefault(entry.view_set or "", []).append(entry)
-    gone = []
+    gone: list[str] = []
     for name, group in by_name.items():
-        ranges = [TimeRange(*entry.detail["insert_range"]) for entry in group]
-        around = TimeRange(min(e.begin for e in ranges), max(e.end for e in ranges))
+        retired = {(entry.instance, TimeRange(*entry.detail["insert_range"])) for entry in group}
+        around = TimeRange(
+            min(within.begin for _, within in retired), max(within.end for _, within in retired)
+        )
         schema = None if is_table(name) else [hashes[name]] if name in hashes else []
         live = finding.search(connection, Search(view_sets=[(name, schema)], inserted=around))
-        for entry, within in zip(group, ranges, strict=True):
+        gone += [
+            name
+            for instance, within in retired
             if not any(
-                partition.instance == entry.instance and partition.insert_range.overlaps(within)
+                partition.instance == instance and partition.insert_range.overlaps(within)
                 for partition in live
-            ):
-                gone.append(name)
+            )
+        ]
     return gone
 
 
