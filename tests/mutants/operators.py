@@ -368,8 +368,10 @@ def _name_of(function: ast.expr) -> str:
 
 
 def names_of_module_statement(source: bytes, line: int) -> set[str]:
-    """Return the names that the module-level statement at a line assigns."""
+    """Return the names that the module-level statement at a line defines."""
     for statement in ast.parse(source).body:
+        if isinstance(statement, ast.ClassDef) and statement.lineno == line:
+            return {statement.name}
         if statement.lineno <= line <= (statement.end_lineno or statement.lineno):
             targets: Iterator[ast.AST] = ast.walk(statement)
             return {
@@ -386,6 +388,8 @@ def find_import_line(source: bytes, mutant: Mutant) -> int | None:
     if mutant.function == "module":
         return mutant.first_line
     for statement in ast.parse(source).body:
+        if isinstance(statement, ast.ClassDef) and statement.name == mutant.function:
+            return statement.lineno
         if isinstance(statement, ast.Assign | ast.AnnAssign):
             for child in ast.walk(statement):
                 if isinstance(child, ast.Call) and _name_of(child.func) == mutant.function:

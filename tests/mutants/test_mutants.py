@@ -18,7 +18,11 @@ from tests.mutants.__main__ import (
     read_survivors,
 )
 from tests.mutants.line_map import TestRun, read_runs, write_runs
-from tests.mutants.operators import find_import_line, list_mutants
+from tests.mutants.operators import (
+    find_import_line,
+    list_mutants,
+    names_of_module_statement,
+)
 from tests.mutants.run import KILLED, SURVIVED, TIMEOUT, Outcome
 
 SOURCE = '''
@@ -155,7 +159,10 @@ print(json.dumps([[outcome.state, outcome.test] for outcome in outcomes] + [skip
 
 
 def test_find_import_line_knows_what_runs_on_import() -> None:
-    source = b"def f():\n    return 1\n\nX = f()\nY = 1 < 2\n\ndef g():\n    return f() + 1\n"
+    source = (
+        b"def f():\n    return 1\n\nX = f()\nY = 1 < 2\n\ndef g():\n    return f() + 1\n\n"
+        b"class C:\n    Z = f(a=X)\n    def h(self):\n        return not X\n"
+    )
     lines = {
         (mutant.function, mutant.operator): find_import_line(source, mutant)
         for mutant in list_mutants(source, "m.py")
@@ -166,7 +173,11 @@ def test_find_import_line_knows_what_runs_on_import() -> None:
         ("module", "constant"): 5,
         ("g", "arithmetic"): None,
         ("g", "constant"): None,
+        ("C", "dropped keyword"): 10,
+        ("C.h", "dropped not"): None,
     }
+    assert names_of_module_statement(source, 10) == {"C"}
+    assert names_of_module_statement(source, 4) == {"X"}
 
 
 def test_worker_kills_a_mutant_that_a_test_notices_and_not_one_at_a_bound(tmp_path: Path) -> None:
