@@ -65,7 +65,7 @@ def test_every_argument_of_a_wrong_type_is_named(lake: Lake) -> None:
                         function(value)
                     else:
                         function(**{parameter.name: value})
-                expected = f"{parameter.name} of {function.__name__} is "
+                expected = f"{function.__name__}: argument {parameter.name!r} must be "
                 assert str(caught.value).startswith(expected), (name, str(caught.value))
             names.append(f"{name}.{parameter.name}")
     assert len(names) > 150
@@ -102,7 +102,8 @@ def test_every_time_of_a_wrong_type_is_refused(lake: Lake, wrong: Any) -> None:
 
 
 def test_one_name_and_several_names_are_taken(lake: Lake) -> None:
-    with pytest.raises(BadInput, match="names of build is str or a list of str, not Odd"):
+    expected = "build: argument 'names' must be str or a list of str, not Odd"
+    with pytest.raises(BadInput, match=expected):
         lake.pipeline.build(Odd())  # type: ignore[arg-type]
     with pytest.raises(UnknownViewSet):
         lake.pipeline.build(["nothing"])

@@ -107,14 +107,14 @@ def test_a_traceback_says_what_to_do(lake: Lake) -> None:
 
 
 @pytest.mark.parametrize("dialect", SQLITE_FIRST, indirect=True)
-def test_a_name_that_is_no_text_is_no_name(lake: Lake) -> None:
+def test_names_of_a_wrong_type_are_refused(lake: Lake) -> None:
     table = make(lake)
     for name in (5, None, [table.name]):
-        with pytest.raises(BadInput, match="is not a name"):
+        with pytest.raises(BadInput, match="must be str, not"):
             lake.tables.insert("d", name, [])  # type: ignore[arg-type]
-        with pytest.raises(BadInput, match="is not a name"):
+        with pytest.raises(BadInput, match="must be str, not"):
             lake.tables.insert(name, table.name, [])  # type: ignore[arg-type]
-        with pytest.raises(BadInput, match="is not a name"):
+        with pytest.raises(BadInput, match="must be str, not"):
             lake.tables.get("d", name)  # type: ignore[arg-type]
 
 

@@ -265,9 +265,11 @@ def test_what_is_no_json_is_refused_with_a_reason_and_kept_as_text(lake: Lake) -
         assert table.insert([record], on_error="keep", key=str(number)).rejected == 1
         assert table.insert([record], on_error="keep", key=str(number)).repeated
     assert len(rejects_of(lake, table)) == len(odd) + 3
-    for key in ("", "x" * 257, 5, "\ud800", "a\x00"):
+    for key in ("", "x" * 257, "\ud800", "a\x00"):
         with pytest.raises(BadInput, match="1 to 256 characters"):
             table.insert([row(1)], key=key)
+    with pytest.raises(BadInput, match="argument 'key' must be str or None, not int"):
+        table.insert([row(1)], key=5)  # type: ignore[arg-type]
 
 
 def test_rejects_lose_nothing_that_came(lake: Lake) -> None:

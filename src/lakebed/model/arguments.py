@@ -109,7 +109,9 @@ def check(function: str, name: str, value: Any, hint: Any) -> Any:
         return value
     if isinstance(value, str) and _takes_texts(hint):
         return (value,)
-    raise BadInput(f"{name} of {function} is {describe(hint)}, not {type(value).__name__}")
+    raise BadInput(
+        f"{function}: argument {name!r} must be {describe(hint)}, not {type(value).__name__}"
+    )
 
 
 def _takes_texts(hint: Any) -> bool:

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lakebed.errors import BadInput
 from lakebed.model.arguments import checked_methods
 from lakebed.model.partition import Partition
 from lakebed.model.table import BUCKET_COLUMN, TableSchema
@@ -95,8 +94,6 @@ class Table:
 
     def latest(self, buckets: int = 1) -> Any:
         """The rows of the newest buckets that have any."""
-        if not isinstance(buckets, int):
-            raise BadInput(f"expected how many buckets, a whole number, got {buckets!r}")
         definition = self.definition
         with self._tables.snapshots.take(definition.table_id) as snapshot:
             stored = sorted({each.instance for each in snapshot.partitions if not each.is_empty})
