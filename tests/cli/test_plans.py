@@ -99,7 +99,7 @@ PLANS: dict[str, list[str]] = {
     "retire incompatible": ["partitions", "retire", "readings", "--incompatible"],
     "retire expired": ["partitions", "retire", "readings", "--expired"],
     "retire blocks": ["blocks", "retire", "--expired", "--allow-loss"],
-    "keep blocks": ["blocks", "keep", "1s"],
+    "keep blocks": ["blocks", "keep", "1us"],
     "keep a view set": ["views", "keep", "readings", "1m"],
     "remove a view set": ["views", "remove", "readings"],
     "register a view set": ["views", "register", "FOLDER/later.json"],

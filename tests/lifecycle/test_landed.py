@@ -34,6 +34,7 @@ from lakebed.partitions.publish import NewPartition
 from lakebed.samples.generator import Generator
 from lakebed.storage.local import LocalStore
 from lakebed.storage.objects import put, read_all
+from lakebed.views.builtin import built_in
 from tests.conftest import NewLake
 from tests.ingest.parts import landed, payload_of, request_of
 from tests.parts.data import stored_files
@@ -197,7 +198,7 @@ def _cover_everything(lake: Lake) -> list[Partition]:
     """Decoded, of each block of any kind, in SQL over the one and over both; and one without a
     word about blocks."""
     lake.telemetry.land("traces", Generator(1).serialized("traces", 1))
-    lake.pipeline.plan()  # registers the built-in view sets
+    lake.views.ensure(built_in())
     logs, every = landed(lake)[:3], landed(lake)
     made = [_cover(lake, "log_entries", logs[:1]), _cover(lake, "log_entries", logs[1:])]
     made += [_cover(lake, "log_stats", logs), _cover(lake, "blocks", every)]

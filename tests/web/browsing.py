@@ -212,7 +212,7 @@ def make_every_state(lake: Lake) -> None:
     lake.partitions.publish("weather", *early, table, replaces=[first])
     lake.retirement.retire_partition_by_metadata(
         "weather", made.instance, *(made.insert_range.begin, made.insert_range.end),
-        made.schema_hash,
+        made.schema_hash, confirmed=["weather"],
     )  # fmt: skip
 
 

@@ -338,6 +338,7 @@ def test_administrators_do_what_pages_offer(browser: Any, tmp_path: Path) -> Non
         one = next(each for each in lake.partitions.list_partitions("weather") if each.num_rows)
         page.goto(f"{served.url}/lake/partitions/{one.partition_id}")
         page.get_by_role("link", name="Retire it").click()
+        page.locator("[name=confirm]").fill("weather")
         page.get_by_role("button", name="Retire it").click()
         page.get_by_role("status").wait_for()
         assert one.partition_id not in {
@@ -348,7 +349,7 @@ def test_administrators_do_what_pages_offer(browser: Any, tmp_path: Path) -> Non
 
         page.goto(f"{served.url}/admin/keys")
         page.locator("[name=name]").fill(browsing.MARKUP)
-        page.locator("[name=read]").check()
+        page.locator("[name=admin]").check()  # which the first key needs
         page.get_by_role("button", name="Make it").click()
         secret = page.locator("#secret").inner_text()
         assert lake.keys.check(secret).name == browsing.MARKUP

@@ -162,7 +162,7 @@ def test_nothing_found_says_where_something_is(served: Served, sent: list[dict[s
     [
         ("level=loud", "'loud' is no level. What helps: use one of fatal"),
         ("lines=0", "a number from 1 to"),
-        ("begin=yesterday", "or count back from now: 1h, 7d"),
+        ("begin=last-week", "or count back from now: 1h, 7d"),
         ("begin=%3Cb%3E", "cannot read '<b>' as a time"),
     ],
 )
