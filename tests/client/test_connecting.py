@@ -23,7 +23,6 @@ from lakebed.access import keys as access
 from lakebed.access.keys import Role
 from lakebed.client.address import is_server
 from lakebed.client.client import Client, connect
-from lakebed.client.failing import decode_error, encode_error
 from lakebed.errors import (
     BadInput,
     BadRecords,
@@ -40,6 +39,7 @@ from lakebed.errors import (
 from lakebed.lake import Lake
 from lakebed.opening import init_lake
 from lakebed.serve.http import ServerSettings
+from lakebed.wire.error_codec import decode_error, encode_error
 from tests.parts.data import T0, publish_hour, readings
 from tests.query.test_result import ENDLESS
 from tests.serve.parts import Served, serving

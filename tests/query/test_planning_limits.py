@@ -11,13 +11,13 @@ from pathlib import Path
 import pyarrow.flight as flight
 import pytest
 
-from lakebed.client import protocol
 from lakebed.errors import BadSql, TimedOut, Unavailable
 from lakebed.lake import Lake
 from lakebed.opening import init_lake
 from lakebed.query.embedded.planning import Deadline, EngineReplaced, Turns, Workers
 from lakebed.query.queries import Queries, QuerySettings
 from lakebed.serve.http import ServerSettings
+from lakebed.wire import protocol
 from tests.parts.data import publish_hour, readings
 from tests.serve.parts import serving
 

@@ -21,7 +21,6 @@ import pytest
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 
 from lakebed.access.keys import Role
-from lakebed.client import protocol
 from lakebed.client.remote import FUNCTIONS, PREFIX
 from lakebed.errors import Unavailable
 from lakebed.lake import Lake
@@ -31,6 +30,7 @@ from lakebed.serve.bodies import MOST_BYTES
 from lakebed.serve.flight.encoding import encode_data
 from lakebed.serve.flight.service import NAME
 from lakebed.views.builtin import built_in
+from lakebed.wire import protocol
 from tests.conftest import CAMPAIGN
 from tests.decode.hostile import damage_bytes, damage_fields, field, nested_value
 from tests.serve.abuse import HOSTILE_NAMES, Judge, call, make_rng, say, status_of

@@ -15,11 +15,11 @@ import pytest
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2_grpc import LogsServiceStub
 
 from lakebed.access.keys import Role
-from lakebed.client import protocol
 from lakebed.errors import BadSql
 from lakebed.lake import Lake
 from lakebed.query import parameters
 from lakebed.samples.generator import Generator
+from lakebed.wire import protocol
 from tests.parts.building import build, land
 from tests.query.test_engine import ENDLESS
 from tests.serve.parts import Served, serving

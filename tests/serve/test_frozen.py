@@ -18,12 +18,12 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2_grpc import LogsServ
 
 from lakebed.access.keys import Keys, Role
 from lakebed.catalog import silence
-from lakebed.client import protocol
 from lakebed.lake import Lake
 from lakebed.opening import init_lake
 from lakebed.samples.generator import Generator
 from lakebed.serve import health
 from lakebed.views.builtin import built_in
+from lakebed.wire import protocol
 from tests.parts.freezing import Freezer, freezing_http
 from tests.serve.parts import PROTOBUF, Served, serving
 from tests.serve.test_starving import wait_until

@@ -24,7 +24,6 @@ from google.rpc import error_details_pb2, status_pb2
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2_grpc import LogsServiceStub
 
 from lakebed.access.keys import Role
-from lakebed.client import protocol
 from lakebed.errors import Unavailable
 from lakebed.lake import Lake
 from lakebed.opening import init_lake
@@ -35,6 +34,7 @@ from lakebed.serve.flight.prepared import MOST_BOUND_BYTES, PreparedStatements
 from lakebed.serve.heads import BoundedHeads
 from lakebed.serve.http import ServerSettings
 from lakebed.views.builtin import built_in
+from lakebed.wire import protocol
 from tests.query.test_engine import ENDLESS
 from tests.serve.abuse import status_of
 from tests.serve.parts import PROTOBUF, Served, serving

@@ -18,11 +18,11 @@ from lakebed import admin
 from lakebed.access.keys import Role
 from lakebed.catalog import journal
 from lakebed.catalog.acting import find_askers, on_behalf_of
-from lakebed.client import protocol
 from lakebed.client.remote import FUNCTIONS, PREFIX
 from lakebed.lake import Lake
 from lakebed.opening import init_lake
 from lakebed.samples.generator import Generator
+from lakebed.wire import protocol
 from tests.parts.data import HOUR, T0, publish_hour, readings
 from tests.serve.parts import JSON, PROTOBUF, Served, serving
 from tests.serve.test_flight import connect, get

@@ -10,7 +10,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from lakebed.client import protocol
 from lakebed.client.address import Address, parse_address
 from lakebed.client.streams import RemoteStream
 from lakebed.client.transport import Transport
@@ -28,6 +27,7 @@ from lakebed.model.time import (
 from lakebed.query.arguments import check_arguments
 from lakebed.query.parameters import Bound, prepare
 from lakebed.query.result import Result
+from lakebed.wire import protocol
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,7 +15,6 @@ import pyarrow as pa
 import pyarrow.flight as flight
 
 from lakebed.client.address import Address
-from lakebed.client.failing import TRAILER, decode_error
 from lakebed.errors import (
     BadInput,
     Cancelled,
@@ -28,6 +27,7 @@ from lakebed.errors import (
     Unavailable,
     Unsupported,
 )
+from lakebed.wire.error_codec import TRAILER, decode_error
 
 _PATIENCE_SECONDS = 10.0
 """How much longer than the server, which says it better, the client waits."""

@@ -19,7 +19,6 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from lakebed.access.credentials import parse_authorization
 from lakebed.access.keys import ANYBODY, Caller, Role
-from lakebed.client import failing
 from lakebed.errors import (
     BadPayload,
     Denied,
@@ -43,6 +42,7 @@ from lakebed.serve.budget import Budget, Share
 from lakebed.serve.health import Health
 from lakebed.serve.receiving import Receiver
 from lakebed.serve.workers import Workers
+from lakebed.wire import error_codec
 
 if TYPE_CHECKING:
     from lakebed.lake import Lake
@@ -120,9 +120,9 @@ class Gatekeeper:
         if retry is not None:
             trailers.append(("retry-after", str(retry)))
         if isinstance(error, LakebedError):
-            told = failing.encode_error(error, code, retry_seconds=retry)
-            trailers.append((failing.TRAILER, told))
-        await context.abort(_CODES[code], failing.shorten(describe(error)), tuple(trailers))
+            told = error_codec.encode_error(error, code, retry_seconds=retry)
+            trailers.append((error_codec.TRAILER, told))
+        await context.abort(_CODES[code], error_codec.shorten(describe(error)), tuple(trailers))
 
     def run(self, do: Callable[[], None]) -> None:
         """Do something short, on a thread that is kept for that."""

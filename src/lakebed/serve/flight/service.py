@@ -18,7 +18,6 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from lakebed.access.credentials import parse_authorization
 from lakebed.access.keys import Caller, Role
 from lakebed.catalog.acting import on_behalf_of
-from lakebed.client import protocol
 from lakebed.errors import (
     BadInput,
     BadPayload,
@@ -42,6 +41,7 @@ from lakebed.serve.flight.encoding import (
 )
 from lakebed.serve.flight.prepared import MOST_BOUND_BYTES, PreparedStatements
 from lakebed.serve.flight.wishes import Wishes, read_wishes
+from lakebed.wire import protocol
 
 if TYPE_CHECKING:
     from lakebed.lake import Lake

@@ -8,8 +8,8 @@ from __future__ import annotations
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from lakebed import errors
-from lakebed.client import protocol
 from lakebed.errors import BadDefinition, BadSchema, BadSql, LakebedError
+from lakebed.wire import protocol
 
 TRAILER = "grpc-status-details-bin"
 _DOMAIN = "lakebed"
