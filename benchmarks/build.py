@@ -182,7 +182,7 @@ def _run_loops(lake: Lake, spark: SparkSession, folder: Path) -> None:
         import msgspec
 
         from benchmarks.otlp_loops import decode_logs
-        from lakebed.partitions.decoding import read_blocks
+        from lakebed.reading.block_reader import read_blocks
 
         store = address.open()
         for batch in batches:

@@ -23,7 +23,7 @@ from benchmarks.harness import (
 )
 from lakebed.lake import Lake
 from lakebed.model.view_set import ViewSet
-from lakebed.partitions.publish import NewPartition
+from lakebed.writing.publish import NewPartition
 
 TITLE = "The footers of 1,000 partitions with 25 columns, in one snapshot"
 _MOST_MS = 100

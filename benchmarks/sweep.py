@@ -21,7 +21,7 @@ from benchmarks.harness import (
 )
 from lakebed.lake import Lake
 from lakebed.lifecycle.sweep import SweepResult
-from lakebed.partitions.publish import NewPartition
+from lakebed.writing.publish import NewPartition
 
 TITLE = "Sweeping 1,000 retired files"
 _MOST_MS = 200

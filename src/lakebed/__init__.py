@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from lakebed.lake import Lake
     from lakebed.model.time import TimeRange
     from lakebed.model.view_set import ViewSet
-    from lakebed.partitions.publish import NewPartition
     from lakebed.upkeep.embedded import init_embedded as init
     from lakebed.upkeep.embedded import open_embedded as open  # noqa: A004
     from lakebed.views.declaration import SqlView
+    from lakebed.writing.publish import NewPartition
 
 __version__ = "0.1.0"
 __all__ = [
@@ -48,7 +48,7 @@ _HOMES = {
     "Client": ("lakebed.client.client", "Client"),
     "Lake": ("lakebed.lake", "Lake"),
     "LakebedError": ("lakebed.errors", "LakebedError"),
-    "NewPartition": ("lakebed.partitions.publish", "NewPartition"),
+    "NewPartition": ("lakebed.writing.publish", "NewPartition"),
     "SqlView": ("lakebed.views.declaration", "SqlView"),
     "TimeRange": ("lakebed.model.time", "TimeRange"),
     "ViewSet": ("lakebed.model.view_set", "ViewSet"),

@@ -28,7 +28,7 @@ from lakebed.model.time import Instant
 from lakebed.model.user_table import UserTable, split_name
 from lakebed.query import listings
 from lakebed.query.listings import Asked
-from lakebed.tables.tree_check import TreeFinding, check_tree, list_empty
+from lakebed.tables.importing.tree_check import TreeFinding, check_tree, list_empty
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -22,23 +22,23 @@ from lakebed.lifecycle.retire import Retirement
 from lakebed.lifecycle.sweep import LeaseObserver, Sweeper
 from lakebed.model.arguments import checked_methods, checks_itself
 from lakebed.model.time import SECOND, Instant
-from lakebed.partitions.catalogue import Partitions
-from lakebed.partitions.leases import LeaseKeeper
-from lakebed.partitions.names import NamePool
-from lakebed.partitions.publish import Publisher
-from lakebed.partitions.rows import RowReader
-from lakebed.partitions.snapshot import SnapshotReader
-from lakebed.partitions.table_snapshots import TableSnapshots
-from lakebed.partitions.tables import TablePublisher
+from lakebed.partitions import Partitions
 from lakebed.pipeline.pipeline import Pipeline
 from lakebed.query.changing import Administration
 from lakebed.query.queries import Queries, QuerySettings
 from lakebed.query.result import Result
+from lakebed.reading.leases import LeaseKeeper
+from lakebed.reading.snapshot import SnapshotReader
 from lakebed.settings import Settings
 from lakebed.storage.objects import Store
+from lakebed.tables.rows.row_reader import RowReader
+from lakebed.tables.rows.table_publisher import TablePublisher
+from lakebed.tables.rows.table_snapshot import TableSnapshots
 from lakebed.tables.tables import Tables
 from lakebed.views.registry import Change, Registry
 from lakebed.wiring import match_rows, spark_tools
+from lakebed.writing.name_reservations import NamePool
+from lakebed.writing.publish import Publisher
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -24,8 +24,8 @@ from lakebed.model.source import BlockSource, SqlSource
 from lakebed.model.time import SECOND
 from lakebed.model.view_set import ViewSet
 from lakebed.opening import copy_lake, open_lake
-from lakebed.partitions.publish import NewPartition
 from lakebed.pipeline.steps import Build
+from lakebed.writing.publish import NewPartition
 from tests.conftest import NewLake
 from tests.ingest.parts import landed, request_of
 from tests.parts.data import readings, rows, stored_files

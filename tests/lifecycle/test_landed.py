@@ -30,11 +30,11 @@ from lakebed.lifecycle.sweep import LeaseObserver, Sweeper
 from lakebed.model.block import Block
 from lakebed.model.partition import Partition, hash_sources
 from lakebed.opening import copy_lake, open_lake
-from lakebed.partitions.publish import NewPartition
 from lakebed.samples.generator import Generator
 from lakebed.storage.local import LocalStore
 from lakebed.storage.objects import put, read_all
 from lakebed.views.builtin import built_in
+from lakebed.writing.publish import NewPartition
 from tests.conftest import NewLake
 from tests.ingest.parts import landed, payload_of, request_of
 from tests.parts.data import stored_files

@@ -56,12 +56,13 @@ TESTS = (
     "tests/ingest",
     "tests/lifecycle",
     "tests/model",
-    "tests/partitions",
     "tests/query",
+    "tests/reading",
     "tests/storage",
     "tests/tables",
     "tests/upkeep",
     "tests/views",
+    "tests/writing",
     "tests/test_lake.py",
     "tests/proof/test_concurrency.py",
     "tests/proof/test_faults.py",
@@ -367,7 +368,7 @@ def require_control(workers: Sequence[Worker]) -> None:
     file = SOURCE / "catalog" / "clock.py"
     line = b"    if as_of < horizon:"
     start = file.read_bytes().index(line)
-    test = "tests/partitions/test_snapshot.py::test_the_past_is_read_as_it_was_until_it_is_swept"
+    test = "tests/reading/test_snapshot.py::test_the_past_is_read_as_it_was_until_it_is_swept"
     tests = [f"{test}[{dialect}]" for dialect in ("sqlite", "postgresql")]
     for text, state in ((line.decode(), SURVIVED), ("    if False:", KILLED)):
         control = Mutant(

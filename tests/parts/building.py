@@ -11,7 +11,7 @@ from lakebed.model.partition import Partition, hash_sources
 from lakebed.model.signal import Signal
 from lakebed.model.source import BlockSource
 from lakebed.model.time import TimeRange
-from lakebed.partitions.decoding import decode_blocks
+from lakebed.reading.block_reader import decode_blocks
 from lakebed.samples.generator import Generator
 from lakebed.views.builtin import built_in
 

@@ -29,13 +29,13 @@ from lakebed.model.table_declaration import parse_schema
 from lakebed.model.time import TimeRange
 from lakebed.model.user_table import UserTable
 from lakebed.opening import open_lake
-from lakebed.partitions import folding
 from lakebed.pipeline.executors import StoreAddress
 from lakebed.pipeline.pipeline import Progress
 from lakebed.pipeline.plan import Limits, TableState, plan_folds
 from lakebed.pipeline.steps import Fold
 from lakebed.pipeline.tasks import FoldOrder, build_task
 from lakebed.settings import Settings
+from lakebed.tables.fold import fold_rows
 from lakebed.tables.table import Table
 from tests.parts.data import stored_files
 
@@ -316,8 +316,8 @@ def test_executors_need_nothing_but_the_address_of_the_store(lake: Lake, tmp_pat
     finally:
         hidden.rename(catalog)
     assert stored_files(lake) >= {names[0]}
-    reader = folding.RowReader(lake.store)
-    expected = folding.fold_partitions(reader, step.table, step.replaces, step.marks_from)
+    reader = fold_rows.RowReader(lake.store)
+    expected = fold_rows.fold_partitions(reader, step.table, step.replaces, step.marks_from)
     with lake.store.open(names[0]) as source:
         found = pa.parquet.read_table(source)
     assert found.sort_by("id").to_pylist() == expected.sort_by("id").to_pylist()

@@ -10,8 +10,8 @@ from lakebed.lake import Lake
 from lakebed.lifecycle.check import Level
 from lakebed.pipeline.pipeline import Progress
 from lakebed.samples.generator import Generator
-from tests.partitions.test_names import take_for_dead
 from tests.pipeline.test_build import messages
+from tests.writing.test_name_reservations import take_for_dead
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

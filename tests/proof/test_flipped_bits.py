@@ -22,12 +22,12 @@ from lakebed.lake import Lake
 from lakebed.lifecycle.check import Level, Severity
 from lakebed.model.view_set import ViewSet
 from lakebed.opening import init_lake, open_lake
-from lakebed.partitions.rows import RowReader
 from lakebed.pipeline.executors import StoreAddress
 from lakebed.pipeline.tasks import BuildOrder, carry_out
 from lakebed.storage.disk import Disk
 from lakebed.storage.local import LocalStore
 from lakebed.storage.objects import read_all
+from lakebed.tables.rows.row_reader import RowReader
 from tests.conftest import CAMPAIGN, SQLITE_FIRST, NewLake
 from tests.parts.building import build, land
 from tests.parts.data import HOUR, T0, numbers_in, publish_hour, readings

@@ -34,8 +34,8 @@ from lakebed.lifecycle.sweep import LeaseObserver, Sweeper
 from lakebed.model.partition import FileState, Partition
 from lakebed.model.time import SECOND
 from lakebed.opening import init_lake, open_lake
-from lakebed.partitions.publish import NewPartition
-from lakebed.partitions.snapshot import Snapshot
+from lakebed.reading.snapshot import Snapshot
+from lakebed.writing.publish import NewPartition
 from tests.conftest import CAMPAIGN
 from tests.parts import servers
 from tests.parts.data import HOUR, T0, readings, rows, stored_files

@@ -19,9 +19,9 @@ from lakebed.errors import DamagedFile, LakebedError, SnapshotExpired
 from lakebed.lake import Lake
 from lakebed.model.partition import Partition
 from lakebed.opening import open_lake
-from lakebed.partitions.publish import NewPartition
 from lakebed.query.conditions import Scan
 from lakebed.settings import Settings
+from lakebed.writing.publish import NewPartition
 from tests.conftest import NewLake
 from tests.parts.building import build, land, tick
 from tests.parts.data import HOUR, T0, publish_hour, readings, rows
@@ -89,7 +89,7 @@ def test_all_tables_of_a_statement_are_of_one_tick(lake: Lake) -> None:
     first, second = readings(), readings(name="copies")
     for each in (first, second):
         lake.views.register(each)
-    from lakebed.partitions.publish import NewPartition
+    from lakebed.writing.publish import NewPartition
 
     def pair(number: int) -> list[NewPartition]:
         return [

@@ -11,7 +11,7 @@ from typing import Any
 from lakebed.catalog import files
 from lakebed.lake import Lake
 from lakebed.model.partition import FileState
-from lakebed.tables.adoption import ImportReport
+from lakebed.tables.importing.report import ImportReport
 from tests.parts.data import stored_files
 from tests.proof.killing import Place, Places, choose_points, kill
 from tests.proof.seams import Killer, Recorder, hook_lake

@@ -20,7 +20,7 @@ from lakebed.catalog import files
 from lakebed.errors import BadSchema, Conflict, NotFound
 from lakebed.lake import Lake
 from lakebed.model.partition import FileState
-from lakebed.partitions import folding
+from lakebed.tables.fold import fold_rows
 from lakebed.tables.table import Table
 from tests.parts.data import stored_files
 from tests.proof.killing import Place, Places, choose_points, kill, run_and_die
@@ -118,7 +118,7 @@ def visible(lake: Lake) -> Any:
         table = lake.tables.get("d", name).definition
         with lake.tables.snapshots.take(table.table_id) as snapshot:
             parts = [lake.tables.reader.read(table, each) for each in snapshot.partitions]
-        rows = folding.fold(parts, table.key).to_pylist() if parts else []
+        rows = fold_rows.fold(parts, table.key).to_pylist() if parts else []
         columns = [each for each in table.schema.names if each != "time" or name == "t"]
         shown.append(sorted(str([row[each] for each in columns]) for row in rows))
     return shown

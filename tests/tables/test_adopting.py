@@ -16,7 +16,7 @@ from lakebed.catalog import files, inserts
 from lakebed.errors import StalePlan
 from lakebed.lake import Lake
 from lakebed.storage.objects import read_all
-from lakebed.tables.adoption import Fate, FileClass
+from lakebed.tables.importing.report import Fate, FileClass
 from lakebed.tables.table import Table
 from tests.conftest import SQLITE_FIRST
 from tests.tables.parts import damage, meanwhile, sweep_all

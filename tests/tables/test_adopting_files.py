@@ -20,10 +20,10 @@ import pytest
 from lakebed.errors import BadInput
 from lakebed.lake import Lake
 from lakebed.opening import init_lake
-from lakebed.tables.adopting_fit import Fit
-from lakebed.tables.adoption import FileClass
+from lakebed.tables.importing.report import FileClass
+from lakebed.tables.importing.schema_match import Fit
+from lakebed.tables.insert.validation import validate
 from lakebed.tables.table import Table
-from lakebed.tables.validation import validate
 from tests.storage.test_footer import BINARY, chunks, encode, sample, trailer, tree
 from tests.tables.parts import damage
 from tests.tables.trees import (

@@ -18,9 +18,9 @@ from lakebed.errors import Damage, DamagedFile
 from lakebed.lake import Lake
 from lakebed.lifecycle.check import Level
 from lakebed.opening import open_lake
-from lakebed.partitions.rows import RowReader
 from lakebed.query import user_tables
 from lakebed.storage.local import LocalStore
+from lakebed.tables.rows.row_reader import RowReader
 from lakebed.tables.table import Table
 from tests.conftest import CAMPAIGN, SQLITE_FIRST
 from tests.tables.parts import BY_ID, BY_TIME, LOOSE, NOON, make, retire, values_of

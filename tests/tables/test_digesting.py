@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lakebed.tables.digesting import digest
+from lakebed.tables.insert.record_digest import digest
 
 COLUMNS: dict[str, tuple[pa.DataType, list[Any]]] = {
     "int": (pa.int64(), [5, None, -1, 7]),

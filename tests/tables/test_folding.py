@@ -22,11 +22,11 @@ from lakebed.model.table import Bucket
 from lakebed.model.table_declaration import parse_schema
 from lakebed.model.time import TimeRange
 from lakebed.model.user_table import DELETED, VERSION, UserTable
-from lakebed.partitions import folding
-from lakebed.partitions.folding import find_marks_from, fold, is_due, plan_folds, plan_small_fold
 from lakebed.query import conditions, user_tables
 from lakebed.query.embedded.user_tables import UserTables
-from lakebed.tables import deleting
+from lakebed.tables import delete
+from lakebed.tables.fold import fold_rows
+from lakebed.tables.fold.fold_rows import find_marks_from, fold, is_due, plan_folds, plan_small_fold
 from tests.conftest import SQLITE_FIRST, NewLake
 from tests.tables import test_deleting, test_upserts
 from tests.tables.parts import (
@@ -228,7 +228,7 @@ def test_runs_leave_room_for_what_may_come_back(kinds: list[str], most_bytes: in
     every = [a_partition(10 * place, 10 * place + 5) for place in range(len(kinds))]
     live = [each for each, kind in zip(every, kinds, strict=True) if kind == "live"]
     gone = [each for each, kind in zip(every, kinds, strict=True) if kind == "retired"]
-    for limit in (most_bytes, folding.MOST_BYTES):
+    for limit in (most_bytes, fold_rows.MOST_BYTES):
         runs = plan_folds(live, gone, asked=True, most_bytes=limit)
         for run in runs:
             assert len(run.partitions) > 1
@@ -251,7 +251,7 @@ def test_inserts_fold_little_at_once_and_each_row_a_few_times(size: int) -> None
         bucket.append(a_partition(place, place + 1, size=size, rows=size // 20))
         due = is_due("2026-03-02", len(bucket), size // 20)
         if due and (run := plan_small_fold(bucket, [])) is not None:
-            assert run.bytes <= max(folding.SMALL_BYTES, 16 * size)
+            assert run.bytes <= max(fold_rows.SMALL_BYTES, 16 * size)
             written += run.bytes
             begin = bucket.index(run.partitions[0])
             end = begin + len(run.partitions)
@@ -260,9 +260,9 @@ def test_inserts_fold_little_at_once_and_each_row_a_few_times(size: int) -> None
             whole = run.insert_range
             folded = a_partition(whole.begin, whole.end, size=run.bytes, rows=rows)
             bucket[begin:end] = [folded]
-        small = [each for each in bucket if each.file_size < folding.SMALL_BYTES // 4]
-        assert len(small) <= 3 * folding.MANY_PARTITIONS
-    cheap = inserts / folding.MANY_PARTITIONS * folding.SMALL_BYTES / 8
+        small = [each for each in bucket if each.file_size < fold_rows.SMALL_BYTES // 4]
+        assert len(small) <= 3 * fold_rows.MANY_PARTITIONS
+    cheap = inserts / fold_rows.MANY_PARTITIONS * fold_rows.SMALL_BYTES / 8
     assert written <= max(cheap, 4 * size * inserts)
 
 
@@ -302,9 +302,9 @@ def test_whole_numbers_beyond_the_reach_of_fractions_are_folded(lake: Lake) -> N
     large = (1 << 53) + 1
     table.insert([{"time": NOON, "value": large, "numbers": [large]}])
     table.alter(widen=["value", "numbers"])
-    for value in range(folding.MANY_PARTITIONS + 6):
+    for value in range(fold_rows.MANY_PARTITIONS + 6):
         table.insert([{"time": NOON, "value": value + 0.5}])
-    assert table.count() == folding.MANY_PARTITIONS + 7
+    assert table.count() == fold_rows.MANY_PARTITIONS + 7
     table.fold()
     assert len(table.partitions()) == 1
     (row,) = rows_of(table, "value > 1000")
@@ -319,10 +319,10 @@ def test_an_insert_is_no_failure_if_folding_is(
 
     table = make(lake, LOOSE)
     table.insert([{"time": NOON, "value": 1}])
-    monkeypatch.setattr(folding, "plan_small_fold", fail)
-    many = pa.table({"time": [NOON] * folding.LARGE_ROWS, "value": [2] * folding.LARGE_ROWS})
+    monkeypatch.setattr(fold_rows, "plan_small_fold", fail)
+    many = pa.table({"time": [NOON] * fold_rows.LARGE_ROWS, "value": [2] * fold_rows.LARGE_ROWS})
     table.insert(many)
-    assert table.count() == folding.LARGE_ROWS + 1
+    assert table.count() == fold_rows.LARGE_ROWS + 1
     assert "could not fold" in caplog.text
 
 
@@ -330,7 +330,7 @@ def test_a_bucket_of_many_inserts_has_few_partitions(lake: Lake) -> None:
     table = make(lake, BY_ID)
     for value in range(60):
         table.insert({"id": value % 7, "time": NOON, "value": value})
-    assert len(table.partitions()) <= 2 * folding.MANY_PARTITIONS
+    assert len(table.partitions()) <= 2 * fold_rows.MANY_PARTITIONS
     assert values_of(table) == list(range(53, 60))
     folded = [each for each in partitions_of(lake, table) if each.replaced]
     assert len(folded) > 40
@@ -374,8 +374,8 @@ def _others_not_asked(patch: pytest.MonkeyPatch) -> None:
 
 
 def _folded_over(patch: pytest.MonkeyPatch) -> None:
-    original = folding.plan_folds
-    patch.setattr(folding, "plan_folds", lambda live, _gone, **more: original(live, [], **more))
+    original = fold_rows.plan_folds
+    patch.setattr(fold_rows, "plan_folds", lambda live, _gone, **more: original(live, [], **more))
 
 
 def _changes_not_minded(patch: pytest.MonkeyPatch) -> None:
@@ -392,19 +392,19 @@ Break = Callable[[pytest.MonkeyPatch], None]
 Notice = Callable[[Lake], None]
 BROKEN: dict[str, tuple[Break, Notice]] = {
     "the first version wins": (
-        lambda patch: patch.setattr(folding, "keep_last", _keep_first(folding.keep_last)),
+        lambda patch: patch.setattr(fold_rows, "keep_last", _keep_first(fold_rows.keep_last)),
         test_upserts.test_the_last_insert_wins,
     ),
     "marks are taken in the order of their partitions": (
-        lambda patch: patch.setattr(folding, "_in_order", lambda rows: rows),
+        lambda patch: patch.setattr(fold_rows, "_in_order", lambda rows: rows),
         lambda lake: test_deleting.check_what_is_inserted_meanwhile_stays(lake, BY_ID),
     ),
     "partitions of all buckets are taken to follow each other": (
-        lambda patch: patch.setattr(folding, "follow_each_other", lambda *_anything: True),
+        lambda patch: patch.setattr(fold_rows, "follow_each_other", lambda *_anything: True),
         lambda lake: test_upserts.check_a_key_that_moves_stays_one_row(lake, "hour"),
     ),
     "marks are dropped at once": (
-        lambda patch: patch.setattr(folding, "find_marks_from", lambda *_anything: None),
+        lambda patch: patch.setattr(fold_rows, "find_marks_from", lambda *_anything: None),
         lambda lake: test_deleting.check_a_deleted_row_stays_deleted_through_any_order(lake, BY_ID),
     ),
     "marks are dropped although their row is in another bucket": (
@@ -422,7 +422,7 @@ BROKEN: dict[str, tuple[Break, Notice]] = {
     ),
     "versions are not compared": (_not_compared, test_upserts.test_the_last_insert_wins),
     "whoever deletes does not mind what is newer": (
-        lambda patch: patch.setattr(deleting, "_as_marks", _mark_all(deleting._as_marks)),
+        lambda patch: patch.setattr(delete, "_as_marks", _mark_all(delete._as_marks)),
         lambda lake: test_deleting.check_what_is_inserted_meanwhile_stays(lake, BY_ID),
     ),
     "a table may change while somebody ignores": (

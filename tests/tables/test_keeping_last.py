@@ -6,7 +6,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakebed.partitions.folding import keep_last
+from lakebed.tables.fold.fold_rows import keep_last
 from tests.tables.validating import TIMES
 
 KEYED = pa.schema([("n", pa.int64()), ("s", pa.string()), ("b", pa.bool_()), ("t", TIMES)])

@@ -31,9 +31,9 @@ from lakebed.errors import BadRecords, Conflict, NotFound, SnapshotExpired
 from lakebed.lifecycle.check import Level, Severity
 from lakebed.model.partition import Partition
 from lakebed.opening import init_lake, open_lake
-from lakebed.partitions import folding
 from lakebed.query import user_tables
 from lakebed.storage.local import LocalStore
+from lakebed.tables.fold import fold_rows
 from tests.conftest import CAMPAIGN
 from tests.parts import servers
 from tests.proof.seams import HookedDisk, hook_engine
@@ -55,7 +55,7 @@ SHRINK = bool(os.environ.get("LAKEBED_SEED"))
 
 BATCHES = 40
 """Of the campaign. A few are enough for every rule to run; the default run has one."""
-USUAL = user_tables._SMALL_BYTES, folding.MANY_PARTITIONS
+USUAL = user_tables._SMALL_BYTES, fold_rows.MANY_PARTITIONS
 
 KINDS = {"by id": BY_ID, "by time": BY_TIME, "loose": LOOSE}
 FIRST = datetime(2026, 3, 2, tzinfo=UTC)
@@ -94,7 +94,7 @@ class TableMachine(RuleBasedStateMachine):
     @initialize(kind=st.sampled_from(list(KINDS)), small=st.sampled_from([0, 1_700, 4 << 20]))
     def make_a_table(self, kind: str, small: int) -> None:
         user_tables._SMALL_BYTES = small
-        folding.MANY_PARTITIONS = 5
+        fold_rows.MANY_PARTITIONS = 5
         self.folder = Path(tempfile.mkdtemp(dir=servers.quick_folder()))
         self.database = None
         store = None
@@ -121,7 +121,7 @@ class TableMachine(RuleBasedStateMachine):
         try:
             self.lake_is_sound(Level.PAGES)
         finally:
-            user_tables._SMALL_BYTES, folding.MANY_PARTITIONS = USUAL
+            user_tables._SMALL_BYTES, fold_rows.MANY_PARTITIONS = USUAL
             self.lake.close()
             if self.database:
                 servers.drop_database(self.database)

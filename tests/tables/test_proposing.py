@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from lakebed.errors import BadInput, BadPayload, BadSchema
 from lakebed.model.table_declaration import parse_schema
-from lakebed.tables.proposing import propose_schema
-from lakebed.tables.records import read_records
-from lakebed.tables.validation import validate
+from lakebed.tables.insert.records import read_records
+from lakebed.tables.insert.validation import validate
+from lakebed.tables.schema.infer_schema import propose_schema
 
 AT = "2026-11-16T05:00:00Z"
 

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 from lakebed.errors import BadInput, BadPayload
-from lakebed.tables.records import read_records
-from lakebed.tables.validation import validate
+from lakebed.tables.insert.records import read_records
+from lakebed.tables.insert.validation import validate
 from tests.tables.validating import AT, PULSE, only
 
 TWO = [{"a": 1}, {"b": "ü"}]

@@ -14,10 +14,13 @@ import pytest
 from lakebed.errors import AlreadyThere, LeaseLost, StalePlan
 from lakebed.ingest import segments
 from lakebed.lake import Lake
-from lakebed.partitions import publish, quarantine
-from lakebed.partitions import tables as publishing
 from lakebed.samples.generator import Generator
-from lakebed.tables import deleting, folding, forgetting, inserting
+from lakebed.tables import delete, erase
+from lakebed.tables.fold import fold as folding
+from lakebed.tables.importing import quarantine
+from lakebed.tables.insert import insert as inserting
+from lakebed.tables.rows import table_publisher
+from lakebed.writing import publish
 from tests.parts.data import publish_hour, readings
 from tests.tables.parts import BY_ID, LOOSE, NOON, make
 
@@ -112,16 +115,16 @@ def land_request(lake: Lake) -> tuple[object, str, Callable[[], object]]:
 @pytest.mark.parametrize(
     ("prepare", "module", "error"),
     [
-        (delete_marks, deleting, StalePlan("another was faster")),
-        (delete_marks, deleting, LeaseLost("the lease was lost")),
-        (delete_rows, deleting, StalePlan("another was faster")),
+        (delete_marks, delete, StalePlan("another was faster")),
+        (delete_marks, delete, LeaseLost("the lease was lost")),
+        (delete_rows, delete, StalePlan("another was faster")),
         (fold, folding, StalePlan("another was faster")),
         (fold, folding, LeaseLost("the lease was lost")),
-        (forget, forgetting, StalePlan("another was faster")),
-        (forget, forgetting, LeaseLost("the lease was lost")),
+        (forget, erase, StalePlan("another was faster")),
+        (forget, erase, LeaseLost("the lease was lost")),
         (insert, inserting, StalePlan("another was faster")),
         (insert, inserting, LeaseLost("the lease was lost")),
-        (write_table, publishing, AlreadyThere("the name is taken")),
+        (write_table, table_publisher, AlreadyThere("the name is taken")),
         (publish_partition, publish, AlreadyThere("the name is taken")),
         (publish_partition, publish, LeaseLost("the lease was lost")),
         (quarantine_bytes, quarantine, AlreadyThere("the name is taken")),

@@ -11,7 +11,7 @@ import pytest
 
 from lakebed.errors import BadRecords
 from lakebed.lake import Lake
-from lakebed.tables.row_numbers import list_row_numbers
+from lakebed.tables.insert.pandas_index import list_row_numbers
 from tests.conftest import SQLITE_FIRST
 
 SCHEMA = {"time": "datetime", "id": "int"}

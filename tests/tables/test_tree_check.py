@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from lakebed.errors import BadInput
-from lakebed.tables import tree_check
-from lakebed.tables.tree_check import TreeReport, check_tree, list_empty
+from lakebed.tables.importing import tree_check
+from lakebed.tables.importing.tree_check import TreeReport, check_tree, list_empty
 from tests.tables.trees import as_bytes, break_page, put, rows
 
 TREE: dict[str, bytes] = {

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from lakebed.errors import BadInput
 from lakebed.model.table import TYPES
-from lakebed.tables.validation import Problem, validate
+from lakebed.tables.insert.validation import Problem, validate
 from tests.tables.plain_rules import (
     as_plain,
     time_texts,

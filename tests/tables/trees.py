@@ -17,7 +17,7 @@ from lakebed.catalog import files
 from lakebed.lake import Lake
 from lakebed.model.partition import FileState
 from lakebed.storage.objects import read_all
-from lakebed.tables.adoption import FileClass, ImportFile, ImportPlan, ImportReport
+from lakebed.tables.importing.report import FileClass, ImportFile, ImportPlan, ImportReport
 from lakebed.tables.table import Table
 
 SCHEMA: dict[str, Any] = {

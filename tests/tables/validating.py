@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from lakebed.model.table_declaration import parse_schema
 from lakebed.model.time import to_instant
-from lakebed.tables.validation import validate
+from lakebed.tables.insert.validation import validate
 
 TIMES = pa.timestamp("us", "UTC")
 AT = "2026-11-16T05:00:00Z"

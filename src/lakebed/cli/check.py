@@ -17,7 +17,7 @@ from lakebed.errors import BadInput
 
 if TYPE_CHECKING:
     from lakebed.lifecycle.check import CheckReport, Finding
-    from lakebed.tables.tree_check import TreeReport
+    from lakebed.tables.importing.tree_check import TreeReport
 
 SHOWN_NOTES = 20
 
@@ -108,7 +108,7 @@ def check(
 
 
 def _check_folder(folder: str, level: LevelName, *, as_json: bool) -> None:
-    from lakebed.tables.tree_check import check_tree
+    from lakebed.tables.importing.tree_check import check_tree
 
     if level in (LevelName.CATALOG, LevelName.FILES):
         raise BadInput(f"--folder has no level {level}", hint="use --level footers or pages")

@@ -26,7 +26,7 @@ from lakebed.errors import BadInput, BadSql, Refused, UnknownDatabase
 if TYPE_CHECKING:
     from lakebed.lake import Lake
     from lakebed.model.table import TableSchema
-    from lakebed.tables.forgetting import Trace
+    from lakebed.tables.erase import Trace
 
 
 def delete(
@@ -61,7 +61,7 @@ def delete(
 def _delete_rows(
     lake: Lake, database: str, table: str, where: str, *, yes: bool, as_json: bool
 ) -> None:
-    from lakebed.tables.deleting import require_condition
+    from lakebed.tables.delete import require_condition
 
     name = f"{database}.{table}"
     if not where.strip():
@@ -251,7 +251,7 @@ def _split_pair(text: str) -> tuple[str, str]:
 
 def _read_value(schema: TableSchema, name: str, text: str) -> Any:
     """A value as its column has it."""
-    from lakebed.tables.converting import convert
+    from lakebed.tables.insert.convert_columns import convert
 
     column = schema.column(name)
     if column.is_array:

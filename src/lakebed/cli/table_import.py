@@ -23,7 +23,7 @@ from lakebed.cli.table_names import (
 from lakebed.cli.table_show import BucketName, describe_columns
 
 if TYPE_CHECKING:
-    from lakebed.tables.adoption import ImportFile, ImportPlan, ImportReport
+    from lakebed.tables.importing.report import ImportFile, ImportPlan, ImportReport
 
 PARTLY = 5
 SHOWN_FILES = 20
@@ -139,7 +139,7 @@ def _show_class(kind: str, files: Sequence[ImportFile]) -> None:
 
 
 def _visible(path: str) -> str:
-    from lakebed.tables.adopting_paths import show_path
+    from lakebed.tables.importing.paths import show_path
 
     return show_path(path)
 
@@ -155,7 +155,7 @@ def _file_row(file: ImportFile) -> Row:
 
 
 def _show_report(report: ImportReport, name: str, *, as_json: bool) -> None:
-    from lakebed.tables.adoption import count_classes
+    from lakebed.tables.importing.report import count_classes
 
     if as_json:
         files = [

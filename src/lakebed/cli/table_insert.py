@@ -110,7 +110,7 @@ def _insert_one(
 ) -> tuple[Row, LakebedError | None]:
     """What became of one file, and why not more; if the lake cannot do it now, there is no point
     in trying the next."""
-    from lakebed.tables.records import read_records
+    from lakebed.tables.insert.records import read_records
 
     row: Row = {"file": file, "records": 0, "rows": 0, "rejected": 0, "repeated": False}
     row |= {"tick": None, "buckets": [], "error": None, "bad": []}

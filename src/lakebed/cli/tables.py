@@ -116,7 +116,7 @@ def _create_table(
 def _propose(samples: str, schema: str | None) -> None:
     if schema is not None:
         raise typer.BadParameter("--propose only prints a schema; leave out --schema")
-    from lakebed.tables.proposing import propose_schema
+    from lakebed.tables.schema.infer_schema import propose_schema
 
     output.show_json(propose_schema(read_file(samples)))
 

@@ -19,8 +19,8 @@ from lakebed.catalog.catalog import Catalog
 from lakebed.errors import Conflict, LakebedError, Unavailable
 from lakebed.ingest.requests import NewBlock
 from lakebed.ingest.segments import Receipt, SegmentWriter
-from lakebed.partitions.names import NamePool
 from lakebed.storage.objects import Store
+from lakebed.writing.name_reservations import NamePool
 
 _SEGMENT_BYTES = 32 << 20
 _MOST_WAITING_BYTES = 256 << 20

@@ -17,8 +17,8 @@ from lakebed.catalog.catalog import Catalog, Connection, Transaction
 from lakebed.errors import AlreadyThere, Conflict, LakebedError, LeaseLost, Unavailable
 from lakebed.ingest.requests import NewBlock
 from lakebed.model.block import Block
-from lakebed.partitions.names import NamePool
 from lakebed.storage.objects import Store
+from lakebed.writing.name_reservations import NamePool
 
 _ATTEMPTS = 3
 _MOST_REMEMBERED = 100_000

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from lakebed.catalog import clock, transfer
 from lakebed.catalog.catalog import Catalog, Transaction
 from lakebed.errors import Conflict, DamagedFile, SnapshotExpired, UnknownObject
-from lakebed.partitions.leases import LeaseKeeper
+from lakebed.reading.leases import LeaseKeeper
 from lakebed.storage.objects import Store
 
 _CHUNK_BYTES = 8 << 20

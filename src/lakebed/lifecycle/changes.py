@@ -20,7 +20,7 @@ from lakebed.logs import Operation
 from lakebed.model.partition import FileState, Partition
 from lakebed.model.time import TimeRange
 from lakebed.model.user_table import is_table, table_id_of
-from lakebed.partitions.publish import retire_rows
+from lakebed.writing.publish import retire_rows
 
 _log = logging.getLogger(__name__)
 Call = TypeVar("Call")

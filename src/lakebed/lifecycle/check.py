@@ -24,13 +24,13 @@ from lakebed.model.arguments import checked_methods
 from lakebed.model.partition import FileState, Partition
 from lakebed.model.time import format_instant
 from lakebed.model.user_table import UserTable, name_import
-from lakebed.partitions.footers import usable_bytes
-from lakebed.partitions.leases import LeaseKeeper
-from lakebed.partitions.publish import retire_rows
+from lakebed.reading.footers import usable_bytes
+from lakebed.reading.leases import LeaseKeeper
 from lakebed.storage import footer as footer_format
 from lakebed.storage import layout, parquet
 from lakebed.storage.marks import require_mark
 from lakebed.storage.objects import Listed, Store
+from lakebed.writing.publish import retire_rows
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq

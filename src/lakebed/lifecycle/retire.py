@@ -25,8 +25,8 @@ from lakebed.model.partition import Partition
 from lakebed.model.time import Instant, TimeRange, format_instant, parse_duration
 from lakebed.model.user_table import is_table, parse_retention
 from lakebed.model.view_set import GLOBAL
-from lakebed.partitions.publish import retire_rows
 from lakebed.views.active import get_view_set
+from lakebed.writing.publish import retire_rows
 
 _log = logging.getLogger(__name__)
 _ATTEMPTS = 5

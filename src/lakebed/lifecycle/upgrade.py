@@ -13,7 +13,7 @@ from lakebed.catalog.catalog import Catalog
 from lakebed.catalog.footers import StoredFooter
 from lakebed.errors import DamagedFooter
 from lakebed.logs import Operation
-from lakebed.partitions.footers import usable_bytes
+from lakebed.reading.footers import usable_bytes
 from lakebed.storage import footer as footer_format
 
 _log = logging.getLogger(__name__)

@@ -36,7 +36,7 @@ _MODULES = (
     "pyarrow.parquet",
     "pydantic_settings",
     "lakebed.pipeline.tasks",
-    "lakebed.partitions.decoding",
+    "lakebed.reading.block_reader",
 )
 _MODULES_FOR_S3 = ("obstore", "lakebed.storage.s3")
 """What a task of a build imports, sooner or later."""

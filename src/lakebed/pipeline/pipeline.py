@@ -25,11 +25,6 @@ from lakebed.errors import Cancelled
 from lakebed.logs import Operation
 from lakebed.model.arguments import checked_methods, list_names
 from lakebed.model.time import Instant, TimeRange, to_instant
-from lakebed.partitions.leases import LeaseKeeper
-from lakebed.partitions.names import NamePool
-from lakebed.partitions.publish import Publisher
-from lakebed.partitions.rows import RowReader
-from lakebed.partitions.tables import TablePublisher
 from lakebed.pipeline import jvm
 from lakebed.pipeline.executors import StoreAddress
 from lakebed.pipeline.plan import Limits
@@ -38,9 +33,14 @@ from lakebed.pipeline.session import require_spark
 from lakebed.pipeline.state import choose, make_plan
 from lakebed.pipeline.step_log import end_step, start_step
 from lakebed.pipeline.steps import Fold, Plan, Skip, Step
+from lakebed.reading.leases import LeaseKeeper
 from lakebed.storage.objects import Store
+from lakebed.tables.rows.row_reader import RowReader
+from lakebed.tables.rows.table_publisher import TablePublisher
 from lakebed.views.active import list_view_sets
 from lakebed.views.registry import Registry
+from lakebed.writing.name_reservations import NamePool
+from lakebed.writing.publish import Publisher
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -17,9 +17,10 @@ from lakebed.model.source import SqlSource
 from lakebed.model.time import TimeRange, find_gaps
 from lakebed.model.user_table import UserTable
 from lakebed.model.view_set import ViewSet
-from lakebed.partitions import folding
-from lakebed.partitions.grouping import fill, find_worthwhile
 from lakebed.pipeline.steps import Build, Fold, Merge, Query, Skip
+from lakebed.tables.fold import fold_rows
+from lakebed.tables.fold.fold_rows import find_marks_from
+from lakebed.writing.merge_groups import fill, find_worthwhile
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +31,8 @@ class Limits:
     build_records: int = 250_000
     merge_rows: int = 500_000
     query_bytes: int = 256 << 20
-    fold_bytes: int = folding.MOST_BYTES
-    fold_rows: int = folding.MOST_ROWS
+    fold_bytes: int = fold_rows.MOST_BYTES
+    fold_rows: int = fold_rows.MOST_ROWS
     fold_here_bytes: int = 64 << 20
     """Tables whose partitions have no more than this are folded without Spark."""
 
@@ -282,7 +283,7 @@ class TableState:
 def plan_folds(state: TableState, within: TimeRange, limits: Limits, *, asked: bool) -> list[Fold]:
     """Steps that put partitions of a bucket together, of those that were inserted in a range: all
     that can be, if the table was asked for, else what is worthwhile."""
-    runs = folding.plan_folds(
+    runs = fold_rows.plan_folds(
         [each for each in state.live if within.contains(each.insert_range)],
         state.restorable,
         asked=asked,
@@ -292,7 +293,7 @@ def plan_folds(state: TableState, within: TimeRange, limits: Limits, *, asked: b
     every = [*state.live, *state.restorable]
     reason = "asked for" if asked else f"more than one partition of a {state.table.bucket}"
     return [
-        Fold(state.table, run, folding.find_marks_from(state.table, run.partitions, every), reason)
+        Fold(state.table, run, find_marks_from(state.table, run.partitions, every), reason)
         for run in runs
     ]
 

@@ -14,14 +14,14 @@ from lakebed.model.partition import Partition, add_source_hashes, hash_sources
 from lakebed.model.time import find_gaps
 from lakebed.model.user_table import is_table
 from lakebed.model.view_set import GLOBAL, ViewSet
-from lakebed.partitions.folding import fold_partitions
-from lakebed.partitions.names import NamePool
-from lakebed.partitions.publish import Publisher, WrittenPartition
-from lakebed.partitions.rows import RowReader
-from lakebed.partitions.tables import FOLDER, TablePublisher
 from lakebed.pipeline.steps import Build, Fold, Merge, Query, Step
 from lakebed.storage.parquet import WrittenFile
+from lakebed.tables.fold.fold_rows import fold_partitions
+from lakebed.tables.rows.row_reader import RowReader
+from lakebed.tables.rows.table_publisher import FOLDER, TablePublisher
 from lakebed.views.dependencies import Sources
+from lakebed.writing.name_reservations import NamePool
+from lakebed.writing.publish import Publisher, WrittenPartition
 
 _SPARE = 7
 """Names beyond the first, for attempts after the first; tasks of a wave share them, because

@@ -10,7 +10,7 @@ from lakebed.model.partition import Partition
 from lakebed.model.time import TimeRange
 from lakebed.model.user_table import UserTable
 from lakebed.model.view_set import ViewSet
-from lakebed.partitions.folding import Run
+from lakebed.tables.fold.fold_rows import Run
 
 _SMALL_ROWS = 20_000
 _SMALL_BYTES = 8 << 20

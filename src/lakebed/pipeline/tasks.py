@@ -18,13 +18,13 @@ from lakebed.model.block import Block
 from lakebed.model.partition import Partition
 from lakebed.model.user_table import UserTable
 from lakebed.model.view_set import ViewSet
-from lakebed.partitions.decoding import MadeRows, decode_blocks
-from lakebed.partitions.folding import fold_partitions
-from lakebed.partitions.rows import RowReader
 from lakebed.pipeline.executors import StoreAddress
 from lakebed.pipeline.writing import describe, to_batch, write_once
+from lakebed.reading.block_reader import MadeRows, decode_blocks
 from lakebed.storage import parquet
 from lakebed.storage.objects import Store
+from lakebed.tables.fold.fold_rows import fold_partitions
+from lakebed.tables.rows.row_reader import RowReader
 
 if TYPE_CHECKING:
     import pyarrow as pa

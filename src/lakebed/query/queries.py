@@ -22,8 +22,6 @@ from lakebed.model.time import (
     to_instant,
 )
 from lakebed.model.view_set import ViewSet
-from lakebed.partitions.leases import LeaseKeeper
-from lakebed.partitions.rows import RowReader
 from lakebed.query.arguments import MOST_ROWS as MOST_ROWS
 from lakebed.query.arguments import check_arguments
 from lakebed.query.changing import Acting, Administration, act
@@ -41,7 +39,9 @@ from lakebed.query.tail import TailReader, TailRows
 from lakebed.query.user_tables import UserReader, UserView
 from lakebed.query.verifying import FileRead, FileVerifier, Verification, list_reads
 from lakebed.query.watching import Watch
+from lakebed.reading.leases import LeaseKeeper
 from lakebed.storage.objects import Store
+from lakebed.tables.rows.row_reader import RowReader
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -20,7 +20,6 @@ from lakebed.model.partition import Partition
 from lakebed.model.time import TimeRange, find_gaps, format_instant
 from lakebed.model.user_table import UserTable
 from lakebed.model.view_set import ViewSet
-from lakebed.partitions.leases import LeaseKeeper, Pin
 from lakebed.query import conditions, listings
 from lakebed.query import user_tables as user_views
 from lakebed.query.conditions import Scan
@@ -33,6 +32,7 @@ from lakebed.query.table_views import (
     look_for_gaps,
 )
 from lakebed.query.user_tables import UserView, by_name
+from lakebed.reading.leases import LeaseKeeper, Pin
 from lakebed.views.active import list_view_sets
 
 _FEW_RANGES = 16

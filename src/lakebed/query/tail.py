@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from lakebed.errors import TailTooLarge
 from lakebed.model.block import Block
 from lakebed.model.view_set import ViewSet
-from lakebed.partitions.decoding import Senders, decode_blocks
+from lakebed.reading.block_reader import Senders, decode_blocks
 from lakebed.storage.objects import Store
 
 if TYPE_CHECKING:

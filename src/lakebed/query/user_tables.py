@@ -17,11 +17,11 @@ from lakebed.catalog.catalog import Connection
 from lakebed.model.partition import Partition
 from lakebed.model.table import BUCKET_COLUMN
 from lakebed.model.user_table import DELETED, VERSION, UserTable
-from lakebed.partitions import folding
-from lakebed.partitions.rows import RowReader
 from lakebed.query import conditions
 from lakebed.query.conditions import EVER, Scan
 from lakebed.query.content import UserContent
+from lakebed.tables.fold import fold_rows
+from lakebed.tables.rows.row_reader import RowReader
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -200,10 +200,10 @@ class UserReader:
         view.small = sorted(view.small, key=lambda each: each.insert_range.begin)
         rows = [self._reader.read(table, each) for each in view.small]
         keys = [self._reader.read(table, each, names) for each in view.small_keys]
-        in_order = folding.follow_each_other(table, [*view.small, *view.small_keys])
+        in_order = fold_rows.follow_each_other(table, [*view.small, *view.small_keys])
         every = pa.concat_tables([each.select(names) for each in (*rows, *keys)])
         numbered = every.append_column(_PLACE, pa.arange(0, every.num_rows))
-        last = folding.fold([numbered], table.key, EVER.begin, in_order=in_order)
+        last = fold_rows.fold([numbered], table.key, EVER.begin, in_order=in_order)
         # A mark hides what was inserted at its very instant, too.
         version = pc.add(last[VERSION], pc.cast(last[DELETED], pa.int64()))
         hiding = last.select(list(table.key)).append_column(VERSION, version)

@@ -29,7 +29,6 @@ from lakebed.model.time import Instant, TimeRange, format_instant, parse_moment,
 from lakebed.model.user_table import UserTable
 from lakebed.model.view_set import GLOBAL, ViewSet
 from lakebed.opening import open_lake
-from lakebed.partitions.rows import RowReader
 from lakebed.pipeline.reading import read_native
 from lakebed.pipeline.sql import as_declared
 from lakebed.pipeline.types import spark_schema
@@ -39,6 +38,7 @@ from lakebed.query.content import choose_bounds, keeps_times
 from lakebed.query.spark.text import quote_for_any_session
 from lakebed.query.spark.user_tables import UserTables
 from lakebed.settings import read_settings
+from lakebed.tables.rows.row_reader import RowReader
 from lakebed.wiring import spark_tools
 
 if TYPE_CHECKING:

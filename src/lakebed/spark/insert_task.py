@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 from lakebed.errors import BadInput, BadRecords
 from lakebed.logs import Operation
 from lakebed.model.user_table import UserTable
-from lakebed.partitions.buckets import Part, TableRows, as_stored, split_rows
-from lakebed.partitions.folding import keep_last
 from lakebed.pipeline.executors import StoreAddress
 from lakebed.pipeline.writing import DESCRIPTOR, describe, to_batch, write_once
 from lakebed.storage.objects import Store
-from lakebed.tables.rejecting import describe_bad
-from lakebed.tables.validation import validate
+from lakebed.tables.fold.fold_rows import keep_last
+from lakebed.tables.insert.rejects import describe_bad
+from lakebed.tables.insert.validation import validate
+from lakebed.tables.rows.stored_rows import Part, TableRows, as_stored, split_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa

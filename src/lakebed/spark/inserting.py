@@ -17,14 +17,14 @@ from lakebed.lake import Lake
 from lakebed.logs import Operation
 from lakebed.model.arguments import checked
 from lakebed.model.user_table import REJECTS, UserTable
-from lakebed.partitions.buckets import TableRows
-from lakebed.partitions.insertions import Inserted, Insertion
-from lakebed.partitions.names import NamePool
-from lakebed.partitions.tables import FOLDER, TablePublisher, WrittenRows
 from lakebed.pipeline.executors import StoreAddress, require_executors
 from lakebed.pipeline.writing import read_descriptor
 from lakebed.spark.insert_task import ANSWER, NAMES, InsertOrder, insert_task
 from lakebed.spark.writing import collect_answers
+from lakebed.tables.insert.insert_values import Inserted, Insertion
+from lakebed.tables.rows.stored_rows import TableRows
+from lakebed.tables.rows.table_publisher import FOLDER, TablePublisher, WrittenRows
+from lakebed.writing.name_reservations import NamePool
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -68,7 +68,7 @@ def insert(
 def _insert(
     frame: DataFrame, lake: Lake, table: str, on_error: str, pass_credentials: bool
 ) -> Inserted:
-    from lakebed.tables.inserting import KEEP, Wishes
+    from lakebed.tables.insert.insert import KEEP, Wishes
 
     keeps_bad = Wishes(on_error).on_error == KEEP
     database, dot, name = table.partition(".")

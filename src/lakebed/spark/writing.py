@@ -18,17 +18,17 @@ from lakebed.model.arguments import checked
 from lakebed.model.partition import NO_SOURCE, Partition
 from lakebed.model.time import Instant, TimeRange
 from lakebed.model.view_set import GLOBAL, ViewSet
-from lakebed.partitions.names import NamePool
-from lakebed.partitions.publish import (
+from lakebed.pipeline.executors import StoreAddress, require_executors
+from lakebed.pipeline.types import spark_schema
+from lakebed.pipeline.writing import DESCRIPTOR, by_position, read_descriptor, write_task
+from lakebed.storage.parquet import WrittenFile
+from lakebed.writing.name_reservations import NamePool
+from lakebed.writing.publish import (
     NewPartition,
     Publisher,
     WrittenPartition,
     check_publication,
 )
-from lakebed.pipeline.executors import StoreAddress, require_executors
-from lakebed.pipeline.types import spark_schema
-from lakebed.pipeline.writing import DESCRIPTOR, by_position, read_descriptor, write_task
-from lakebed.storage.parquet import WrittenFile
 
 if TYPE_CHECKING:
     import pyarrow as pa

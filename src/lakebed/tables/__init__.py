@@ -1,1 +1,1 @@
-"""User tables of JSON records: schema, validation, insert, upsert."""
+"""Users' tables: schema, insert, fold, delete, erase, import."""

@@ -11,11 +11,11 @@ from lakebed.model.partition import Partition
 from lakebed.model.table import BUCKET_COLUMN, TableSchema
 from lakebed.model.time import Instant
 from lakebed.model.user_table import DELETED, REJECTS, VERSION, UserTable
-from lakebed.partitions.insertions import Inserted
+from lakebed.tables.insert.insert_values import Inserted
 
 if TYPE_CHECKING:
-    from lakebed.tables.folding import Folded
-    from lakebed.tables.forgetting import Trace
+    from lakebed.tables.erase import Trace
+    from lakebed.tables.fold.fold import Folded
     from lakebed.tables.tables import Tables
 
 

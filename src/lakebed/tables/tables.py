@@ -15,21 +15,21 @@ from lakebed.model.arguments import checked_methods
 from lakebed.model.partition import Partition
 from lakebed.model.time import Instant
 from lakebed.model.user_table import UserTable, name_import
-from lakebed.partitions.insertions import Inserted
-from lakebed.partitions.rows import RowReader
-from lakebed.partitions.table_snapshots import TableSnapshots
-from lakebed.partitions.tables import TablePublisher
-from lakebed.tables.definitions import Definitions, Restore
-from lakebed.tables.deleting import Deleter, Match
-from lakebed.tables.folding import Folder
-from lakebed.tables.inserting import Inserter, Wishes
+from lakebed.tables.delete import Deleter, Match
+from lakebed.tables.fold.fold import Folder
+from lakebed.tables.insert.insert import Inserter, Wishes
+from lakebed.tables.insert.insert_values import Inserted
+from lakebed.tables.rows.row_reader import RowReader
+from lakebed.tables.rows.table_publisher import TablePublisher
+from lakebed.tables.rows.table_snapshot import TableSnapshots
+from lakebed.tables.schema.ddl import Definitions, Restore
 from lakebed.tables.table import Table
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from lakebed.tables.adopting import Adopter
-    from lakebed.tables.adoption import ImportFile, ImportOutcome, ImportPlan, ImportReport
+    from lakebed.tables.importing.report import ImportFile, ImportOutcome, ImportPlan, ImportReport
+    from lakebed.tables.importing.run import Adopter
 
 Query = Callable[..., Any]
 """Runs a statement as `Lake.query` does, with ``database`` besides."""
@@ -144,7 +144,7 @@ class Tables:
 
     def propose_schema(self, samples: Any) -> dict[str, Any]:
         """A draft of a schema for records like these."""
-        from lakebed.tables.proposing import propose_schema
+        from lakebed.tables.schema.infer_schema import propose_schema
 
         return propose_schema(samples)
 
@@ -185,8 +185,8 @@ class Tables:
         whose unique columns are in the table replace the old ones, however old they are, or with
         ``if_exists="ignore"`` are left out. Files with timestamps without a zone are refused unless
         ``zone`` names it, as UTC, +02:00 or Europe/Berlin. Changes nothing."""
-        from lakebed.tables.adopting_plan import TableWishes
-        from lakebed.tables.converting import check_zone
+        from lakebed.tables.importing.plan import TableWishes
+        from lakebed.tables.insert.convert_columns import check_zone
 
         if not isinstance(folder, str | Path):
             raise BadInput(f"expected a folder of Parquet files or one file, got {folder!r}")
@@ -214,7 +214,7 @@ class Tables:
 
     @property
     def _adopter(self) -> Adopter:
-        from lakebed.tables.adopting import Adopter
+        from lakebed.tables.importing.run import Adopter
 
         return Adopter(self._catalog, self.definitions, self._inserter, self._quarantine)
 

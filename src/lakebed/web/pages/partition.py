@@ -15,7 +15,7 @@ from lakebed.model.partition import Partition
 from lakebed.model.source import SqlSource
 from lakebed.model.time import format_instant
 from lakebed.model.user_table import is_table, table_id_of
-from lakebed.partitions import footers
+from lakebed.reading import footers
 from lakebed.views.active import list_view_sets
 from lakebed.views.dependencies import find_sources
 

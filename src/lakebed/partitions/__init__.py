@@ -1,1 +1,0 @@
-"""What every stage shares: leases, writing files, publishing them, taking snapshots of them."""

@@ -1,0 +1,1 @@
+"""Leases, snapshots, and reading of footers and landed blocks."""

@@ -1,0 +1,220 @@
+"""A snapshot: the partitions of some view sets at one tick, with their footers, found in a constant
+number of catalog queries and readable for as long as it is held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from lakebed.catalog import clock, finding, journal, view_sets
+from lakebed.catalog.catalog import Catalog
+from lakebed.catalog.finding import Search
+from lakebed.catalog.footers import StoredFooter
+from lakebed.errors import (
+    BadInput,
+    DamagedFile,
+    DamagedFooter,
+    SnapshotExpired,
+    UnknownObject,
+    UnknownViewSet,
+)
+from lakebed.model.partition import Partition
+from lakebed.model.time import Instant, TimeRange, format_instant, to_instant
+from lakebed.model.view_set import ViewSet
+from lakebed.reading import footers
+from lakebed.reading.leases import LeaseKeeper, Pin
+from lakebed.storage import footer as footer_format
+from lakebed.storage import parquet
+from lakebed.storage.objects import Store
+from lakebed.views.active import list_view_sets
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+
+class Snapshot:
+    """What was live at ``tick``. Close it, or use it as a context manager, so that its files can be
+    swept again; afterwards, or when its lease was lost, reading raises `SnapshotExpired`."""
+
+    def __init__(
+        self,
+        tick: int,
+        found: Sequence[tuple[Partition, StoredFooter | None]],
+        definitions: dict[str, ViewSet],
+        pin: Pin,
+        reader: SnapshotReader,
+    ) -> None:
+        self.tick = tick
+        self.partitions = tuple(partition for partition, _ in found)
+        self.footer_fallbacks = 0
+        self._footers = {stored.file_path: stored for _, stored in found if stored is not None}
+        self._definitions = definitions
+        self._pin = pin
+        self._reader = reader
+        self._closed = False
+
+    @property
+    def is_leased(self) -> bool:
+        """False on read-only media, where only the grace period protects the files."""
+        return self._pin.leased
+
+    def stored_footer(self, partition: Partition) -> StoredFooter | None:
+        """The footer that the catalog had for this partition's file; none for an empty one."""
+        return self._footers.get(partition.file_path or "")
+
+    def read(self, partition: Partition, columns: list[str] | None = None) -> pa.Table:
+        """The rows of one of this snapshot's partitions."""
+        self._require_held()
+        schema = self._schema(partition.view_set, columns)
+        if partition.file_path is None:
+            return schema.empty_table()
+        try:
+            return self._reader.read_file(self, partition, columns)
+        except UnknownObject as missing:
+            if self._reader.keeper.is_lost(self._pin):
+                raise self._expired() from missing
+            raise DamagedFile(
+                f"the file of {partition.describe()} is missing",
+                hint="see the damage with: lakebed check",
+            ) from missing
+
+    def read_all(self, view_set: str, columns: list[str] | None = None) -> pa.Table:
+        """All rows of one view set in this snapshot, in the order of its partitions."""
+        import pyarrow as pa
+
+        self._require_held()
+        schema = self._schema(view_set, columns)
+        parts = [self.read(each, columns) for each in self.partitions if each.view_set == view_set]
+        return pa.concat_tables([schema.empty_table(), *(part.cast(schema) for part in parts)])
+
+    def _schema(self, view_set: str, columns: list[str] | None) -> pa.Schema:
+        """The columns that were asked for; all without a wish."""
+        import pyarrow as pa
+
+        if view_set not in self._definitions:
+            raise UnknownViewSet(f"this snapshot does not include view set {view_set!r}")
+        schema = self._definitions[view_set].schema
+        if columns is None:
+            return schema
+        unknown = [name for name in columns if name not in schema.names]
+        if unknown or len(set(columns)) != len(columns) or not columns:
+            raise BadInput(
+                f"cannot read the columns {columns!r} of view set {view_set}",
+                hint=f"name some of {', '.join(schema.names)}, each once",
+            )
+        return pa.schema([schema.field(name) for name in columns])
+
+    def _require_held(self) -> None:
+        if self._closed or self._pin.lost:
+            raise self._expired()
+
+    def _expired(self) -> SnapshotExpired:
+        why = "was closed" if self._closed else "outlived its lease, its files may be gone"
+        return SnapshotExpired(
+            f"the snapshot of {format_instant(self.tick)} {why}", hint="take a new snapshot"
+        )
+
+    def close(self) -> None:
+        """Let go of the snapshot's files."""
+        if not self._closed:
+            self._closed = True
+            self._reader.keeper.unpin(self._pin)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class SnapshotReader:
+    """Takes snapshots and reads their files."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        store: Store,
+        keeper: LeaseKeeper,
+    ) -> None:
+        self.keeper = keeper
+        self._catalog = catalog
+        self._store = store
+
+    def take(
+        self,
+        names: Sequence[str],
+        *,
+        events: tuple[Instant, Instant] | None = None,
+        inserted: tuple[Instant, Instant] | None = None,
+        instance: str | None = None,
+        as_of: Instant | None = None,
+    ) -> Snapshot:
+        """The partitions of these view sets, now or as of a past tick, in their active schema.
+
+        ``events`` keeps those with events in the range (so no empty ones); ``inserted`` those that
+        touch an insert-time range.
+        """
+        past = None if as_of is None else to_instant(as_of, "down")
+        event_range = TimeRange.of(*events) if events else None
+        insert_range = TimeRange.of(*inserted) if inserted else None
+        pin = self.keeper.pin(past)
+        try:
+            with self._catalog.read() as connection:
+                tick = clock.now(connection) if past is None else past
+                if past is not None:  # a sweep may have come between the pin and this look
+                    clock.require_readable(connection, past)
+                active = {entry.view_set.name: entry for entry in list_view_sets(connection)}
+                for name in names:
+                    if name not in active:
+                        view_sets.get(connection, name)
+                search = Search(
+                    view_sets=[(name, [active[name].schema_hash]) for name in names],
+                    instance=instance,
+                    inserted=insert_range,
+                    events=event_range,
+                    as_of=past,
+                )
+                found = finding.search_with_footers(connection, search)
+        except BaseException:
+            self.keeper.unpin(pin)
+            raise
+        if past is None:
+            self.keeper.raise_pin(pin, tick)
+        definitions = {name: active[name].view_set for name in names}
+        return Snapshot(tick, found, definitions, pin, self)
+
+    def read_file(
+        self, snapshot: Snapshot, partition: Partition, columns: list[str] | None
+    ) -> pa.Table:
+        """Return the verified rows of a partition's file, found through the stored footer; if that
+        is damaged, through the file's own, which is counted and journaled."""
+        path = partition.file_path or ""
+        metadata = self._metadata(snapshot, partition)
+        return parquet.read_rows(self._store, path, metadata=metadata, columns=columns)
+
+    def _metadata(self, snapshot: Snapshot, partition: Partition) -> pq.FileMetaData:
+        path = partition.file_path or ""
+        stored = snapshot.stored_footer(partition)
+        try:
+            if stored is None:
+                raise DamagedFooter(f"no footer is stored for {path}")
+            return footers.parse(stored, partition.num_rows)
+        except DamagedFooter as error:
+            snapshot.footer_fallbacks += 1
+            self._journal_fallback(partition, str(error))
+            footer = parquet.read_footer(self._store, path, self._store.size(path))
+            return footer_format.parse(footer, path=path)
+
+    def _journal_fallback(self, partition: Partition, why: str) -> None:
+        if self._catalog.read_only:
+            return
+        with self._catalog.write() as transaction:
+            journal.append(transaction, [journal.Entry.about("footer fallback", partition, why)])

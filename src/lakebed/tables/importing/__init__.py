@@ -1,0 +1,1 @@
+"""Import trees of Parquet files into tables."""

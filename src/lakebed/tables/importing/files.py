@@ -1,0 +1,248 @@
+"""Foreign files, opened for reading only: what there is in a tree, and what each file is as far as
+its bytes alone can tell. A footer reaches pyarrow only after it was walked: some abort the process.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from lakebed.errors import BadInput, DamagedFooter
+from lakebed.storage import footer as footers
+from lakebed.tables.importing.report import FileClass, ImportFile
+from lakebed.tables.insert.convert_columns import as_values
+from lakebed.tables.insert.pandas_index import list_row_numbers, without_row_numbers
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+_MAGIC, _ENCRYPTED = b"PAR1", b"PARE"
+_CHUNK_BYTES = 8 << 20
+_BATCH_ROWS = 1 << 16
+_SAMPLE_ROWS = 100
+
+
+class Broken(Exception):
+    """The file cannot be read to its end; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A file of the tree with what its bytes say. ``file.kind`` is only that it is sound as far as
+    was seen, if there is a ``schema``."""
+
+    file: ImportFile
+    source: Path
+    schema: pa.Schema | None = None
+    footer: bytes = b""
+    """The digest of the footer that was walked."""
+
+
+# ---- the tree -----------------------------------------------------------------------------------
+
+
+def list_tree(folder: Path) -> list[tuple[ImportFile, Path]]:
+    """Every file below a folder and every folder without any, by path; nothing is opened yet. What
+    is not to be opened has its class, everything else passes for sound."""
+    if not folder.is_dir():
+        return [(describe(folder, folder.name), folder)]
+    found: list[tuple[ImportFile, Path]] = []
+    unread: list[OSError] = []
+    for here, folders, names in os.walk(folder, onerror=unread.append):
+        at = Path(here)
+        links = [name for name in folders if (at / name).is_symlink()]
+        for name in [*names, *links]:
+            found.append((describe(at / name, _relative(at / name, folder)), at / name))
+        if not names and not folders and at != folder:
+            found.append((_folder(at, folder, FileClass.EMPTY_DIRECTORY, ""), at))
+    for error in unread:
+        at = Path(error.filename)
+        reason = (error.strerror or "cannot be listed").lower()
+        found.append((_folder(at, folder, FileClass.UNREADABLE, reason), at))
+    return sorted(found, key=lambda each: each[0].path)
+
+
+def _relative(path: Path, folder: Path) -> str:
+    return path.relative_to(folder).as_posix()
+
+
+def _folder(path: Path, root: Path, kind: FileClass, reason: str) -> ImportFile:
+    modified = path.lstat().st_mtime_ns // 1000
+    return ImportFile(_relative(path, root), kind, reason=reason, modified=modified)
+
+
+def describe(path: Path, relative: str) -> ImportFile:
+    """What can be said of a file without opening it; if nothing speaks against it, it is sound."""
+    try:
+        known = path.stat()
+    except OSError as error:
+        is_link = path.is_symlink()
+        reason = "a link to nothing" if is_link else (error.strerror or str(error)).lower()
+        return ImportFile(relative, FileClass.UNREADABLE, reason=reason)
+    modified = known.st_mtime_ns // 1000
+    if stat.S_ISDIR(known.st_mode):
+        reason = "a link to a folder, which is not followed"
+        return ImportFile(relative, FileClass.NOT_A_FILE, reason=reason, modified=modified)
+    if not stat.S_ISREG(known.st_mode):
+        reason = "a pipe, a socket or a device"
+        return ImportFile(relative, FileClass.NOT_A_FILE, reason=reason, modified=modified)
+    return ImportFile(relative, FileClass.SOUND, known.st_size, modified=modified)
+
+
+# ---- one file -----------------------------------------------------------------------------------
+
+
+def look_at(file: ImportFile, source: Path, unfinished: str | None) -> Found:
+    """What a file of the tree is by its bytes; ``unfinished`` says why its name rules it out."""
+    if file.kind is not FileClass.SOUND:
+        return Found(file, source)
+    try:
+        with source.open("rb") as opened:
+            size, digest = _digest(opened)
+            file = replace(file, size=size, digest=digest if size else "")
+            if unfinished is not None:
+                kind, reason = FileClass.TEMPORARY, unfinished
+            elif not size:
+                kind, reason = FileClass.ZERO_BYTES, ""
+            else:
+                kind, reason = _tell_by_ends(opened, size)
+            if kind is not FileClass.SOUND:
+                return Found(replace(file, kind=kind, reason=reason), source)
+            footer = _read_footer(opened, size)
+            parsed = footers.parse(footer, path="it")
+            schema = _open(opened, parsed).schema_arrow
+            for name in list_row_numbers(schema):
+                schema = schema.remove(schema.get_field_index(name))
+    except (Broken, DamagedFooter) as error:
+        return Found(replace(file, kind=FileClass.UNREADABLE, reason=_explain(error)), source)
+    except OSError as error:  # of the system: nothing of the file was seen
+        reason = (error.strerror or str(error)).lower()
+        return Found(replace(file, kind=FileClass.UNREADABLE, reason=reason, digest=""), source)
+    return Found(replace(file, rows=parsed.num_rows), source, schema, footers.digest(footer))
+
+
+def _digest(opened: BinaryIO) -> tuple[int, str]:
+    seen, size = hashlib.sha256(), 0
+    while chunk := opened.read(_CHUNK_BYTES):
+        seen.update(chunk)
+        size += len(chunk)
+    return size, seen.hexdigest()
+
+
+def _tell_by_ends(opened: BinaryIO, size: int) -> tuple[FileClass, str]:
+    """The class by the first and the last bytes; sound if both are those of Parquet."""
+    opened.seek(0)
+    head = opened.read(len(_MAGIC))
+    if head == _ENCRYPTED:
+        return FileClass.UNREADABLE, "it is encrypted"
+    if head != _MAGIC:
+        short = size < len(_MAGIC) and _MAGIC.startswith(head)
+        return (FileClass.TRUNCATED, "it ends at once") if short else (FileClass.NOT_PARQUET, "")
+    try:
+        _measure_footer(opened, size)
+    except DamagedFooter as error:
+        return FileClass.TRUNCATED, _explain(error)
+    return FileClass.SOUND, ""
+
+
+def _measure_footer(opened: BinaryIO, size: int) -> int:
+    opened.seek(max(0, size - footers.TRAILER_BYTES))
+    trailer = opened.read(footers.TRAILER_BYTES)
+    return footers.footer_length(trailer, path="it", file_size=size)
+
+
+def _read_footer(opened: BinaryIO, size: int) -> bytes:
+    length = _measure_footer(opened, size)
+    opened.seek(size - footers.TRAILER_BYTES - length)
+    return opened.read(length)
+
+
+def _open(opened: BinaryIO, parsed: pq.FileMetaData) -> pq.ParquetFile:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return pq.ParquetFile(opened, metadata=parsed, page_checksum_verification=True)
+    except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
+        raise Broken(_explain(error)) from error
+
+
+def read_batches(opened: BinaryIO, size: int, walked: bytes = b"") -> Iterator[pa.Table]:
+    """All rows of a Parquet file in order, some at a time; `Broken` where they cannot be read. With
+    the digest of a footer that was ``walked``, the same one is not walked again."""
+    import pyarrow as pa
+
+    try:
+        footer = _read_footer(opened, size)
+        trusted = bool(walked) and footers.digest(footer) == walked
+        parsed = footers.parse(footer, path="it", trusted=trusted)
+    except DamagedFooter as error:
+        raise Broken(_explain(error)) from error
+    file = _open(opened, parsed)
+    count = 0
+    batches = file.iter_batches(_BATCH_ROWS)
+    while True:
+        try:
+            batch = next(batches, None)
+        except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
+            raise Broken(f"after row {count}: {_explain(error)}") from error
+        if batch is None:
+            break
+        count += batch.num_rows
+        yield without_row_numbers(pa.Table.from_batches([batch]))
+    if count != parsed.num_rows:
+        raise Broken(f"it has {count} rows where its footer counts {parsed.num_rows}")
+
+
+def read_sample(found: Found, names: Sequence[str]) -> list[Mapping[str, Any]]:
+    """Return a file's first values in some columns, or none if it cannot be read. Times are in UTC:
+    the values serve to guess types only."""
+    import pyarrow as pa
+
+    try:
+        with found.source.open("rb") as opened:
+            rows = next(read_batches(opened, found.file.size, found.footer), None)
+    except (Broken, OSError):
+        return []
+    if rows is None:
+        return []
+    rows = rows.slice(0, _SAMPLE_ROWS)
+    columns: dict[str, list[Any]] = {}
+    for name, values in zip(rows.column_names, rows.columns, strict=True):
+        if name in names:
+            if pa.types.is_date(values.type):
+                values = values.cast(pa.timestamp("ms"))
+            if pa.types.is_timestamp(values.type):  # Python has no nanoseconds
+                values = values.cast(pa.timestamp("us", "UTC"), safe=False)
+            columns[name] = as_values(values.combine_chunks())
+    return [
+        {name: values[place] for name, values in columns.items()} for place in range(rows.num_rows)
+    ]
+
+
+def require_source(folder: Path) -> Path:
+    """The folder or file to import, if it is there."""
+    try:
+        found = folder.expanduser().resolve()
+        found.stat()
+    except (OSError, RuntimeError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        raise BadInput(
+            f"cannot import {folder}: {why.lower()}", hint="name a folder of Parquet files, or one"
+        ) from None
+    return found
+
+
+def _explain(error: BaseException) -> str:
+    """One line that does not repeat which file it is about."""
+    text = (str(error).splitlines() or [type(error).__name__])[0]
+    if isinstance(error, DamagedFooter):
+        what, _, cause = text.partition(": ")
+        return f"damaged footer: {cause}" if "footer of" in what else cause
+    return text

@@ -1,0 +1,127 @@
+"""Quarantine: foreign files that nothing takes in are kept in the store as they were found, and
+known to the catalog, so that they are neither lost nor swept. The same bytes are kept once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from lakebed.catalog import files, journal
+from lakebed.catalog.catalog import Catalog, Transaction
+from lakebed.catalog.files import TemporaryFile
+from lakebed.errors import AlreadyThere, LakebedError, LeaseLost, StalePlan
+from lakebed.model.partition import FileState
+from lakebed.storage import layout
+from lakebed.storage.objects import Store
+from lakebed.writing.name_reservations import NamePool
+
+_ATTEMPTS = 2
+_CHUNK_BYTES = 8 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Where bytes are kept, and whether they already were."""
+
+    path: str
+    repeated: bool = False
+
+
+class Quarantine:
+    """Keeps copies of foreign files in one lake."""
+
+    def __init__(self, catalog: Catalog, store: Store, names: NamePool) -> None:
+        self._catalog = catalog
+        self.store = store
+        self._names = names
+
+    def find(self, digest: str) -> str | None:
+        """Where bytes with this SHA-256 are kept, if they are."""
+        with self._catalog.glance() as connection:
+            return files.find_quarantined(connection, layout.quarantine_path(digest, ""))
+
+    def list_kept(self, reason: str) -> list[TemporaryFile]:
+        """The files that are kept for a reason that begins like this."""
+        with self._catalog.read() as connection:
+            found = files.list_aside(connection, reason)
+        return [each for each in found if each.state is FileState.QUARANTINED]
+
+    def keep(self, open_source: Callable[[], BinaryIO], digest: str, reason: str) -> Kept:
+        """Copy bytes whose SHA-256 is known, durably; `StalePlan` if they have become others,
+        OSError if they cannot be read."""
+        known = self.find(digest)
+        if known is not None:
+            return Kept(known, repeated=True)
+        for attempt in range(_ATTEMPTS):
+            lease, path = self._names.take_quarantine(digest)
+            try:
+                size = self._copy(open_source, path, digest)
+            except AlreadyThere:  # a put whose answer was lost: the name is lost, not the bytes
+                if attempt == _ATTEMPTS - 1:
+                    raise
+                continue
+            except _BadSource as error:
+                self._names.discard([path])
+                raise error.error from None
+            except Exception:
+                self._names.discard([path])
+                raise
+            aside = TemporaryFile(path, size, FileState.QUARANTINED, reason=reason)
+            return self._record(aside, digest, lease)
+        raise AssertionError("every attempt returns or raises")
+
+    def _copy(self, open_source: Callable[[], BinaryIO], path: str, digest: str) -> int:
+        seen, size = hashlib.sha256(), 0
+        with open_source() as source, self.store.create(path) as sink:
+            while chunk := _read(source):
+                seen.update(chunk)
+                size += len(chunk)
+                sink.write(chunk)
+        if seen.hexdigest() != digest:
+            raise StalePlan("the file changed while it was copied", hint="try again")
+        return size
+
+    def _record(self, aside: TemporaryFile, digest: str, lease: str) -> Kept:
+        path = aside.file_path
+
+        def work(transaction: Transaction) -> Kept:
+            connection = transaction.connection
+            known = files.find_quarantined(connection, layout.quarantine_path(digest, ""))
+            if known is not None:  # another process was quicker
+                files.discard(connection, [path], lease, transaction.tick)
+                return Kept(known, repeated=True)
+            if files.take_staged(connection, [path], lease) != 1:
+                raise LeaseLost(
+                    "a reservation was lost, because this process seemed dead", hint="do it again"
+                )
+            files.insert_many(connection, [aside])
+            entry = journal.Entry("quarantine", aside.reason, file_path=path, bytes=aside.file_size)
+            journal.append(transaction, [entry])
+            return Kept(path)
+
+        try:
+            return self._catalog.commit(
+                work,
+                lambda connection, done: files.find_quarantined(connection, done.path) is not None,
+            )
+        except LeaseLost:
+            self._names.forget(lease)
+            raise
+
+
+class _BadSource(LakebedError):
+    """The source, not the store, cannot be read."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+def _read(source: BinaryIO) -> bytes:
+    try:
+        return source.read(_CHUNK_BYTES)
+    except OSError as error:
+        raise _BadSource(error) from error

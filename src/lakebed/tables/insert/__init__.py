@@ -1,0 +1,1 @@
+"""Read and validate records, and insert their rows."""

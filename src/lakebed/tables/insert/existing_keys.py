@@ -1,0 +1,83 @@
+"""Which keys a table has: for inserts that must not touch what is there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from lakebed.model.partition import Partition
+from lakebed.model.user_table import DELETED, UserTable
+from lakebed.tables.fold import fold_rows
+from lakebed.tables.rows.row_reader import RowReader
+from lakebed.tables.rows.table_snapshot import TableSnapshot
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_NEW = "_new"
+
+
+def leave_out_existing(reader: RowReader, snapshot: TableSnapshot, rows: pa.Table) -> pa.Table:
+    """Those of the rows whose key the table does not have. Only partitions that may have one of
+    the keys are read, and of them only the keys."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    table = snapshot.table
+    chosen = [each for each in snapshot.partitions if _may_have(table, each, rows)]
+    if not chosen:
+        return rows
+    first = pa.array(pc.unique(rows[table.key[0]]))
+    found = []
+    for partition in chosen:
+        keys = reader.read(table, partition, [*table.key, DELETED])
+        found.append(keys.filter(pc.is_in(keys[table.key[0]], value_set=first)))
+    known = fold_rows.fold(found, table.key).select(list(table.key))
+    names = list(table.key)
+    numbered = rows.select(names).append_column(_NEW, pa.array(range(rows.num_rows), pa.int64()))
+    left = numbered.join(known, names, join_type="left anti")[_NEW]
+    return rows.take(left.take(pc.sort_indices(left)))
+
+
+def have_keys(
+    table: UserTable, rows: pa.Table, reader: RowReader | None, partitions: Sequence[Partition]
+) -> bool:
+    """Whether one of some partitions has a key of one of the rows. Without a reader they are not
+    opened, and what may have one does."""
+    import pyarrow.compute as pc
+
+    chosen = [each for each in partitions if _may_have(table, each, rows)]
+    if reader is None or not chosen:
+        return bool(chosen)
+    names = list(table.key)
+    wanted = rows.select(names)
+    for partition in chosen:
+        keys = reader.read(table, partition, names).select(names)
+        keys = keys.filter(pc.is_in(keys[names[0]], value_set=pc.unique(wanted[names[0]])))
+        if keys.join(wanted, names, join_type="left semi").num_rows:
+            return True
+    return False
+
+
+def _may_have(table: UserTable, partition: Partition, rows: pa.Table) -> bool:
+    """Whether a partition may have the key of one of the rows, by what the catalog knows of it."""
+    if partition.is_empty or not rows.num_rows:
+        return False
+    return all(
+        _touches(partition, name, rows[name], name == table.time_column) for name in table.key
+    )
+
+
+def _touches(partition: Partition, name: str, values: pa.ChunkedArray, is_time: bool) -> bool:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    known: Sequence[object] | None = partition.statistics.get(name)
+    if is_time and partition.events is not None:
+        known = (partition.events.earliest, partition.events.latest)
+    if known is None or pa.types.is_boolean(values.type):
+        return True
+    if pa.types.is_timestamp(values.type):
+        values = values.cast(pa.int64())
+    bounds = pc.min_max(values).as_py()
+    return bool(bounds["min"] <= known[1] and bounds["max"] >= known[0])

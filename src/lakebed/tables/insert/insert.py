@@ -1,0 +1,202 @@
+"""Inserting: records are read, validated whole, split into buckets, written, and made live in one
+transaction. A bad record refuses all of them, or is kept with the reason in the table of rejects.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from lakebed.catalog import clock, inserts, tables
+from lakebed.catalog.catalog import Catalog
+from lakebed.errors import BadInput, BadRecords, LeaseLost, Refused, StalePlan, UnknownTable
+from lakebed.logs import Operation
+from lakebed.model.user_table import REJECTS, UserTable, is_speakable, require_text
+from lakebed.tables.fold import fold_rows
+from lakebed.tables.fold.fold import Folder
+from lakebed.tables.insert.existing_keys import have_keys, leave_out_existing
+from lakebed.tables.insert.insert_values import (
+    Inserted,
+    Insertion,
+    Premise,
+    Remembered,
+    require_same,
+)
+from lakebed.tables.insert.record_digest import digest
+from lakebed.tables.insert.records import read_records
+from lakebed.tables.insert.rejects import describe_bad
+from lakebed.tables.insert.validation import BadRecord, validate
+from lakebed.tables.rows.row_reader import RowReader
+from lakebed.tables.rows.stored_rows import TableRows, as_stored
+from lakebed.tables.rows.table_publisher import TablePublisher
+from lakebed.tables.rows.table_snapshot import TableSnapshots
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+REFUSE, KEEP = "refuse", "keep"
+REPLACE, IGNORE = "replace", "ignore"
+_ATTEMPTS = 20
+_PATIENCE = 3
+"""After so many attempts, it is looked at exactly what others have inserted meanwhile."""
+_LONGEST_KEY = 256
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """How records are to be inserted."""
+
+    on_error: str = REFUSE
+    if_exists: str = REPLACE
+    key: str | None = None
+    digest: bytes | None = None
+    """What the key is remembered with, if not a digest of the records."""
+
+    def __post_init__(self) -> None:
+        if self.on_error not in (REFUSE, KEEP):
+            raise BadInput(
+                f"on_error is {self.on_error!r}",
+                hint=f"{REFUSE} takes all records or none; {KEEP} puts bad ones among the rejects",
+            )
+        if self.if_exists not in (REPLACE, IGNORE):
+            raise BadInput(
+                f"if_exists is {self.if_exists!r}",
+                hint=f"{REPLACE} takes the new row of a key; {IGNORE} keeps the old one",
+            )
+        if self.key is not None and not _is_key(self.key):
+            raise BadInput(
+                f"the key of an insert is a text of 1 to {_LONGEST_KEY} characters, without NUL"
+            )
+
+
+class Inserter:
+    """Inserts into the tables of one lake. Safe to use from several threads."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        reader: RowReader,
+        snapshots: TableSnapshots,
+        publisher: TablePublisher,
+        folder: Folder,
+    ) -> None:
+        self._catalog = catalog
+        self._reader = reader
+        self._snapshots = snapshots
+        self._publisher = publisher
+        self._folder = folder
+        self._known: dict[tuple[str, str], UserTable] = {}
+
+    def insert(self, database: str, name: str, records: Any, wishes: Wishes) -> Inserted:
+        """Insert records, all or none of the good ones, at one tick."""
+        require_text(database, name)
+        full_name = f"{database}.{name}"
+        with Operation(_log, "insert", failure_level=logging.WARNING, table=full_name) as operation:
+            if name.endswith(REJECTS):
+                table = f"{database}.{name.removesuffix(REJECTS)}"
+                raise Refused(
+                    f"{full_name} has what {table} refused, and nothing else",
+                    hint=f"insert into {table}",
+                )
+            inserted = self._insert(database, name, read_records(records), wishes)
+            operation.add(rows=inserted.rows, rejected=inserted.rejected, tick=inserted.tick)
+        return inserted
+
+    def _insert(
+        self, database: str, name: str, given: list[Any] | pa.Table, wishes: Wishes
+    ) -> Inserted:
+        remembered = None
+        if wishes.key is not None:
+            remembered = Remembered(wishes.key, wishes.digest or digest(given))
+        for attempt in range(_ATTEMPTS):
+            try:
+                table = self.find(database, name)
+                if remembered is not None:
+                    known = self._find_repeated(table, remembered)
+                    if known is not None:
+                        return known
+                return self._insert_into(table, given, wishes, remembered, attempt)
+            except (UnknownTable, BadRecords):  # what we knew of it may be old
+                if not self._find_again(database, name) or attempt:
+                    raise
+            except (StalePlan, LeaseLost):
+                if attempt == _ATTEMPTS - 1:
+                    raise
+                self._find_again(database, name)
+        raise AssertionError("every attempt returns or raises")
+
+    def _insert_into(
+        self,
+        table: UserTable,
+        given: list[Any] | pa.Table,
+        wishes: Wishes,
+        remembered: Remembered | None,
+        attempt: int,
+    ) -> Inserted:
+        checked = validate(given, table.schema)
+        if checked.bad and wishes.on_error == REFUSE:
+            raise BadRecords(checked.bad, len(given))
+        rows = as_stored(checked.rows, table)
+        parts = [TableRows(table, rows)]
+        if checked.bad:
+            parts.append(self._reject(table, checked.bad))
+        premise = None
+        if table.key:
+            rows = fold_rows.keep_last(rows, table.key)
+            parts[0] = TableRows(table, rows)
+            if wishes.if_exists == IGNORE:
+                with self._snapshots.take(table.table_id) as snapshot:
+                    parts[0] = TableRows(table, leave_out_existing(self._reader, snapshot, rows))
+                reader = self._reader if attempt >= _PATIENCE else None
+                minds = partial(have_keys, table, rows, reader)
+                premise = Premise(snapshot.tick, minds=minds)
+        insertion = Insertion(parts, premise=premise, remembered=remembered)
+        if not any(each.rows.num_rows for each in parts) and remembered is None:
+            with self._catalog.read() as connection:
+                tables.get(connection, table.database, table.name)
+                return Inserted(clock.now(connection), 0)
+        done = self._publisher.insert(insertion)
+        if not done.repeated:
+            self._folder.fold_small(table, done.crowded)
+        return done
+
+    def find(self, database: str, name: str) -> UserTable:
+        """The table of this name; what is remembered of it is checked by every insert."""
+        known = self._known.get((database, name))
+        if known is None:
+            with self._catalog.glance() as connection:
+                known = tables.get(connection, database, name)
+            self._known[database, name] = known
+        return known
+
+    def _find_again(self, database: str, name: str) -> bool:
+        """Look a table up again, and that of its rejects; whether one is not what we knew."""
+        names = [each for each in (name, f"{name}{REJECTS}") if (database, each) in self._known]
+        old = [self._known.pop((database, each), None) for each in names]
+        return [self.find(database, each) for each in names] != old
+
+    def _find_repeated(self, table: UserTable, remembered: Remembered) -> Inserted | None:
+        with self._catalog.glance() as connection:
+            known = inserts.find(connection, table.table_id, remembered.key)
+        if known is None:
+            return None
+        require_same(table, remembered, known)
+        return Inserted(known.tick, known.rows, known.rejected, repeated=True)
+
+    def _reject(self, table: UserTable, bad: Sequence[BadRecord]) -> TableRows:
+        """Bad records as rows of the table that keeps them."""
+        rejects = self.find(table.database, f"{table.name}{REJECTS}")
+        with self._catalog.glance() as connection:
+            now = clock.upcoming(connection)
+        rows = validate([describe_bad(each, now) for each in bad], rejects.schema).rows
+        return TableRows(rejects, as_stored(rows, rejects))
+
+
+def _is_key(key: Any) -> bool:
+    if not isinstance(key, str) or not 0 < len(key) <= _LONGEST_KEY:
+        return False
+    return is_speakable(key)

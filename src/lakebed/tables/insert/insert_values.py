@@ -1,0 +1,70 @@
+"""What an insert into users' tables is, what it rests on, and what came of it: plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from lakebed.catalog import journal
+from lakebed.catalog.inserts import KnownInsert
+from lakebed.errors import Conflict
+from lakebed.model.partition import Partition
+from lakebed.model.user_table import UserTable
+from lakebed.tables.rows.stored_rows import TableRows
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """The key under which an insert counts once, and what it was an insert of."""
+
+    key: str
+    digest: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Premise:
+    """What a change rests on: that a table is as it was read at a tick, or at least that nothing
+    was done since which matters."""
+
+    tick: int
+    undone: tuple[str, ...] = ()
+    """Only these operations matter."""
+    minds: Callable[[Sequence[Partition]], bool] | None = None
+    """Only what is live since then matters; whether it does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Insertion:
+    """Rows of a table and, if some were refused, of the table of its rejects; all or nothing."""
+
+    rows: Sequence[TableRows]
+    operation: str = journal.INSERTED
+    reason: str | None = None
+    premise: Premise | None = None
+    remembered: Remembered | None = None
+
+    @property
+    def table(self) -> UserTable:
+        return self.rows[0].table
+
+
+@dataclass(frozen=True, slots=True)
+class Inserted:
+    """What an insert did, or had done already."""
+
+    tick: int
+    rows: int
+    rejected: int = 0
+    repeated: bool = False
+    buckets: tuple[str, ...] = ()
+    crowded: tuple[str, ...] = ()
+    """Those of the buckets whose small partitions this insert should fold."""
+
+
+def require_same(table: UserTable, remembered: Remembered, known: KnownInsert) -> None:
+    """Raise unless an insert is the one that is known by its key."""
+    if known.digest != remembered.digest:
+        raise Conflict(
+            f"an insert of other records into {table.full_name} had the key {remembered.key!r}",
+            hint="give each insert a key of its own, and the same one only when repeating it",
+        )

@@ -1,0 +1,268 @@
+"""Which records fit a table, as the rows to store, and what is wrong with the others.
+
+Records are judged column by column, so that those that fit, nearly all, are never looked at one by
+one. Nothing is written here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from lakebed.errors import BadInput
+from lakebed.model.table import Column, TableSchema
+from lakebed.tables.insert.convert_columns import are_all_between, as_value, convert, find_foreign
+from lakebed.tables.insert.convert_values import Unreadable
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+OUT_OF_RANGE_COLUMN = "_out_of_range"
+_SHOWN = 80
+_SPELLED = (str, int, float, list, tuple, dict, datetime, type(None))
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One value that does not fit; ``column`` is empty if the record is no object at all."""
+
+    column: str
+    expected: str
+    got: str
+    """The value as JSON, cut to 80 characters."""
+
+    def __str__(self) -> str:
+        where = f"{self.column}: " if self.column else ""
+        return f"{where}expected {self.expected}, got {self.got}"
+
+
+@dataclass(frozen=True, slots=True)
+class BadRecord:
+    """A record that was refused, with its place among the others and everything wrong with it."""
+
+    index: int
+    problems: tuple[Problem, ...]
+    record: Any
+
+    def __str__(self) -> str:
+        return f"record {self.index}: {'; '.join(map(str, self.problems))}"
+
+
+@dataclass(frozen=True, slots=True)
+class Validated:
+    """Rows that fit, in the table's columns, and the records that do not."""
+
+    rows: pa.Table
+    kept: list[int] | None
+    """The places that the rows had among the records; None if all fit."""
+    bad: list[BadRecord]
+
+
+def validate(records: list[Any] | pa.Table, schema: TableSchema) -> Validated:
+    """The records as rows of a table with this schema.
+
+    Absent and null are NULL. If the schema flags what is out of range, a last column
+    ``_out_of_range`` names the columns whose value is, and is NULL where none is.
+    """
+    import pyarrow as pa
+
+    given = _Records(records) if isinstance(records, list) else _Rows(records)
+    judged = _judge(given, schema)
+    fields = list(schema.arrow)
+    if schema.out_of_range == "flag":
+        fields.append(pa.field(OUT_OF_RANGE_COLUMN, pa.list_(pa.field("element", pa.string()))))
+        flags = [judged.flags.get(place) for place in range(given.total)] if judged.flags else []
+        judged.arrays.append(
+            pa.array(flags, fields[-1].type) if flags else pa.nulls(given.total, fields[-1].type)
+        )
+    rows = pa.Table.from_arrays(judged.arrays, schema=pa.schema(fields))
+    if not judged.problems:
+        return Validated(rows, None, [])
+    kept = [place for place in range(given.total) if place not in judged.problems]
+    bad = [
+        BadRecord(place, tuple(problems), given.record(place))
+        for place, problems in sorted(judged.problems.items())
+    ]
+    return Validated(rows.take(pa.array(kept, pa.int64())), kept, bad)
+
+
+# ---- judging ------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Judged:
+    arrays: list[pa.Array]
+    problems: dict[int, list[Problem]]
+    flags: dict[int, list[str]]
+
+    def refuse(self, place: int, column: str, expected: str, got: str) -> None:
+        self.problems.setdefault(place, []).append(Problem(column, expected, got))
+
+
+def _judge(given: _Records | _Rows, schema: TableSchema) -> _Judged:
+    judged = _Judged([], {}, {})
+    for column in schema.columns:
+        values = given.column(column.name)
+        converted = convert(values, column)
+        judged.arrays.append(converted.values)
+        for place, (expected, value) in converted.bad.items():
+            judged.refuse(place, column.name, expected, show(value))
+        if column.required and converted.values.null_count:
+            for place in _places(converted.values.is_null()):
+                if place not in converted.bad:
+                    judged.refuse(place, column.name, "a value", "nothing")
+        for place, expected in _find_outside(converted.values, column):
+            if schema.out_of_range == "flag":
+                judged.flags.setdefault(place, []).append(column.name)
+            else:
+                judged.refuse(place, column.name, expected, show(given.value(values, place)))
+    there = _shorten(", ".join(schema.names), 3 * _SHOWN)
+    for place, name, value in given.find_unknown(frozenset(schema.names)):
+        printable = str(name).encode(errors="backslashreplace").decode()
+        expected = f"a column of the table ({there})"
+        judged.refuse(place, _shorten(printable, _SHOWN), expected, show(value))
+    for place, value in given.strange.items():
+        judged.problems[place] = [Problem("", "an object", show(value))]
+    return judged
+
+
+def _find_outside(values: pa.Array, column: Column) -> Iterator[tuple[int, str]]:
+    """Places with a value below the smallest or above the largest, and what was expected."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    low, high = column.bounds
+    if low is None and high is None:
+        return
+    numbers = values.cast(pa.int64()) if column.type == "datetime" else values
+    if pa.types.is_integer(numbers.type) and are_all_between(numbers, low, high):
+        return
+    # Asked this way round, NaN is neither at least nor at most anything.
+    above = None if low is None else pc.invert(pc.greater_equal(numbers, low))
+    below = None if high is None else pc.invert(pc.less_equal(numbers, high))
+    too_small = set() if above is None else set(_places(above))
+    too_large = set() if below is None else set(_places(below))
+    for place in sorted(too_small | too_large):
+        small = place in too_small
+        yield place, f"at least {column.min}" if small else f"at most {column.max}"
+
+
+def _places(answers: pa.Array) -> list[int]:
+    import pyarrow.compute as pc
+
+    return list(pc.indices_nonzero(answers).to_pylist())
+
+
+# ---- the two kinds of records -------------------------------------------------------------------
+
+
+class _Records:
+    """Values from Python or JSON, which should be objects."""
+
+    def __init__(self, records: list[Any]) -> None:
+        self.given = records
+        self.total = len(records)
+        self.strange: dict[int, Any] = {}
+        """Values that are no objects; they are judged as empty ones, and refused for that."""
+        self.objects: list[Mapping[Any, Any]] = records
+        if set(map(type, records)) - {dict}:
+            self.strange = {
+                place: each for place, each in enumerate(records) if not isinstance(each, Mapping)
+            }
+            self.objects = [
+                {} if place in self.strange else records[place] for place in range(self.total)
+            ]
+
+    def column(self, name: str) -> list[Any]:
+        return [each.get(name) for each in self.objects]
+
+    def value(self, values: list[Any], place: int) -> Any:
+        return values[place]
+
+    def record(self, place: int) -> Any:
+        return self.given[place]
+
+    def find_unknown(self, known: frozenset[str]) -> Iterable[tuple[int, Any, Any]]:
+        if set().union(*self.objects) <= known:
+            return
+        for place, each in enumerate(self.objects):
+            for name in each:
+                if name not in known:
+                    yield place, name, each[name]
+
+
+class _Rows:
+    """Rows of an Arrow table."""
+
+    def __init__(self, table: pa.Table) -> None:
+        names = table.column_names
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise BadInput(f"the records have several columns named {', '.join(twice)}")
+        self.table = table
+        self.total = table.num_rows
+        self.strange: dict[int, Any] = {}
+        self.foreign = {
+            field.name: foreign
+            for field in table.schema
+            if (foreign := find_foreign(field.type, field.metadata)) is not None
+        }
+
+    def column(self, name: str) -> pa.Array | list[Any]:
+        import pyarrow as pa
+
+        if name not in self.table.column_names:
+            return pa.nulls(self.total)
+        column = _in_one_piece(self.table.column(name))
+        if name in self.foreign:
+            return [self._read(name, scalar) for scalar in column]
+        return column
+
+    def value(self, values: pa.Array | list[Any], place: int) -> Any:
+        return values[place] if isinstance(values, list) else as_value(values[place])
+
+    def record(self, place: int) -> Any:
+        table = self.table
+        return {name: self._read(name, table.column(name)[place]) for name in table.column_names}
+
+    def _read(self, name: str, scalar: pa.Scalar) -> Any:
+        value = as_value(scalar)
+        if name not in self.foreign or value is None or isinstance(value, Unreadable):
+            return value
+        return Unreadable(f"{self.foreign[name]} {value}")
+
+    def find_unknown(self, known: frozenset[str]) -> Iterable[tuple[int, str, Any]]:
+        for name in self.table.column_names:
+            if name not in known:
+                for place, scalar in enumerate(self.table.column(name)):
+                    yield place, name, self._read(name, scalar)
+
+
+def _in_one_piece(column: pa.ChunkedArray) -> pa.Array:
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
+def show(value: Any) -> str:
+    """A value as JSON where it can be, or as Python spells it, cut to 80 characters."""
+    try:
+        if isinstance(value, _SPELLED):
+            text = json.dumps(value, ensure_ascii=False, default=str)
+        elif isinstance(value, Unreadable):
+            text = str(value)
+        else:  # a text would look as if it were one that came
+            text = repr(value)
+        text.encode()
+    except (TypeError, ValueError, RecursionError):
+        try:
+            text = ascii(value)
+        except ValueError:
+            text = "a number too long to show"
+        except RecursionError:
+            text = "a value too deep to show"
+    return _shorten(text, _SHOWN)
+
+
+def _shorten(text: str, length: int) -> str:
+    return text if len(text) <= length else f"{text[: length - 1]}…"

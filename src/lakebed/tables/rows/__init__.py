@@ -1,0 +1,1 @@
+"""Stored rows of users' tables: read, published, and held by snapshots."""

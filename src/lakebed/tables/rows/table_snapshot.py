@@ -1,0 +1,63 @@
+"""Snapshots of users' tables, for those who change them: what is live, and what could come back.
+Files of a snapshot stay while it is held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from lakebed.catalog import clock, tables
+from lakebed.catalog.catalog import Catalog
+from lakebed.model.partition import Partition
+from lakebed.model.user_table import UserTable
+from lakebed.reading.leases import LeaseKeeper
+
+
+@dataclass(frozen=True, slots=True)
+class TableSnapshot:
+    """One table at one tick."""
+
+    tick: int
+    table: UserTable
+    partitions: Sequence[Partition]
+    restorable: Sequence[Partition]
+    """Retired, and not because something took their place."""
+
+    @property
+    def buckets(self) -> dict[str, list[Partition]]:
+        """The live partitions of each bucket, in the order of their versions."""
+        found: dict[str, list[Partition]] = {}
+        for each in sorted(self.partitions, key=lambda each: each.insert_range.begin):
+            found.setdefault(each.instance, []).append(each)
+        return dict(sorted(found.items()))
+
+
+class TableSnapshots:
+    """Takes snapshots of tables."""
+
+    def __init__(self, catalog: Catalog, keeper: LeaseKeeper) -> None:
+        self._catalog = catalog
+        self._keeper = keeper
+
+    def find_rejects(self, table: UserTable) -> UserTable | None:
+        """The table of what a table refused; it has none if it is one."""
+        with self._catalog.glance() as connection:
+            found = tables.list_tables(connection)
+        return next((each for each in found if each.rejects_of == table.table_id), None)
+
+    @contextmanager
+    def take(self, table_id: str) -> Iterator[TableSnapshot]:
+        """The table as it is now; its files stay until the block is left."""
+        pin = self._keeper.pin()
+        try:
+            with self._catalog.read() as connection:
+                tick = clock.now(connection)
+                table = tables.get_by_id(connection, table_id)
+                live = tables.list_partitions(connection, table.stored_as)
+                restorable = tables.list_restorable(connection, table.stored_as)
+            self._keeper.raise_pin(pin, tick)
+            yield TableSnapshot(tick, table, live, restorable)
+        finally:
+            self._keeper.unpin(pin)

@@ -1,0 +1,1 @@
+"""Schemas of users' tables: definitions and drafts."""

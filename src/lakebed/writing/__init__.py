@@ -1,0 +1,1 @@
+"""Reserve names, write and validate files, publish them in one transaction."""

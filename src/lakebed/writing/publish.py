@@ -1,0 +1,462 @@
+"""Publishing: files are written first, under reserved names; then one transaction makes all of them
+live, retires exactly what they replace, and writes the journal. Or nothing happens.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lakebed.catalog import files, footers, journal, lakes, partitions, view_sets
+from lakebed.catalog.catalog import Catalog, Connection, Transaction
+from lakebed.catalog.files import TemporaryFile
+from lakebed.catalog.footers import StoredFooter
+from lakebed.catalog.partitions import Ground
+from lakebed.errors import (
+    AlreadyThere,
+    BadInput,
+    Conflict,
+    LeaseLost,
+    Outdated,
+    Overlap,
+    StalePlan,
+)
+from lakebed.logs import Operation
+from lakebed.model.partition import NO_SOURCE, FileState, Identity, Partition
+from lakebed.model.time import Instant, TimeRange, covers, format_instant
+from lakebed.model.view_set import GLOBAL, ViewSet, check_instance
+from lakebed.storage import footer as footer_format
+from lakebed.storage import parquet
+from lakebed.storage.objects import Store
+from lakebed.storage.parquet import WrittenFile
+from lakebed.writing.name_reservations import NamePool
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+_ATTEMPTS = 2
+_LOGGED_RANGES = 10
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class NewPartition:
+    """What to publish: rows for a range, or the statement that the range is complete and empty."""
+
+    view_set: ViewSet
+    insert_range: TimeRange
+    rows: pa.Table | None
+    instance: str = GLOBAL
+    source_hash: bytes = NO_SOURCE
+
+    def __post_init__(self) -> None:
+        check_instance(self.instance)
+        if not isinstance(self.source_hash, bytes):
+            raise BadInput("a source hash is bytes", hint="make it with hash_sources(…)")
+        if self.rows is not None and self.rows.num_rows == 0:
+            raise BadInput(
+                f"there are no rows for {self.view_set.name} {self.insert_range}",
+                hint="if the range is complete and truly empty, say so: completed_empty(…) or "
+                "--completed-empty",
+            )
+
+    @classmethod
+    def of_rows(
+        cls,
+        view_set: ViewSet,
+        begin: Instant,
+        end: Instant,
+        rows: pa.Table,
+        *,
+        instance: str = GLOBAL,
+        source_hash: bytes = NO_SOURCE,
+    ) -> NewPartition:
+        """A partition with rows; none at all is an error: it may mean that a producer failed."""
+        return cls(view_set, TimeRange.of(begin, end), rows, instance, source_hash)
+
+    @classmethod
+    def completed_empty(
+        cls,
+        view_set: ViewSet,
+        begin: Instant,
+        end: Instant,
+        *,
+        instance: str = GLOBAL,
+        source_hash: bytes = NO_SOURCE,
+    ) -> NewPartition:
+        """The proof that a range was processed to its end and gave no rows."""
+        return cls(view_set, TimeRange.of(begin, end), None, instance, source_hash)
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenPartition:
+    """A new partition whose file, if it has one, is durable and validated."""
+
+    view_set: ViewSet
+    insert_range: TimeRange
+    instance: str
+    source_hash: bytes
+    file: WrittenFile | None
+
+    def to_partition(self, partition_id: str, tick: int) -> Partition:
+        """The row that publishing at a tick inserts."""
+        return Partition(
+            partition_id=partition_id,
+            identity=Identity(
+                self.view_set.name, self.instance, self.insert_range, self.view_set.schema_hash
+            ),
+            events=self.file.events if self.file else None,
+            file_path=self.file.path if self.file else None,
+            file_size=self.file.size if self.file else 0,
+            num_rows=self.file.num_rows if self.file else 0,
+            source_hash=self.source_hash,
+            sort_order=self.view_set.sort_order,
+            format_version=footer_format.FOOTER_FORMAT,
+            statistics=self.file.statistics if self.file else {},
+            published_at=tick,
+        )
+
+
+def check_publication(new: Sequence[NewPartition], replaced: Sequence[Partition]) -> None:
+    """Raise unless the new partitions are disjoint and cover all that they replace: replacing
+    must not open a gap in which rows would disappear."""
+    if len({old.partition_id for old in replaced}) != len(replaced):
+        raise BadInput("a partition cannot be replaced twice")
+    groups: dict[tuple[str, str], list[TimeRange]] = {}
+    for each in new:
+        ranges = groups.setdefault((each.view_set.name, each.instance), [])
+        for other in ranges:
+            if other.overlaps(each.insert_range):
+                raise BadInput(
+                    f"two of the new partitions overlap: {other} and {each.insert_range}"
+                )
+        ranges.append(each.insert_range)
+    for old in replaced:
+        ranges = groups.get((old.view_set, old.instance), [])
+        if not covers(ranges, old.insert_range):
+            raise BadInput(f"the new partitions do not cover what they replace: {old.describe()}")
+
+
+class Publisher:
+    """Writes files and publishes them."""
+
+    def __init__(
+        self, catalog: Catalog, store: Store, names: NamePool, new_id: Callable[[], str]
+    ) -> None:
+        self._catalog = catalog
+        self._store = store
+        self._names = names
+        self._new_id = new_id
+
+    def publish(
+        self,
+        new: Sequence[NewPartition],
+        *,
+        replaces: Sequence[Partition] = (),
+        read_at: int | None = None,
+        reason: str | None = None,
+    ) -> list[Partition]:
+        """Write and publish partitions, all or none, retiring exactly those they replace.
+
+        ``read_at`` is the tick of the snapshot that the rows come from; no range may end after it.
+        On `Conflict` nothing happened: take a new snapshot and plan again.
+        """
+        if not new:
+            raise BadInput("there is nothing to publish")
+        with start_publishing(new, replaces) as operation:
+            published = self._write_and_commit(new, replaces, read_at, reason)
+            note_published(operation, published)
+        return published
+
+    def _write_and_commit(
+        self,
+        new: Sequence[NewPartition],
+        replaces: Sequence[Partition],
+        read_at: int | None,
+        reason: str | None,
+    ) -> list[Partition]:
+        check_publication(new, replaces)
+        tables = [
+            None if each.rows is None else parquet.conform(each.rows, each.view_set) for each in new
+        ]
+        self.refuse_early(new, read_at, replaces)
+        for attempt in range(_ATTEMPTS):
+            lease, paths = self._reserve(new)
+            try:
+                written = self._write(new, tables, list(paths))
+                return self._commit(written, lease, replaces, read_at, reason)
+            except (LeaseLost, AlreadyThere) as error:
+                # Taken for dead, or a put whose answer was lost: the names are lost, not the rows.
+                if isinstance(error, LeaseLost):
+                    self._names.forget(lease)
+                if attempt == _ATTEMPTS - 1:
+                    raise
+            except (Conflict, BadInput):
+                self._names.discard(paths)
+                raise
+        raise AssertionError("every attempt returns or raises")
+
+    def _write(
+        self, new: Sequence[NewPartition], tables: Sequence[pa.Table | None], paths: list[str]
+    ) -> list[WrittenPartition]:
+        """Write every file under a reserved name; nobody sees them yet."""
+        written = []
+        for each, table in zip(new, tables, strict=True):
+            file = None
+            if table is not None:
+                file = parquet.write(self._store, paths.pop(0), table, each.view_set)
+            written.append(
+                WrittenPartition(
+                    each.view_set, each.insert_range, each.instance, each.source_hash, file
+                )
+            )
+        return written
+
+    def refuse_early(
+        self, new: Sequence[NewPartition], read_at: int | None, replaces: Sequence[Partition]
+    ) -> None:
+        """Find out before anything is written what the transaction would refuse anyway."""
+        with self._catalog.glance() as connection:
+            for each in new:
+                _check_may_publish(connection, each, read_at, replaces)
+
+    def _reserve(self, new: Sequence[NewPartition]) -> tuple[str, list[str]]:
+        """A name for each partition with rows, in their order, and the lease they belong to."""
+        wanted = Counter((e.view_set.name, e.instance) for e in new if e.rows is not None)
+        lease, names = "", {}
+        for key, count in wanted.items():
+            lease, names[key] = self._names.take(*key, count)
+        paths = [names[e.view_set.name, e.instance].pop() for e in new if e.rows is not None]
+        return lease, paths
+
+    def publish_written(
+        self,
+        written: Sequence[WrittenPartition],
+        *,
+        lease: str,
+        replaces: Sequence[Partition] = (),
+        read_at: int | None = None,
+        reason: str | None = None,
+    ) -> list[Partition]:
+        """Publish files that were written and validated under reservations of a lease."""
+        with start_publishing(written, replaces) as operation:
+            published = self._commit(written, lease, replaces, read_at, reason)
+            note_published(operation, published)
+        return published
+
+    def _commit(
+        self,
+        written: Sequence[WrittenPartition],
+        lease: str,
+        replaces: Sequence[Partition],
+        read_at: int | None,
+        reason: str | None,
+    ) -> list[Partition]:
+        """Make the partitions live in one transaction."""
+        ids = [self._new_id() for _ in written]
+
+        def work(transaction: Transaction) -> list[Partition]:
+            return _publish(transaction, written, ids, lease, replaces, read_at, reason)
+
+        def happened(connection: Connection, published: list[Partition]) -> bool:
+            return len(partitions.list_by_id(connection, ids)) == len(published)
+
+        try:
+            return self._catalog.commit(work, happened)
+        except Overlap as overlap:
+            if overlap.hint is None:
+                names = ", ".join(
+                    f"{e.view_set.name}/{e.instance} {e.insert_range}" for e in written
+                )
+                raise Overlap(
+                    f"a live partition already covers part of {names}",
+                    hint="replace what is there (replaces=…, --replaces ID), or take another range",
+                ) from overlap
+            raise
+
+
+def start_publishing(
+    new: Sequence[NewPartition | WrittenPartition], replaces: Sequence[Partition]
+) -> Operation:
+    """Return the operation that logs a publication."""
+    ranges = sorted({str(partition.insert_range) for partition in new})
+    return Operation(
+        _log,
+        "publish",
+        view_sets=sorted({partition.view_set.name for partition in new}),
+        ranges=ranges[:_LOGGED_RANGES],
+        partitions=len(new),
+        replaces=len(replaces),
+    )
+
+
+def note_published(operation: Operation, published: Sequence[Partition]) -> None:
+    """Add what was published to the log of a publication."""
+    operation.add(
+        rows=sum(partition.num_rows for partition in published),
+        bytes=sum(partition.file_size for partition in published),
+        tick=max((partition.published_at for partition in published), default=None),
+    )
+
+
+def _publish(
+    transaction: Transaction,
+    written: Sequence[WrittenPartition],
+    ids: Sequence[str],
+    lease: str,
+    replaces: Sequence[Partition],
+    read_at: int | None,
+    reason: str | None,
+) -> list[Partition]:
+    connection, tick = transaction.connection, transaction.tick
+    last = tick if read_at is None else min(read_at, tick)
+    series: dict[partitions.SeriesKey, int] = {}
+    for each in written:
+        ground = _check_may_publish(connection, each, last, replaces)
+        if ground.series_id is not None:
+            series[each.view_set.name, each.instance, ground.schema_hash] = ground.series_id
+    retire_rows(
+        transaction,
+        replaces,
+        operation="replace",
+        reason=reason,
+        hint="take a new snapshot and plan again",
+        replaced=True,
+    )
+    made = [each.file for each in written if each.file is not None]
+    footers.insert_many(connection, stored_footers(made), tick)
+    new = [
+        each.to_partition(partition_id, tick)
+        for each, partition_id in zip(written, ids, strict=True)
+    ]
+    partitions.insert_many(connection, new, series)
+    journal.append(transaction, [journal.Entry.about("publish", each, reason) for each in new])
+    # Last, because it is the one of these whose answer is needed: they travel together.
+    paths = [file.path for file in made]
+    if paths and files.take_staged(connection, paths, lease) != len(paths):
+        raise LeaseLost(
+            "a reservation was lost, because this process seemed dead", hint="publish again"
+        )
+    return new
+
+
+def stored_footers(written: Iterable[WrittenFile]) -> list[StoredFooter]:
+    """The footers of new files, as they are stored."""
+    return [
+        StoredFooter(
+            file.path,
+            file.size,
+            file.footer,
+            footer_format.FOOTER_FORMAT,
+            footer_format.digest(file.footer),
+        )
+        for file in written
+    ]
+
+
+def retire_rows(
+    transaction: Transaction,
+    old: Sequence[Partition],
+    *,
+    operation: str,
+    reason: str | None,
+    hint: str,
+    hold: bool = False,
+    replaced: bool = False,
+    unconfirmed: Collection[str] = (),
+) -> None:
+    """Retire exactly these partitions, which must all still be live, and give their files a grace
+    period (or, held, none that ends). ``replaced`` says that their rows live on in others. The
+    journal marks the ids in ``unconfirmed`` for the guard of retirement."""
+    if not old:
+        return
+    connection, tick = transaction.connection, transaction.tick
+    expiration = None if hold else tick + lakes.get(connection).grace_us
+    ids = [partition.partition_id for partition in old]
+    retired = partitions.retire(
+        connection, ids, tick, expiration=expiration, held=hold, replaced=replaced
+    )
+    if retired != len(old):
+        retired_now = {
+            each.partition_id
+            for each in partitions.list_by_id(connection, ids)
+            if each.retired_at == tick
+        }
+        stale = [each for each in old if each.partition_id not in retired_now]
+        raise StalePlan(f"{stale[0].describe()} is not live any more", hint=hint)
+    files.insert_many(
+        connection,
+        [
+            TemporaryFile(each.file_path, each.file_size, FileState.RETIRED, expiration)
+            for each in old
+            if each.file_path is not None
+        ],
+    )
+    entries = [
+        journal.Entry.about(
+            operation, partition, reason, unconfirmed=partition.partition_id in unconfirmed
+        )
+        for partition in old
+    ]
+    journal.append(transaction, entries)
+
+
+def _check_may_publish(
+    connection: Connection,
+    each: NewPartition | WrittenPartition,
+    read_at: int | None,
+    replaces: Sequence[Partition],
+) -> Ground:
+    """Raise unless the range has ended, its view set is the active one, and nothing in it is held
+    (but what is visible already, beside a held partition of another schema, may be replaced)."""
+    view_set, insert_range = each.view_set, each.insert_range
+    ground = partitions.find_ground(connection, view_set.name, each.instance, insert_range)
+    if ground is None:
+        view_sets.get(connection, view_set.name)  # raises, saying what to do
+        raise AssertionError(view_set.name)
+    last = ground.upcoming if read_at is None else read_at
+    if insert_range.end > last:
+        raise BadInput(
+            f"the range {insert_range} ends after {format_instant(last)}, the last tick read",
+            hint="publish only ranges that have ended: more may still land in this one",
+        )
+    if ground.schema_hash != view_set.schema_hash:
+        if ground.version == view_set.version:
+            raise BadInput(
+                f"the rows' view set {view_set.name} is not the registered version "
+                f"{view_set.version}: its schema differs",
+                hint="name the view set, or register the changed one with a higher version",
+            )
+        raise Outdated(
+            f"view set {view_set.name} is active in version {ground.version}, "
+            f"these rows are of version {view_set.version}",
+            hint="register the version first, or update this program",
+        )
+    if insert_range.end <= ground.retained_from:
+        floor = format_instant(ground.retained_from)
+        raise Conflict(f"{view_set.name} keeps nothing from before {floor}")
+    if ground.has_held:
+        _check_held(connection, each, replaces)
+    return ground
+
+
+def _check_held(
+    connection: Connection, each: NewPartition | WrittenPartition, replaces: Sequence[Partition]
+) -> None:
+    view_set, insert_range = each.view_set, each.insert_range
+    visible = [
+        old.insert_range
+        for old in replaces
+        if (old.view_set, old.instance) == (view_set.name, each.instance)
+    ]
+    for held in partitions.list_held(connection, view_set.name, each.instance, insert_range):
+        if covers(visible, held.insert_range.intersect(insert_range)):
+            continue
+        raise Overlap(
+            f"{held.describe()} is held",
+            hint=f"restore it first: lakebed partitions restore {held.partition_id}",
+        )
