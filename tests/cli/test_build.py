@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakebed.catalog import blocks, leases
-from lakebed.cli.build import shown_progress
+from lakebed.cli.data.build import shown_progress
 from lakebed.model.time import TimeRange
 from lakebed.opening import init_lake, open_lake
 from lakebed.pipeline.pipeline import Progress

@@ -29,9 +29,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakebed.catalog import leases
-from lakebed.cli.formats import lay_out, make_visible, make_writer
+from lakebed.cli.data.query import point_at
+from lakebed.cli.data.row_formats import lay_out, make_visible, make_writer
 from lakebed.cli.main import run
-from lakebed.cli.query import point_at
 from lakebed.model.source import BlockSource
 from lakebed.model.view_set import ViewSet
 from lakebed.opening import init_lake, open_lake

@@ -59,7 +59,7 @@ def kill_in_a_build(folder: Path) -> None:
     Then build again."""
     from pyspark import SparkContext
 
-    from lakebed.cli import build
+    from lakebed.cli.data import build
     from lakebed.cli.main import run
 
     killed: list[int] = []

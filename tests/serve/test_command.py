@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from lakebed.catalog import leases
-from lakebed.cli.serve import leave_if_stuck
+from lakebed.cli.lake.serve import leave_if_stuck
 from lakebed.opening import init_lake, open_lake
 from lakebed.samples.generator import Generator
 

@@ -20,23 +20,10 @@ import typer
 from typer.core import TyperGroup
 
 from lakebed import __version__
-from lakebed.cli import (
-    blocks,
-    build,
-    check,
-    config,
-    demo,
-    doctor,
-    duties,
-    keys,
-    land,
-    partitions,
-    query,
-    serve,
-    tables,
-    upkeep,
-    views,
-)
+from lakebed.cli.data import blocks, build, land, query, views
+from lakebed.cli.lake import config, demo, doctor, init, keys, serve
+from lakebed.cli.operate import check, journal, partitions, sweep, upkeep
+from lakebed.cli.tables import app as tables
 from lakebed.errors import LakebedError
 from lakebed.extras import explain_missing_module
 
@@ -68,7 +55,7 @@ app = typer.Typer(
     epilog="Exit codes: 0 done, 1 damaged or failed, 2 wrong call, 3 not found, 4 conflict or "
     "refused, 5 done in part, 69 unavailable, 130 interrupted, 143 ended by SIGTERM.",
 )
-app.command()(upkeep.init)
+app.command()(init.init)
 app.command()(land.land)
 app.command()(build.build)
 app.add_typer(blocks.app, name="blocks")
@@ -76,17 +63,17 @@ app.command()(query.query)
 app.add_typer(tables.app, name="tables")
 app.add_typer(views.app, name="views")
 app.add_typer(partitions.app, name="partitions")
-app.command()(duties.upkeep)
+app.command()(upkeep.upkeep)
 app.add_typer(keys.app, name="keys")
 app.command()(serve.serve)
 app.command()(config.config)
 app.command()(doctor.doctor)
-app.command()(upkeep.sweep)
+app.command()(sweep.sweep)
 app.command()(check.check)
-app.command("journal")(upkeep.show_journal)
-app.command("leases")(upkeep.show_leases)
-app.add_typer(upkeep.backup_app, name="backup")
-app.command()(upkeep.migrate)
+app.command("journal")(journal.show_journal)
+app.command("leases")(journal.show_leases)
+app.add_typer(init.backup_app, name="backup")
+app.command()(init.migrate)
 app.command()(demo.demo)
 app.command()(demo.tour)
 

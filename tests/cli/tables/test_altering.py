@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lakebed.cli.table_show import describe_change
+from lakebed.cli.tables.show import describe_change
 from lakebed.model.table_declaration import parse_schema
 from tests.cli.parts import Cli
 from tests.cli.tables.parts import RING, write

@@ -12,7 +12,7 @@ import typer
 
 from lakebed.cli import output
 from lakebed.cli.options import HERE, JsonOption, LakeOption, YesOption, opened
-from lakebed.cli.table_names import (
+from lakebed.cli.tables.names import (
     REPEAT,
     NameArgument,
     Row,
@@ -20,7 +20,7 @@ from lakebed.cli.table_names import (
     split_name,
     split_table_name,
 )
-from lakebed.cli.table_show import by_bucket, table_row
+from lakebed.cli.tables.show import by_bucket, table_row
 from lakebed.errors import BadInput, BadSql, Refused, UnknownDatabase
 
 if TYPE_CHECKING:

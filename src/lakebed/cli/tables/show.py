@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lakebed.cli import output
-from lakebed.cli.keeping import show_keep
 from lakebed.cli.options import HERE, JsonOption, LakeOption, opened
-from lakebed.cli.table_names import Row, TableArgument, split_table_name
+from lakebed.cli.retention import show_keep
+from lakebed.cli.tables.names import Row, TableArgument, split_table_name
 
 if TYPE_CHECKING:
     from lakebed.lake import Lake

@@ -18,7 +18,7 @@ from lakebed.cli.options import (
     do_without_pandas,
     opened,
 )
-from lakebed.cli.table_names import (
+from lakebed.cli.tables.names import (
     STANDARD_INPUT,
     IfExists,
     IfExistsOption,

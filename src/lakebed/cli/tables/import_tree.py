@@ -11,7 +11,7 @@ import typer
 
 from lakebed.cli import output
 from lakebed.cli.options import HERE, JsonOption, LakeOption, YesOption, opened
-from lakebed.cli.table_names import (
+from lakebed.cli.tables.names import (
     REPEAT,
     IfExists,
     IfExistsOption,
@@ -20,7 +20,7 @@ from lakebed.cli.table_names import (
     problems_told,
     split_table_name,
 )
-from lakebed.cli.table_show import BucketName, describe_columns
+from lakebed.cli.tables.show import BucketName, describe_columns
 
 if TYPE_CHECKING:
     from lakebed.tables.importing.report import ImportFile, ImportPlan, ImportReport

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lakebed.cli import output
-from lakebed.cli.keeping import (
+from lakebed.cli.options import HERE, JsonOption, LakeOption, YesOption, opened
+from lakebed.cli.retention import (
     FOREVER,
     UNCHANGED,
     KeepArgument,
@@ -19,7 +20,6 @@ from lakebed.cli.keeping import (
     say_what_upkeep_does,
     show_keep,
 )
-from lakebed.cli.options import HERE, JsonOption, LakeOption, YesOption, opened
 from lakebed.errors import BadDefinition, BadInput, LakebedError, Refused
 from lakebed.model.source import SqlSource, describe_source
 from lakebed.model.time import format_duration, is_duration

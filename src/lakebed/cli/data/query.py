@@ -259,7 +259,7 @@ def _explain(result: Result, *, as_json: bool) -> None:
 
 
 def _write(result: Result, shape: FormatName, target: str | None, limit: int | None) -> None:
-    from lakebed.cli.formats import make_writer, written_whole
+    from lakebed.cli.data.row_formats import make_writer, written_whole
 
     _warn(result)
     sys.stdout.flush()
@@ -284,7 +284,7 @@ def point_at(sql: str, line: int | None, column: int | None) -> list[str]:
     shown = lines[line - 1]
     if len(lines) == 1 and len(shown) <= _SHORT_LINE:
         return []
-    from lakebed.cli.formats import make_visible, measure
+    from lakebed.cli.data.row_formats import make_visible, measure
 
     begin = max(column - 1 - _SHOWN_BEFORE, 0)
     before = ("… " if begin else "") + make_visible(shown[begin : column - 1].replace("\t", " "))

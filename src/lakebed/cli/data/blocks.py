@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lakebed.cli import output
-from lakebed.cli.keeping import FOREVER, UNCHANGED, KeepArgument, show_keep
 from lakebed.cli.options import HERE, JsonOption, LakeOption, YesOption, opened
+from lakebed.cli.retention import FOREVER, UNCHANGED, KeepArgument, show_keep
 
 if TYPE_CHECKING:
     from lakebed.lifecycle.landed import BlockPlan

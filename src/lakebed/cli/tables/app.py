@@ -9,10 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lakebed.cli import output, table_delete, table_import, table_insert, table_show
-from lakebed.cli.keeping import FOREVER, UNCHANGED, say_what_upkeep_does, show_keep
+from lakebed.cli import output
 from lakebed.cli.options import HERE, JsonOption, LakeOption, YesOption, opened
-from lakebed.cli.table_names import (
+from lakebed.cli.retention import FOREVER, UNCHANGED, say_what_upkeep_does, show_keep
+from lakebed.cli.tables import delete as table_delete
+from lakebed.cli.tables import import_tree as table_import
+from lakebed.cli.tables import insert as table_insert
+from lakebed.cli.tables import show as table_show
+from lakebed.cli.tables.names import (
     TableArgument,
     problems_told,
     read_bytes,
@@ -20,7 +24,7 @@ from lakebed.cli.table_names import (
     split_name,
     split_table_name,
 )
-from lakebed.cli.table_show import BucketName, by_bucket, describe_change, describe_table
+from lakebed.cli.tables.show import BucketName, by_bucket, describe_change, describe_table
 from lakebed.errors import BadInput
 
 if TYPE_CHECKING:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lakebed.cli import output
-from lakebed.cli.keeping import say_plan
 from lakebed.cli.options import (
     HERE,
     BeginOption,
@@ -21,7 +20,8 @@ from lakebed.cli.options import (
     both,
     opened,
 )
-from lakebed.cli.table_names import split_table_name
+from lakebed.cli.retention import say_plan
+from lakebed.cli.tables.names import split_table_name
 from lakebed.errors import BadInput
 from lakebed.model.view_set import GLOBAL
 

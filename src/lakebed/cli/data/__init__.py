@@ -1,0 +1,1 @@
+"""Verbs that data passes through: land, build, query."""

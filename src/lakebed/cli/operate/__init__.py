@@ -1,0 +1,1 @@
+"""Verbs for operators: upkeep, sweep, check, partitions, journal."""

@@ -1,0 +1,1 @@
+"""`lakebed tables`; its verbs are gathered in `app`."""
