@@ -77,6 +77,18 @@ def test_retired_and_held_ranges(published: Lake) -> None:
     assert "is held back" in held["detail"]
 
 
+def test_restoring_is_not_advised_for_a_retired_partition_of_another_schema(
+    published: Lake,
+) -> None:
+    """Queries would not see what was restored."""
+    published.retirement.retire_partitions("readings", *hours(0, 1), confirmed=["readings"])
+    published.views.register(readings(2))
+    (retired,) = rows_of(published, "readings", *hours(0, 1))
+    assert retired["reason"] == "retired"
+    assert retired["hint"] == "publish the rows again"
+    assert "which is not the active one" in retired["detail"]
+
+
 def test_the_past_did_not_know_of_what_came_later(published: Lake) -> None:
     before = tick(published)
     published.retirement.retire_partitions("readings", *hours(0, 1), confirmed=["readings"])

@@ -139,9 +139,14 @@ def _retired(known: Known) -> Iterable[_Claim]:
             f"partition {each.partition_id} of {each.num_rows} rows was retired at "
             f"{format_instant(each.retired_at)}"
         )
-        hint = f"lakebed partitions restore {each.partition_id}"
-        if known.active.view_set.source is not None and not each.is_frozen:
-            hint = f"{_how_to_make(known.active.view_set, each)}, or {hint}"
+        hint: str | None = f"lakebed partitions restore {each.partition_id}"
+        remake = _how_to_make(known.active.view_set, each)
+        if each.schema_hash != known.active.schema_hash:
+            # Queries would not see it: restoring it makes it incompatible.
+            detail += f", in schema {each.schema_hash.hex()[:12]}, which is not the active one"
+            hint = remake
+        elif remake is not None and known.active.view_set.source is not None:
+            hint = f"{remake}, or {hint}"
         yield _Claim(each.within, 7, Reason.RETIRED, detail, hint)
 
 
