@@ -22,6 +22,7 @@ from lakebed.lake import Lake
 from lakebed.logs import Operation, mask_secrets
 from lakebed.opening import init_lake
 from lakebed.samples.generator import Generator
+from tests.conftest import NewLake
 from tests.parts.building import land
 from tests.parts.data import HOUR, T0, publish_hour, readings, rows
 
@@ -55,13 +56,22 @@ def check_pair(find: Find, name: str) -> dict[str, Any]:
     return ended
 
 
+def figures_of(record: dict[str, Any]) -> dict[str, Any]:
+    """Return what an operation adds to a record, without the seconds that it took."""
+    common = {"time", "level", "logger", "message", "process", "thread", "seconds"}
+    return {name: value for name, value in record.items() if name not in common}
+
+
 def test_land_logs_counts(lake: Lake, find: Find) -> None:
     body = Generator(1).logs(20).SerializeToString()
-    lake.telemetry.land("logs", body)
+    receipt = lake.telemetry.land("logs", body)
     ended = check_pair(find, "land")
-    assert (ended["signal"], ended["body_bytes"], ended["records"]) == ("logs", len(body), 20)
-    assert (ended["duplicates"], ended["rejected"]) == (0, 0)
-    assert ended["blocks"] > 0
+    figures = {"signal": "logs", "body_bytes": len(body), "blocks": receipt.blocks, "records": 20}
+    assert figures_of(ended) == figures | {"duplicates": 0, "rejected": 0}
+    lake.telemetry.land("logs", body)
+    repeated = find("land ended")[1]
+    duplicates = {"blocks": 0, "records": 0, "duplicates": receipt.blocks, "rejected": 0}
+    assert figures_of(repeated) == figures | duplicates
 
 
 def test_land_of_a_damaged_request_logs_the_reason_without_a_warning(
@@ -78,16 +88,24 @@ def test_land_file_logs_counts(lake: Lake, find: Find, tmp_path: Path) -> None:
     path = tmp_path / "request.pb"
     path.write_bytes(Generator(1).logs(20).SerializeToString())
     lake.telemetry.land_file(path, signal="logs")
-    ended = check_pair(find, "land file")
-    assert (ended["file"], ended["requests"], ended["records"]) == (str(path), 1, 20)
+    ended = figures_of(check_pair(find, "land file"))
+    blocks = ended.pop("blocks")
+    assert ended == {"file": str(path), "requests": 1, "records": 20, "duplicates": 0}
+    assert blocks > 0
 
 
 def test_publish_logs_counts_and_a_refused_one_its_reason(lake: Lake, find: Find) -> None:
     lake.views.register(readings())
     partition = publish_hour(lake, 0, 3)
-    ended = check_pair(find, "publish")
-    assert (ended["view_sets"], ended["partitions"], ended["rows"]) == (["readings"], 1, 3)
-    assert (ended["tick"], ended["bytes"]) == (partition.published_at, partition.file_size)
+    assert figures_of(check_pair(find, "publish")) == {
+        "view_sets": ["readings"],
+        "ranges": [str(partition.insert_range)],
+        "partitions": 1,
+        "replaces": 0,
+        "rows": 3,
+        "bytes": partition.file_size,
+        "tick": partition.published_at,
+    }
     with pytest.raises(Overlap) as raised:
         publish_hour(lake, 0, 3)
     (failed,) = find("publish failed")
@@ -109,16 +127,47 @@ def test_retire_restore_and_sweep_log_counts(lake: Lake, find: Find) -> None:
     lake.views.register(readings())
     partition = publish_hour(lake, 0, 3)
     lake.retirement.retire_partitions("readings", T0, T0 + HOUR, confirmed=["readings"])
-    ended = check_pair(find, "retire")
-    assert (ended["view_sets"], ended["partitions"]) == (["readings"], 1)
-    assert ended["bytes"] == partition.file_size
-    lake.retirement.restore(partition.partition_id)
-    assert check_pair(find, "restore")["rows"] == 3
+    assert figures_of(check_pair(find, "retire")) == {
+        "view_sets": ["readings"],
+        "reason": f"retired by range {partition.insert_range}",
+        "partitions": 1,
+        "bytes": partition.file_size,
+    }
+    restored = lake.retirement.restore(partition.partition_id)
+    assert figures_of(check_pair(find, "restore")) == {
+        "partitions": 1,
+        "partition_ids": [restored.partition_id],
+        "rows": 3,
+    }
     with pytest.raises(LakebedError):
         lake.retirement.restore(partition.partition_id)
     assert len(find("restore failed: ")) == 1
+
+
+def test_hold_logs_its_own_name(lake: Lake, find: Find) -> None:
+    lake.views.register(readings())
+    publish_hour(lake, 0)
+    lake.retirement.retire_partitions("readings", T0, T0 + HOUR, hold=True)
+    assert check_pair(find, "hold")["partitions"] == 1
+    assert find("retire started") == []
+
+
+def test_sweep_logs_counts(new_lake: NewLake, find: Find) -> None:
+    lake = new_lake(grace="0s")
+    lake.views.register(readings())
+    filled = [publish_hour(lake, hour) for hour in range(2)]
+    publish_hour(lake, 2, 0)
+    lake.retirement.retire_partitions("readings", T0, T0 + 3 * HOUR, confirmed=["readings"])
     lake.sweeper.run()
-    assert check_pair(find, "sweep")["files"] == 0
+    assert figures_of(check_pair(find, "sweep")) == {
+        "files": 2,
+        "bytes": sum(partition.file_size for partition in filled),
+        "empty_partitions": 1,
+        "leases_ended": 0,
+        "names_released": 0,
+        "journal_entries_dropped": 0,
+        "has_more": False,
+    }
 
 
 def test_retire_that_is_refused_logs_the_reason(lake: Lake, find: Find) -> None:
@@ -138,11 +187,58 @@ def test_retire_by_sql_logs_counts_and_its_refusal(lake: Lake, find: Find) -> No
     sql = "SELECT * FROM retire_partitions('readings', 'global', '{}', '{}')"
     hours = [f"2026-01-01T0{hour}:00:00Z" for hour in range(3)]
     lake.query(sql.format(*hours[:2]), admin=True).to_arrow()
-    assert check_pair(find, "retire")["partitions"] == 1
+    figures = {"view_sets": ["readings"], "partitions": 1, "restored": 0}
+    assert figures_of(check_pair(find, "retire")) == figures
     with pytest.raises(Refused, match="would lose") as raised:
         lake.query(sql.format(*hours[1:]), admin=True).to_arrow()
     (failed,) = find("retire failed")
     assert failed["message"] == f"retire failed: {raised.value}"
+
+
+def test_restore_by_sql_logs_counts(lake: Lake, find: Find) -> None:
+    lake.views.register(readings())
+    partition = publish_hour(lake, 0)
+    lake.retirement.retire_partitions("readings", T0, T0 + HOUR, confirmed=["readings"])
+    lake.query(f"SELECT restore_partition('{partition.partition_id}')", admin=True).to_arrow()
+    figures = {"view_sets": [], "partitions": 0, "restored": 1}
+    assert figures_of(check_pair(find, "restore")) == figures
+
+
+def test_insert_and_fold_log_counts(lake: Lake, find: Find) -> None:
+    lake.tables.create_database("home")
+    schema = {"time": {"type": "datetime", "unique": True}, "bpm": {"type": "int"}}
+    table = lake.tables.create_table("home", "pulse", schema)
+    times = [f"2026-11-16T05:0{minute}:00Z" for minute in range(3)]
+    wrong = {"time": times[0], "bpm": "no number"}
+    inserted = table.insert([{"time": time, "bpm": 60} for time in times])
+    assert figures_of(check_pair(find, "insert")) == {
+        "table": "home.pulse",
+        "rows": 3,
+        "rejected": 0,
+        "tick": inserted.tick,
+    }
+    assert figures_of(check_pair(find, "publish")) == {
+        "table": "home.pulse",
+        "operation": "insert",
+        "partitions": 1,
+        "rows": 3,
+        "tick": inserted.tick,
+        "repeated": False,
+    }
+    table.insert([wrong, {"time": times[0], "bpm": 61}], on_error="keep")
+    assert find("insert ended")[1]["rejected"] == 1
+    table.fold()
+    folded = find("publish ended")[-1]
+    [new] = table.partitions()
+    assert figures_of(folded) == {
+        "table": "home.pulse",
+        "operation": "fold",
+        "partitions": 1,
+        "replaces": 2,
+        "rows": 3,
+        "bytes": new.file_size,
+        "tick": new.published_at,
+    }
 
 
 def test_ticks_tell_whether_a_query_saw_an_insert(lake: Lake, find: Find) -> None:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from lakebed.catalog import leases
+from lakebed.catalog.leases import LeaseKind
 from lakebed.errors import Conflict, DamagedFile, LakeNotFound, Refused
 from lakebed.lake import Lake
 from lakebed.lifecycle.check import Level
@@ -159,3 +161,11 @@ def test_held_partitions_are_backed_up_however_old(new_lake: NewLake, tmp_path: 
 def test_a_lake_that_is_read_only_can_be_backed_up(lake: Lake, tmp_path: Path) -> None:
     with open_lake(lake.catalog.url, read_only=True) as reader:
         assert copy_lake(reader, tmp_path / "backup").files == 3
+
+
+def test_backup_gives_its_pin_back(lake: Lake, tmp_path: Path) -> None:
+    copy_lake(lake, tmp_path / "backup")
+    lake.leases.beat()
+    with lake.catalog.read() as connection:
+        held = leases.list_leases(connection)
+    assert LeaseKind.READER not in {lease.kind for lease in held}

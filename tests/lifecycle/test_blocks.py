@@ -11,7 +11,7 @@ import pytest
 import sqlalchemy as sa
 
 from lakebed import admin
-from lakebed.catalog import clock, failures, files
+from lakebed.catalog import clock, failures, files, journal
 from lakebed.catalog.failures import BuildFailure
 from lakebed.catalog.schema import lake_clock
 from lakebed.cli import main
@@ -274,6 +274,20 @@ def test_a_lake_keeps_blocks_for_a_time_of_its_own(lake: Lake) -> None:
     lake.blocks.keep(None)
     with pytest.raises(BadInput, match="for ever"):
         lake.blocks.plan_expired()
+    with lake.catalog.read() as connection:
+        entries = journal.list_entries(connection, operations=["keep blocks"])
+    assert [entry.reason for entry in entries] == ["for ever", f"for {30 * DAY} us"]
+
+
+def test_blocks_stay_for_a_view_set_that_reads_blocks_of_every_kind(new_lake: NewLake) -> None:
+    lake = new_lake()
+    every_kind = ViewSet("every", 1, readings().schema, "time", source=BlockSource("blocks"))
+    lake.views.register(every_kind)
+    lake.telemetry.land("logs", request_of(("a", "one"), ("b", "two")))
+    lake.telemetry.land("logs", request_of(("a", "three")))
+    plan = lake.blocks.plan_before(landed(lake)[-1].insert_time)
+    assert plan.segments == ()
+    assert [(unbuilt.view_set, unbuilt.blocks) for unbuilt in plan.unbuilt] == [("every", 2)]
 
 
 def test_a_copy_knows_what_is_frozen(lake: Lake, new_lake: NewLake, tmp_path: object) -> None:

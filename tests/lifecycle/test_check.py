@@ -248,6 +248,8 @@ def test_strays_are_classified_with_their_times(lake: Lake) -> None:
     assert {subject: finding.kind for subject, finding in found.items()} == expected
     assert all(finding.modified for finding in found.values())
     assert found[gone.file_path or ""].journaled is not None
+    assert found["table/empty"].message == "nothing in it"
+    assert found["notes.txt"].message == "17 bytes that no catalog row knows"
     assert lake.checker.run().is_clean, "strays are no damage"
 
 

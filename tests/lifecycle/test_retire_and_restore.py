@@ -11,6 +11,7 @@ from lakebed.catalog import journal, partitions
 from lakebed.errors import Ambiguous, BadInput, Conflict, Overlap, UnknownPartition
 from lakebed.lake import Lake
 from lakebed.model.partition import hash_sources
+from lakebed.model.time import SECOND
 from tests.conftest import NewLake
 from tests.parts.data import HOUR, T0, numbers_in, publish_hour, readings, rows
 
@@ -85,6 +86,51 @@ def test_retiring_what_is_not_there_is_an_error(lake: Lake) -> None:
     with pytest.raises(BadInput, match="not a path inside the lake"):
         lake.retirement.plan_by_file("../x")
     assert len(lake.partitions.list_partitions()) == 1
+
+
+def _held_rows(lake: Lake) -> list[bool]:
+    listed = lake.partitions.list_partitions(include_retired=True)
+    return [partition.held for partition in listed if not partition.is_live]
+
+
+@pytest.mark.parametrize("options", [{}, {"hold": False}, {"hold": True}])
+@pytest.mark.filterwarnings("ignore:retiring by file:DeprecationWarning")
+def test_every_way_to_retire_holds_only_if_it_is_asked_to(
+    lake: Lake, options: dict[str, bool]
+) -> None:
+    is_held = options.get("hold", False)
+    retirement = lake.retirement
+    hours = [publish_hour(lake, hour) for hour in range(6)]
+    paths = [str(partition.file_path) for partition in hours]
+    ranges = [(T0 + hour * HOUR, T0 + (hour + 1) * HOUR) for hour in range(6)]
+    for plan in (
+        retirement.plan_by_metadata("readings", "global", *ranges[0], **options),
+        retirement.plan_by_file(paths[1], **options),
+        retirement.plan_by_range("readings", *ranges[2], **options),
+    ):
+        assert (plan.hold, plan.confirm) == (is_held, () if is_held else ("readings",))
+        retirement.carry_out(plan, confirmed=["readings"])
+    by_name: dict[str, Any] = {"confirmed": ["readings"], **options}
+    retirement.retire_partition_by_metadata("readings", "global", *ranges[3], **by_name)
+    retirement.retire_partition_by_file(paths[4], **by_name)
+    retirement.retire_partitions("readings", *ranges[5], **by_name)
+    assert _held_rows(lake) == [is_held] * 6
+
+
+def test_incompatible_and_expired_partitions_are_not_held(lake: Lake) -> None:
+    partition = publish_hour(lake, 0)
+    publish_hour(lake, 2)
+    keep = f"{(partition.published_at - T0 - HOUR) // SECOND}s"
+    retirement = lake.retirement
+    retirement.carry_out(retirement.plan_by_retention("readings", keep))
+    lake.views.register(readings(2))
+    plan = retirement.plan_found(retirement.list_incompatible_partitions())
+    assert len(plan.partitions) == 1
+    assert not plan.hold
+    assert plan.lost == {plan.partitions[0].partition_id}
+    assert plan.confirm == ("readings",)
+    retirement.carry_out(plan, confirmed=["readings"])
+    assert _held_rows(lake) == [False, False]
 
 
 def test_by_file_works_and_warns(lake: Lake) -> None:

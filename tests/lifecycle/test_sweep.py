@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from lakebed.catalog import files, footers, journal, leases
 from lakebed.catalog.leases import Lease, LeaseKind
-from lakebed.catalog.schema import lake_clock, temporary_files
+from lakebed.catalog.schema import lake_clock, partitions, temporary_files
 from lakebed.errors import Conflict, LeaseLost, Refused, UnknownFooter, UnknownPartition
 from lakebed.lake import Lake
 from lakebed.lifecycle.sweep import LeaseObserver, Sweeper
@@ -153,6 +153,21 @@ def test_many_files_go_in_bounded_batches(lake: Lake) -> None:
     assert seen == [3, 6, 7]
 
 
+@pytest.mark.parametrize(
+    ("batches", "files", "has_more"),
+    [(0, 0, True), (1, 3, True), (2, 6, True), (3, 6, False), (None, 6, False)],
+)
+def test_sweep_that_ends_after_its_last_full_batch_says_that_there_may_be_more(
+    lake: Lake, batches: int | None, files: int, has_more: bool
+) -> None:
+    for hour in range(6):
+        publish_hour(lake, hour, 1)
+    _retire_all(lake)
+    sweeper = Sweeper(lake.catalog, lake.store, batch_files=3)
+    result = sweeper.run(most_batches=batches)
+    assert (result.files, result.has_more) == (files, has_more)
+
+
 def test_a_sweep_goes_on_where_another_stopped(lake: Lake) -> None:
     partition = publish_hour(lake, 0)
     _retire_all(lake)
@@ -207,6 +222,39 @@ def test_a_lease_that_beats_is_not_dead(lake: Lake) -> None:
         assert look() == 0  # it beat meanwhile
         assert look() == 0  # 29 s of 30 s
         assert look() == 1
+
+
+@pytest.mark.parametrize(("offset", "is_dead"), [(-1, False), (0, True), (1, True)])
+def test_lease_is_dead_when_it_stood_still_for_exactly_its_time_to_live(
+    offset: int, is_dead: bool
+) -> None:
+    lease = Lease("id", LeaseKind.READER, "holder", beats=0, ttl_us=5_000_000, acquired_at=0)
+    times = iter([0.0, (5_000_000 + offset) / 1_000_000])
+    observer = LeaseObserver(lambda: next(times))
+    assert observer.observe([lease]) == []
+    assert observer.observe([lease]) == ([lease] if is_dead else [])
+
+
+@pytest.mark.parametrize(("offset", "is_overdue"), [(-1, True), (0, True), (1, False)])
+def test_plan_counts_a_file_as_overdue_from_its_expiration_on(
+    lake: Lake, offset: int, is_overdue: bool
+) -> None:
+    publish_hour(lake, 0)
+    publish_hour(lake, 1, 0)
+    _retire_all(lake)
+    _jump(lake, 10**6 * HOUR)  # ahead of the real time, so that the next tick is the last plus one
+    with lake.catalog.write() as transaction:
+        next_tick = transaction.tick + 1
+        for table in (temporary_files, partitions):
+            expire = sa.update(table).values(expiration=next_tick + offset)
+            transaction.connection.execute(expire)
+    plan = lake.sweeper.plan()
+    assert (len(plan.expired), len(plan.empty), plan.waiting) == (
+        (1, 1, 0) if is_overdue else (0, 0, 1)
+    )
+    assert plan.oldest_overdue == (next_tick + offset if is_overdue else None)
+    result = lake.sweeper.run(most_batches=1)
+    assert (result.files, result.empty_partitions) == ((1, 1) if is_overdue else (0, 0))
 
 
 def test_one_builder_at_a_time_until_it_is_dead(lake: Lake) -> None:

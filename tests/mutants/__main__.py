@@ -64,6 +64,7 @@ TESTS = (
     "tests/views",
     "tests/writing",
     "tests/test_lake.py",
+    "tests/test_operation_logs.py",
     "tests/proof/test_concurrency.py",
     "tests/proof/test_faults.py",
     "tests/serve/test_http.py",
