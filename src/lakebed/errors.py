@@ -11,6 +11,8 @@
     │   ├── TooPrecise      a time has parts of a microsecond
     │   ├── Unsupported     there is no such thing here
     │   └── UnsupportedContent
+    │       ├── UnsupportedEncoding  the Content-Encoding is not supported
+    │       └── NotAcceptable        no format of the Accept header is supported
     ├── NotFound            name something that exists                         exit 3
     │   ├── LakeNotFound
     │   ├── UnknownViewSet
@@ -41,6 +43,9 @@
     │   ├── DamagedFile
     │   └── DamagedFooter
     └── Unavailable         nothing is wrong with the call; try again          exit 69
+        ├── Busy            the process serves as many requests as it can
+        ├── Unresponsive    the catalog or the store does not respond
+        │   └── NotStarted  nothing was started, because it did not respond before
         ├── ReadOnly        the catalog or the store cannot be written
         └── OutcomeUnknown  the commit may or may not have happened
 
@@ -171,6 +176,20 @@ class Unsupported(BadInput):
 
 class UnsupportedContent(BadInput):
     """The request is in an encoding or of a type that is not taken."""
+
+
+class UnsupportedEncoding(UnsupportedContent):
+    """The body has a content encoding that the server does not support."""
+
+    def __init__(self, message: str, encodings: Sequence[str]) -> None:
+        super().__init__(
+            message, hint=f"send one of {', '.join(encodings)}, or no Content-Encoding"
+        )
+        self.encodings = tuple(encodings)
+
+
+class NotAcceptable(UnsupportedContent):
+    """No format that the caller accepts is supported."""
 
 
 class NotFound(LakebedError):
@@ -317,6 +336,18 @@ class Unavailable(LakebedError):
     """The catalog or the store cannot do it now."""
 
     exit_code = 69
+
+
+class Busy(Unavailable):
+    """The process serves as many requests as it can; nothing was started."""
+
+
+class Unresponsive(Unavailable):
+    """The catalog or the store does not respond; what was requested may still happen."""
+
+
+class NotStarted(Unresponsive):
+    """The catalog or the store did not respond before, so nothing was started."""
 
 
 class ReadOnly(Unavailable):

@@ -149,7 +149,7 @@ def test_closing_lands_what_waits_and_refuses_who_still_waits_for_room(lake: Lak
 
         sender = threading.Thread(target=wait_for_room)
         sender.start()
-        until(lambda: len(lander._changed._waiters) == 1)  # type: ignore[attr-defined]
+        until(lambda: lander._queue_bytes.waiting == 1)
         closer = threading.Thread(target=lander.close)
         closer.start()
         with pytest.raises(Unavailable, match="the lake is closed"):

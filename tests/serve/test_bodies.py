@@ -13,8 +13,7 @@ from collections.abc import AsyncIterator, Callable
 import pyarrow as pa
 import pytest
 
-from lakebed.errors import BadPayload, PayloadTooLarge
-from lakebed.serve.answers import UnsupportedEncoding
+from lakebed.errors import BadPayload, PayloadTooLarge, UnsupportedEncoding
 from lakebed.serve.bodies import read_body
 
 MIB = 1 << 20

@@ -147,7 +147,7 @@ def test_half_a_body_counts_before_it_is_whole(lake: Lake) -> None:
         for _ in range(2):
             each = stack.enter_context(socket.create_connection(("127.0.0.1", served.port)))
             each.sendall(head.encode() + bytes(1_500_000))
-        wait_until(lambda: served.server._gate.budget._taken == 3_000_000)
+        wait_until(lambda: served.server._gate.budget.held == 3_000_000)
         third = stack.enter_context(socket.create_connection(("127.0.0.1", served.port)))
         third.sendall(head.encode() + bytes(1_500_000))
         answer = third.recv(65536)
@@ -165,7 +165,7 @@ def test_half_a_body_counts_before_it_is_whole(lake: Lake) -> None:
             ]
             delay = error_details_pb2.RetryInfo.FromString(retry.value).retry_delay
             assert delay.ToSeconds() > 0
-    assert served.server._gate.budget._taken == 0
+    assert served.server._gate.budget.held == 0
 
 
 def test_a_body_that_stops_coming_is_given_up(lake: Lake) -> None:
@@ -319,11 +319,11 @@ def test_threads_that_hang_are_told_of_in_time(lake: Lake, monkeypatch: pytest.M
     with serving(lake) as served, ExitStack() as stack:
         stack.callback(hanging.set)
         monkeypatch.setattr(lake.telemetry, "land", lambda *_, **__: hanging.wait())
-        most = served.server.http._workers._free._value
+        most = served.server.http._workers.admission.units
         pool = stack.enter_context(ThreadPoolExecutor(most))
         for _ in range(most):
             pool.submit(served.post, "/v1/logs", body, PROTOBUF)
-        wait_until(lambda: served.server.http._workers._free.locked())
+        wait_until(lambda: served.server.http._workers.admission.held == most)
         refused = served.post("/v1/logs", body, PROTOBUF)
         assert (refused.status, refused.headers["retry-after"]) == (503, "2")
         assert served.ask("GET", "/metrics").status == 200

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
+from lakebed.admission import Admission
 from lakebed.catalog.acting import find_askers, on_behalf_of
 from lakebed.catalog.catalog import Catalog
 from lakebed.errors import Conflict, LakebedError, Unavailable
@@ -50,10 +51,9 @@ class Lander:
     ) -> None:
         self._writer = SegmentWriter(catalog, store, names)
         self._segment_bytes = segment_bytes
-        self._most_waiting_bytes = most_waiting_bytes
+        self._queue_bytes = Admission(most_waiting_bytes, hint="send it again a little later")
         self._changed = threading.Condition()
         self._queue: deque[_Waiting] = deque()
-        self._queued_bytes = 0
         self._expected = 0
         self._closed = False
         self._thread: threading.Thread | None = None
@@ -65,45 +65,35 @@ class Lander:
 
     @property
     def waiting(self) -> tuple[int, int]:
-        """How many requests wait to be landed, and their bytes."""
-        with self._changed:
-            return len(self._queue), self._queued_bytes
+        """Return how many requests wait to be landed, and their bytes."""
+        return len(self._queue), self._queue_bytes.held
 
     def land(self, new: Sequence[NewBlock]) -> Future[Receipt]:
-        """Land one request, all or nothing; the receipt comes when it is durable. Waits if too
-        much waits already."""
+        """Land one request, all or nothing. Return its receipt as a future that is done when the
+        request is durable. Wait while the queue is full."""
         waiting = _Waiting(new, sum(len(block.payload) for block in new))
+        admitted = not new or self._queue_bytes.wait(waiting.bytes)
         with self._changed:
-            self._require_open()
+            if self._closed:
+                if admitted:
+                    self._queue_bytes.release(waiting.bytes)
+                raise Unavailable("the lake is closed", hint="open it again")
             if not new:
                 waiting.done.set_result(Receipt())
                 return waiting.done
-            self._changed.wait_for(lambda: self._closed or self._has_room(waiting.bytes))
-            self._require_open()
-            self._start()
+            if self._thread is None or not self._thread.is_alive():
+                thread = threading.Thread(target=self._run, name="lakebed-lander", daemon=True)
+                thread.start()
+                self._thread = thread
             self._queue.append(waiting)
-            self._queued_bytes += waiting.bytes
             self._changed.notify_all()
         return waiting.done
-
-    def _has_room(self, size_bytes: int) -> bool:
-        return not self._queue or self._queued_bytes + size_bytes <= self._most_waiting_bytes
-
-    def _require_open(self) -> None:
-        if self._closed:
-            raise Unavailable("the lake is closed", hint="open it again")
-
-    def _start(self) -> None:
-        """Make sure that there is somebody to answer, before anything is queued."""
-        if self._thread is None or not self._thread.is_alive():
-            thread = threading.Thread(target=self._run, name="lakebed-lander", daemon=True)
-            thread.start()
-            self._thread = thread
 
     def close(self) -> None:
         """Land what waits, and stop."""
         with self._changed:
             self._closed = True
+            self._queue_bytes.close()
             self._changed.notify_all()
             thread = self._thread
         if thread is not None:
@@ -120,12 +110,12 @@ class Lander:
                 group.clear()
         except BaseException as error:
             with self._changed:
-                left = [*group, *self._queue]
+                for waiting in self._queue:
+                    self._queue_bytes.release(waiting.bytes)
+                unanswered = [*group, *self._queue]
                 self._queue.clear()
-                self._queued_bytes = 0
                 self._thread = None  # the next request starts another
-                self._changed.notify_all()
-            _fail(left, error)
+            _fail(unanswered, error)
             raise
 
     def _gather(self, group: list[_Waiting]) -> bool:
@@ -137,8 +127,7 @@ class Lander:
             while self._queue and (not group or size + self._queue[0].bytes <= self._segment_bytes):
                 group.append(self._queue.popleft())
                 size += group[-1].bytes
-                self._queued_bytes -= group[-1].bytes
-            self._changed.notify_all()
+                self._queue_bytes.release(group[-1].bytes)
         return bool(group)
 
     def _wait_for_others(self) -> None:
@@ -148,7 +137,7 @@ class Lander:
         while (
             not self._closed
             and len(self._queue) < self._expected
-            and self._queued_bytes < self._segment_bytes
+            and self._queue_bytes.held < self._segment_bytes
             and (left := deadline - time.monotonic()) > 0
         ):
             here = len(self._queue)

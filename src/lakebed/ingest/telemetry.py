@@ -14,8 +14,8 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
+from lakebed.admission import Admission
 from lakebed.errors import BadInput, BadPayload, LakebedError
-from lakebed.ingest.gate import ByteGate
 from lakebed.ingest.landing import Lander
 from lakebed.ingest.requests import NewBlock, check_id, check_signal, read_request
 from lakebed.ingest.segments import Receipt
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from lakebed.decode.trimming import Trimmed
 
 _MOST_OUTSTANDING = 64
+_PARSED_AT_ONCE_BYTES = 16 << 20
+"""A request takes many times its size while it is parsed, a hostile one of tiny messages up to 75
+times, so threads wait until there is room for theirs."""
 _log = logging.getLogger(__name__)
 
 
@@ -52,9 +55,9 @@ class LandedFile:
 class Telemetry:
     """The way in for OpenTelemetry requests."""
 
-    def __init__(self, lander: Lander, gate: ByteGate | None = None) -> None:
+    def __init__(self, lander: Lander) -> None:
         self._lander = lander
-        self._gate = gate or ByteGate()
+        self._parsing = Admission(_PARSED_AT_ONCE_BYTES, hint="send it again a little later")
 
     @property
     def waiting(self) -> tuple[int, int]:
@@ -107,7 +110,7 @@ class Telemetry:
     def _trim(self, signal: Signal, body: bytes) -> Trimmed | None:
         from lakebed.decode.trimming import trim
 
-        with self._gate.room_for(len(body)):
+        with self._parsing.hold(len(body)):
             return trim(signal, body)
 
     def _read(
@@ -118,7 +121,7 @@ class Telemetry:
         request_id: str | None,
         number: int | None = None,
     ) -> list[NewBlock]:
-        with self._gate.room_for(len(body)):
+        with self._parsing.hold(len(body)):
             return read_request(signal, body, content=content, request_id=request_id, number=number)
 
     def land_file(

@@ -6,7 +6,6 @@ later is 503 with a Retry-After; what never can is 4xx.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from typing import Any
 
 from starlette.exceptions import HTTPException
@@ -17,11 +16,14 @@ from lakebed.access.keys import Caller
 from lakebed.errors import (
     BadInput,
     BadRecords,
+    Busy,
     Cancelled,
     Conflict,
     Denied,
     LakebedError,
+    NotAcceptable,
     NotFound,
+    NotStarted,
     OutcomeUnknown,
     PayloadTooLarge,
     QueryLimit,
@@ -31,8 +33,10 @@ from lakebed.errors import (
     TimedOut,
     Unauthenticated,
     Unavailable,
+    Unresponsive,
     Unsupported,
     UnsupportedContent,
+    UnsupportedEncoding,
 )
 from lakebed.model.signal import Signal
 
@@ -41,42 +45,16 @@ RETRY_SECONDS = 2
 _log = logging.getLogger(__name__)
 
 
-class Busy(Unavailable):
-    """The server itself cannot take more now."""
-
-
-class Silent(Unavailable):
-    """Catalog or store do not say anything; what was asked of them may still happen."""
-
-
-class NotAsked(Silent):
-    """They did not say anything before, so that nothing was asked of them."""
-
-
 def stopping() -> Busy:
     """What callers are told for whom there is no time any more."""
     return Busy("the server is stopping", hint="send it again, to another")
 
 
-def doubt(silent: Silent) -> Unavailable:
-    """What those are told who would not want to have it done twice."""
-    if isinstance(silent, NotAsked):
-        return silent
-    return OutcomeUnknown(f"{silent}, and it may have happened")
-
-
-class UnsupportedEncoding(UnsupportedContent):
-    """The body has a content encoding that the server does not support."""
-
-    def __init__(self, message: str, encodings: Sequence[str]) -> None:
-        super().__init__(
-            message, hint=f"send one of {', '.join(encodings)}, or no Content-Encoding"
-        )
-        self.encodings = tuple(encodings)
-
-
-class NotAcceptable(UnsupportedContent):
-    """Rows cannot be given in any of the formats that the caller takes."""
+def doubt(error: Unresponsive) -> Unavailable:
+    """Return the error for a request that must not be repeated without a look at its outcome."""
+    if isinstance(error, NotStarted):
+        return error
+    return OutcomeUnknown(f"{error}, and it may have happened")
 
 
 _STATUS: tuple[tuple[type[LakebedError], int, int], ...] = (

@@ -11,8 +11,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
-from lakebed.errors import BadPayload, PayloadTooLarge
-from lakebed.serve.answers import Busy, UnsupportedEncoding
+from lakebed.errors import BadPayload, Busy, PayloadTooLarge, UnsupportedEncoding
 
 MOST_BYTES = 64 << 20
 STALL_SECONDS = 30.0

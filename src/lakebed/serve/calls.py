@@ -19,6 +19,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from lakebed.access.credentials import parse_authorization
 from lakebed.access.keys import ANYBODY, Caller, Role
+from lakebed.admission import Admission, Share
 from lakebed.errors import (
     BadPayload,
     Denied,
@@ -27,18 +28,9 @@ from lakebed.errors import (
     TimedOut,
     Unauthenticated,
     Unavailable,
+    Unresponsive,
 )
-from lakebed.serve.answers import (
-    RETRY_SECONDS,
-    Busy,
-    Silent,
-    conceal,
-    describe,
-    doubt,
-    find_status,
-    note_denial,
-)
-from lakebed.serve.budget import Budget, Share
+from lakebed.serve.answers import RETRY_SECONDS, conceal, describe, doubt, find_status, note_denial
 from lakebed.serve.health import Health
 from lakebed.serve.receiving import Receiver
 from lakebed.serve.workers import Workers
@@ -64,7 +56,7 @@ class Gatekeeper:
     """Who may call what, and how errors are told, for every service on gRPC."""
 
     def __init__(
-        self, lake: Lake, meters: Meters, budget: Budget, health: Health, *, open_to_all: bool
+        self, lake: Lake, meters: Meters, budget: Admission, health: Health, *, open_to_all: bool
     ) -> None:
         self._lake = lake
         self.health = health
@@ -166,7 +158,9 @@ class Answering:
         self._gate = gate
         self._receiver = receiver
         self._stall_seconds = stall_seconds
-        self._open = 0
+        self._open = Admission(
+            _MOST_OPEN, message="too many calls are open", hint="try again a little later"
+        )
         self._workers = Workers("lakebed-grpc", gate.health)
 
     def unary(
@@ -222,13 +216,13 @@ class Answering:
             messages = [first]
             while (message := await self._receive(context, call)) is not None:
                 messages.append(message)
-                if call.share.bytes > most_bytes:
+                if call.share.units > most_bytes:
                     raise PayloadTooLarge(
                         f"more than {most_bytes >> 20} MiB in one go", hint="put it in several"
                     )
             try:
                 answer = await self._workers.do(lambda: finish(messages))
-            except Silent as error:
+            except Unresponsive as error:
                 raise doubt(error) from None
             await context.write(answer)
 
@@ -246,22 +240,18 @@ class Answering:
         async def handle(_requests: object, context: Any) -> T | None:
             begun = time.perf_counter()
             caller = None
-            self._open += 1
             try:
-                if self._open > _MOST_OPEN:
-                    raise Busy("too many calls are open", hint="try again a little later")
-                caller = await self._gate.identify(context)
-                if role is not None:
-                    caller.require(role)
-                with self._gate.budget.share() as share:
+                with self._open.share() as open_call, self._gate.budget.share() as share:
+                    open_call.add(1)
+                    caller = await self._gate.identify(context)
+                    if role is not None:
+                        caller.require(role)
                     answered = await work(
                         context, Call(caller, context.invocation_metadata(), share)
                     )
             except Exception as error:  # noqa: BLE001  (told, logged and counted)
                 await self._gate.refuse(context, _as_ours(error), route, caller)
                 return None
-            finally:
-                self._open -= 1
             self._gate.meters.requests.labels(route, "0").inc()
             self._gate.meters.seconds.labels(route).observe(time.perf_counter() - begun)
             return answered

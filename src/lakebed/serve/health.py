@@ -16,8 +16,7 @@ import grpc
 
 from lakebed.catalog import lakes
 from lakebed.catalog.catalog import Catalog
-from lakebed.errors import Unavailable
-from lakebed.serve.answers import Busy, NotAsked, Silent
+from lakebed.errors import Busy, NotStarted, Unavailable, Unresponsive
 from lakebed.storage.marks import require_mark
 
 if TYPE_CHECKING:
@@ -57,12 +56,12 @@ class Health:
             raise error
 
     async def attend(self, work: Coroutine[Any, Any, T]) -> T:
-        """What comes of some work. `Silent` if catalog or store, for which it may wait, do not
-        answer: then it goes on without anybody who waits for it. It is not even begun if they did
-        not answer before."""
+        """Return the result of some work. Raise `Unresponsive` if the catalog or the store, for
+        which the work may wait, does not respond: then the work goes on, and nobody waits for it.
+        Raise `NotStarted` without starting it if they did not respond before."""
         if self._looking and time.monotonic() - self._looked_at >= _PATIENCE_SECONDS:
             work.close()
-            raise NotAsked("catalog and store do not answer")
+            raise NotStarted("catalog and store do not answer")
         task, silence = asyncio.ensure_future(work), asyncio.ensure_future(self._find_silence())
         try:
             await asyncio.wait({task, silence}, return_when=asyncio.FIRST_COMPLETED)
@@ -73,18 +72,18 @@ class Health:
             task.cancel()
             silence.cancel()
 
-    async def _find_silence(self) -> Silent:
+    async def _find_silence(self) -> Unresponsive:
         """Come back if catalog or store do not answer. What else is wrong with them, those are told
         who work with them."""
         while True:
             await asyncio.sleep(_UNASKED_SECONDS)
             try:
                 await self._ask()
-            except Silent as error:
+            except Unresponsive as error:
                 return error
 
     async def _ask(self) -> Exception | None:
-        """What is wrong with catalog and store; `Silent` if they do not say."""
+        """What is wrong with catalog and store; `Unresponsive` if they do not say."""
         loop = asyncio.get_running_loop()
         since = time.monotonic()
         try:
@@ -93,7 +92,8 @@ class Health:
         except TimeoutError:
             # Who comes next is not to be begun, even if the look began a little after this.
             self._looked_at = min(self._looked_at, since)
-            raise Silent(f"catalog and store did not answer for {_PATIENCE_SECONDS:g} s") from None
+            message = f"catalog and store did not answer for {_PATIENCE_SECONDS:g} s"
+            raise Unresponsive(message) from None
 
     def _look(self, since: float) -> Exception | None:
         """What came of the last look that began after somebody asked."""

@@ -23,12 +23,16 @@ from lakebed import __version__
 from lakebed.access.credentials import read_secret
 from lakebed.access.keys import ANYBODY, Caller, Role
 from lakebed.access.origins import require_own_site
+from lakebed.admission import Admission, Share
 from lakebed.catalog.acting import on_behalf_of
 from lakebed.errors import (
     BadInput,
     BadPayload,
     Denied,
+    NotAcceptable,
+    NotStarted,
     Unauthenticated,
+    Unresponsive,
     UnsupportedContent,
 )
 from lakebed.lake import Lake
@@ -40,9 +44,6 @@ from lakebed.query.streaming import stream, stream_arrow
 from lakebed.serve.answers import (
     JSON,
     PROTOBUF,
-    NotAcceptable,
-    NotAsked,
-    Silent,
     answer_nowhere,
     answer_wrong_method,
     doubt,
@@ -53,7 +54,6 @@ from lakebed.serve.answers import (
     tell_partial_success,
 )
 from lakebed.serve.bodies import MOST_BYTES, STALL_SECONDS, read_body, without_stalling
-from lakebed.serve.budget import Budget, Share
 from lakebed.serve.flight.wishes import shorter
 from lakebed.serve.health import Health
 from lakebed.serve.meters import CONTENT_TYPE, Meters
@@ -99,7 +99,7 @@ class HttpSide:
         settings: ServerSettings,
         meters: Meters,
         roles: Collection[str],
-        budget: Budget,
+        budget: Admission,
         health: Health,
     ) -> None:
         self._roles = roles
@@ -210,7 +210,7 @@ class HttpSide:
 
         try:
             return await self._workers.do(work)
-        except Silent as error:
+        except Unresponsive as error:
             raise doubt(error) if once else error from None
 
     def _answer_rows(
@@ -253,7 +253,7 @@ class HttpSide:
             return
         caller = self._lake.keys.recall(read_secret(request.headers) or "")
         if caller is None:
-            raise NotAsked("the key cannot be looked up")
+            raise NotStarted("the key cannot be looked up")
         caller.require(role)
 
     def _require_own_site(self, request: Request) -> None:
@@ -360,7 +360,7 @@ class HttpSide:
         try:
             await self._let_in(request, Role.READ)
             shown = await self._aside.do(self._meters.show)
-        except Silent:
+        except Unresponsive:
             self._let_in_again(request, Role.READ)
             shown = self._meters.show_without_lake()
         return Response(shown, media_type=CONTENT_TYPE)

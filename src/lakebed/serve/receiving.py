@@ -9,8 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from lakebed.errors import TimedOut
-from lakebed.serve.answers import Busy
+from lakebed.errors import Busy, TimedOut
 
 _GIVE_WAY_SECONDS = 1.0
 _WAIT_SECONDS = 10.0

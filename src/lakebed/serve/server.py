@@ -17,11 +17,11 @@ from pathlib import Path
 
 import uvicorn
 
+from lakebed.admission import Admission
 from lakebed.errors import BadInput, Refused, Unavailable
 from lakebed.lake import Lake
 from lakebed.query.embedded.spilling import remove_abandoned
 from lakebed.serve.bodies import MOST_BYTES
-from lakebed.serve.budget import Budget
 from lakebed.serve.calls import Answering, Gatekeeper, Handlers
 from lakebed.serve.flight.service import FlightService
 from lakebed.serve.grpc_side import GrpcPort
@@ -160,7 +160,7 @@ class Server:
         if listening.own_telemetry_seconds is not None:
             self._own_telemetry = OwnTelemetry(lake, meters, listening.own_telemetry_seconds)
         self.health = Health(lake)
-        budget = Budget(settings.most_in_flight_bytes)
+        budget = Admission(settings.most_in_flight_bytes, hint="send it again a little later")
         self.http = HttpSide(lake, settings, meters, listening.roles, budget, self.health)
         self._gate = Gatekeeper(
             lake, meters, budget, self.health, open_to_all=listening.open_to_all

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
-from lakebed.serve.answers import Busy
+from lakebed.admission import Admission
 from lakebed.serve.health import Health
 
 _THREADS = 64
@@ -23,11 +23,11 @@ class Workers:
     def __init__(self, name: str, health: Health, threads: int = _THREADS) -> None:
         self._health = health
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix=name)
-        self._free = asyncio.Semaphore(threads)
+        self.admission = Admission(threads, hint="try again a little later")
 
     async def do(self, work: Callable[[], T], *, patient: bool = False) -> T:
-        """What comes of some work. `Busy` or `Silent` if that takes long for no good reason, unless
-        there is patience."""
+        """Return the result of some work. Raise `Busy` if no thread is free in time, and
+        `Unresponsive` if the catalog or the store does not respond, unless it is patient."""
         done = self._do(work, patient=patient)
         return await (done if patient else self._health.attend(done))
 
@@ -36,23 +36,11 @@ class Workers:
 
     async def start(self, work: Callable[[], T], *, patient: bool = False) -> Future[T]:
         """Let a thread do it. `Busy` if none is free for long, unless there is patience."""
-        try:
-            async with asyncio.timeout(None if patient else _WAIT_SECONDS):
-                await self._free.acquire()
-        except TimeoutError:
-            raise Busy("the server has too much to do", hint="try again a little later") from None
-        loop = asyncio.get_running_loop()
+        await self.admission.wait_async(1, None if patient else _WAIT_SECONDS)
         done = self._threads.submit(work)
         # The thread is free when it has done it, even if nobody waits for that any more.
-        done.add_done_callback(lambda _done: self._release(loop))
+        done.add_done_callback(lambda _done: self.admission.release(1))
         return done
-
-    def _release(self, loop: asyncio.AbstractEventLoop) -> None:
-        try:
-            loop.call_soon_threadsafe(self._free.release)
-        except RuntimeError:
-            if not loop.is_closed():  # where it is, the server has ended, and nobody counts
-                raise
 
     def submit(self, work: Callable[[], object]) -> None:
         """Let it be done sometime; nobody waits for it."""

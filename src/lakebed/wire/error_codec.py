@@ -15,6 +15,14 @@ TRAILER = "grpc-status-details-bin"
 _DOMAIN = "lakebed"
 _INFO = "type.googleapis.com/google.rpc.ErrorInfo"
 _RETRY = "type.googleapis.com/google.rpc.RetryInfo"
+_RAISED_AS_BASE = (
+    errors.BadRecords,  # the records are not sent
+    errors.Busy,
+    errors.NotAcceptable,
+    errors.NotStarted,
+    errors.Unresponsive,
+    errors.UnsupportedEncoding,
+)
 _MOST_BYTES = 1000
 """Trailers have little room: 8 KiB in most clients, for all of them together, and some of them are
 spelled with three characters for a byte."""
@@ -81,10 +89,11 @@ def _spell_hint(hint: str) -> str:
 
 
 def _find_class(name: str) -> type[LakebedError] | None:
-    known = getattr(errors, name, None)
-    if not isinstance(known, type) or not issubclass(known, LakebedError):
+    """Return the error class of a name, or None if clients raise a base class of it."""
+    error_class = getattr(errors, name, None)
+    if not isinstance(error_class, type) or not issubclass(error_class, LakebedError):
         return None
-    return errors.BadInput if known is errors.BadRecords else known  # whose records are not told
+    return None if error_class in _RAISED_AS_BASE else error_class
 
 
 def _number(text: str | None) -> int | None:
