@@ -6,6 +6,7 @@ import io
 import json
 import os
 import shutil
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -134,6 +135,20 @@ def test_a_server_that_runs_is_recognised(
         assert f"✓ server: {served.flight} answers" in capsys.readouterr().out
     assert run(["doctor", "--lake", served.flight]) == 1
     assert "✗ server: no server answers" in capsys.readouterr().out
+
+
+def test_taken_ports_are_no_problem_where_no_server_is_installed(
+    shop: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A server of another installation runs on this machine."""
+    with socket.create_server((HERE, 0)) as listener:
+        for name in ("PORT", "OTLP_PORT", "FLIGHT_PORT"):
+            monkeypatch.setenv(f"LAKEBED_SERVE_{name}", str(listener.getsockname()[1]))
+        monkeypatch.setitem(sys.modules, "grpc", None)
+        assert run(["doctor", "--lake", str(shop)]) == 0
+    printed = capsys.readouterr()
+    assert "– port: the extra serve is not installed" in printed.out
+    assert printed.err.startswith("no problems, but this installation cannot serve")
 
 
 def _garble(shop: Path) -> None:

@@ -147,6 +147,12 @@ def test_a_port_is_free_or_ours_or_in_the_way() -> None:
     assert "serve_otlp_port" in str(taken.advice)
 
 
+def test_ports_are_skipped_where_no_server_is_installed() -> None:
+    (skipped,) = findings.judge_ports(None)
+    assert skipped.status is Status.SKIPPED
+    assert "the extra serve is not installed" in skipped.found
+
+
 def test_folders_of_one_disk_are_one_finding() -> None:
     store = DiskSeen("store", "/data/store", 1, ENOUGH_BYTES, 9 * ENOUGH_BYTES)
     same = replace(store, what="catalog", path="/data")

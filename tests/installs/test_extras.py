@@ -74,13 +74,17 @@ def find_python(version: str) -> str | None:
 
 
 def run_every_verb(python: Path, folder: Path, **environment: str) -> dict[str, Any]:
-    """Run the script in an installation; return its report."""
+    """Run the script in an installation; return its report.
+
+    `doctor` looks at free ports, whatever else runs on this machine.
+    """
     folder.mkdir()
+    any_ports = {f"LAKEBED_SERVE_{name}": "0" for name in ("PORT", "OTLP_PORT", "FLIGHT_PORT")}
     done = subprocess.run(
         [python, SCRIPT, folder, ROOT / "README.md"],
         capture_output=True,
         text=True,
-        env={"PATH": "/usr/bin:/bin", "HOME": str(folder), **environment},
+        env={"PATH": "/usr/bin:/bin", "HOME": str(folder), **any_ports, **environment},
     )
     assert done.returncode == 0, done.stderr
     report: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])

@@ -17,7 +17,7 @@ from lakebed.client.address import is_server
 from lakebed.client.client import connect as connect_to
 from lakebed.doctor import findings, machine
 from lakebed.doctor.attempts import Attempt, explain
-from lakebed.doctor.facts import CatalogSeen, DiskSeen, SettingsSeen, StoreSeen, Trouble
+from lakebed.doctor.facts import CatalogSeen, DiskSeen, PortSeen, SettingsSeen, StoreSeen, Trouble
 from lakebed.doctor.findings import Finding
 from lakebed.errors import Unavailable
 from lakebed.extras import EXTRAS, is_installed
@@ -66,7 +66,9 @@ def examine(lake: str | None = None, *, spark: bool = False) -> Iterator[Finding
     store = known.store if known else None
     yield findings.judge_store(_try_store(store, known.lake_id) if known and store else None)
     yield from findings.judge_disks(_look_at_disks(settings, store))
-    yield from findings.judge_ports([each.wait(SECONDS) for each in looks.ports])
+    yield from findings.judge_ports(
+        None if looks.ports is None else [attempt.wait(SECONDS) for attempt in looks.ports]
+    )
     yield findings.judge_certificate(looks.certificate.wait(SECONDS), _now_us())
     yield findings.judge_keys(
         settings.serve_host,
@@ -89,21 +91,24 @@ class _Looks:
                 settings.serve_certificate, settings.serve_private_key
             ),
         )
-        roles = settings.serve_roles.split(",")
-        ports = [("HTTP", "serve_port", settings.serve_port, True)]
-        if "ingest" in roles:
-            ports.append(("OTLP", "serve_otlp_port", settings.serve_otlp_port, False))
-        if "query" in roles:
-            ports.append(("FlightSQL", "serve_flight_port", settings.serve_flight_port, False))
-        self.ports = [
-            Attempt(
-                f"port {port}",
-                partial(
-                    machine.look_at_port, what, name, settings.serve_host, port, is_http=is_http
-                ),
-            )
-            for what, name, port, is_http in ports
-        ]
+        self.ports = None if EXTRAS["serve"].list_missing() else _look_at_ports(settings)
+
+
+def _look_at_ports(settings: Settings) -> list[Attempt[PortSeen]]:
+    """Begin to look at every port that a server with these settings would listen on."""
+    roles = settings.serve_roles.split(",")
+    ports = [("HTTP", "serve_port", settings.serve_port, True)]
+    if "ingest" in roles:
+        ports.append(("OTLP", "serve_otlp_port", settings.serve_otlp_port, False))
+    if "query" in roles:
+        ports.append(("FlightSQL", "serve_flight_port", settings.serve_flight_port, False))
+    return [
+        Attempt(
+            f"port {port}",
+            partial(machine.look_at_port, what, name, settings.serve_host, port, is_http=is_http),
+        )
+        for what, name, port, is_http in ports
+    ]
 
 
 def _now_us() -> int:

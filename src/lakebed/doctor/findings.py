@@ -144,8 +144,14 @@ def judge_workers(seen: WorkersSeen | Trouble | None, *, installed: bool) -> Fin
     return _ok("spark workers", f"Spark {seen.spark} ran a job on Python {seen.worker_python}")
 
 
-def judge_ports(ports: Sequence[PortSeen | Trouble]) -> Iterator[Finding]:
-    """Ports must be free, or be those of a server of ours that runs already."""
+def judge_ports(ports: Sequence[PortSeen | Trouble] | None) -> Iterator[Finding]:
+    """Ports must be free, or be those of a server of ours that runs already.
+
+    ``ports`` is None if this installation has no server.
+    """
+    if ports is None:
+        yield _skipped("port", "the extra serve is not installed, so no server listens here")
+        return
     runs = any(isinstance(each, PortSeen) and each.is_lakebed for each in ports)
     first: dict[str, str] = {}
     for each in ports:
