@@ -14,7 +14,6 @@ from lakebed.catalog.lakes import LakeRow
 from lakebed.errors import LakebedError
 from lakebed.ingest.landing import Lander
 from lakebed.ingest.telemetry import Telemetry
-from lakebed.lifecycle.changes import restore_row
 from lakebed.lifecycle.check import Checker
 from lakebed.lifecycle.guard import Breaker
 from lakebed.lifecycle.landed import BlockRetirement
@@ -24,6 +23,7 @@ from lakebed.model.arguments import checked_methods, checks_itself
 from lakebed.model.time import SECOND, Instant
 from lakebed.partitions import Partitions
 from lakebed.pipeline.pipeline import Pipeline
+from lakebed.pipeline.spark_access import SparkAccess
 from lakebed.query.changing import Administration
 from lakebed.query.queries import Queries, QuerySettings
 from lakebed.query.result import Result
@@ -36,7 +36,6 @@ from lakebed.tables.rows.table_publisher import TablePublisher
 from lakebed.tables.rows.table_snapshot import TableSnapshots
 from lakebed.tables.tables import Tables
 from lakebed.views.registry import Change, Registry
-from lakebed.wiring import match_rows, spark_tools
 from lakebed.writing.name_reservations import NamePool
 from lakebed.writing.publish import Publisher
 
@@ -128,7 +127,7 @@ class Lake:
                 verify_pages=settings.verify_pages,
             ),
             Administration(self.retirement.begin_changes, self._build),
-            spark_tools(store),
+            SparkAccess(store),
             reader,
         )
         self.tables = Tables(
@@ -137,10 +136,8 @@ class Lake:
             TableSnapshots(catalog, self.leases),
             tables,
             new_id,
-            query=self.queries.query,
-            match=match_rows,
-            restore=restore_row,
-            check=self.checker.check_table,
+            self.queries,
+            self.checker,
         )
 
     def _build(self, view_set: str, begin: int, end: int) -> list[tuple[int, str]]:

@@ -30,6 +30,7 @@ from lakebed.query.content import Content, TableContent
 from lakebed.query.explanation import Explanation, TableExplanation
 from lakebed.query.holding import HeldStream, name_damage
 from lakebed.query.listings import Asked, Listed
+from lakebed.query.matching import match_rows
 from lakebed.query.parameters import Bound, prepare
 from lakebed.query.result import Result, Stream
 from lakebed.query.snapshot import SnapshotTaker, StatementSnapshot
@@ -74,6 +75,8 @@ def _now() -> int:
 
 class Queries:
     """SQL over one lake."""
+
+    match_rows = staticmethod(match_rows)
 
     def __init__(
         self,

@@ -30,6 +30,7 @@ from lakebed.model.user_table import UserTable
 from lakebed.model.view_set import GLOBAL, ViewSet
 from lakebed.opening import open_lake
 from lakebed.pipeline.reading import read_native
+from lakebed.pipeline.spark_access import SparkAccess
 from lakebed.pipeline.sql import as_declared
 from lakebed.pipeline.types import spark_schema
 from lakebed.query import user_tables
@@ -39,7 +40,6 @@ from lakebed.query.spark.text import quote_for_any_session
 from lakebed.query.spark.user_tables import UserTables
 from lakebed.settings import read_settings
 from lakebed.tables.rows.row_reader import RowReader
-from lakebed.wiring import spark_tools
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -136,7 +136,7 @@ class SparkReader:
             scan = Scan(table.full_name, columns)
             view = user_tables.find(connection, table, [scan], self.tick)
         reader = user_tables.UserReader(RowReader(self._lake.store))
-        frame = UserTables(spark_tools(self._lake.store), self._spark).make(reader.read(view))
+        frame = UserTables(SparkAccess(self._lake.store), self._spark).make(reader.read(view))
         frame = _keep(frame, table.shown, within)
         return frame if bucket is None else frame.where(sql.col(BUCKET_COLUMN) == bucket)
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from lakebed.catalog import journal
 from lakebed.errors import BadInput, LeaseLost, StalePlan
@@ -24,10 +24,16 @@ if TYPE_CHECKING:
 
 _ATTEMPTS = 20
 
-Ask = Callable[[str, UserTable], "tuple[pa.Table, int]"]
-"""Runs a statement about a table: its rows, and the tick of the snapshot that they come from."""
-Match = Callable[["pa.Table", UserTable, str], "pa.Table"]
-"""The rows for which a condition is true."""
+
+class TableQueries(Protocol):
+    """The part of `lakebed.query.queries.Queries` that tables use."""
+
+    @property
+    def query(self) -> Callable[..., Any]:
+        """Run a statement as `Lake.query` does; ``database`` names the database of its tables."""
+
+    def match_rows(self, rows: pa.Table, table: UserTable, condition: str) -> pa.Table:
+        """Return the rows for which a condition is true."""
 
 
 class Deleter:
@@ -38,15 +44,13 @@ class Deleter:
         reader: RowReader,
         snapshots: TableSnapshots,
         publisher: TablePublisher,
-        ask: Ask,
-        match: Match,
+        queries: TableQueries,
     ) -> None:
         self._reader = reader
         self._snapshots = snapshots
         self._publisher = publisher
         self._forgetter = Forgetter(reader, snapshots, publisher)
-        self._ask = ask
-        self._match = match
+        self._queries = queries
 
     def delete_rows(self, table: UserTable, where: str) -> int:
         """Delete the rows for which a condition is true now, in one transaction; what is inserted
@@ -96,7 +100,9 @@ class Deleter:
                 if each.instance not in buckets:
                     continue
                 rows = self._reader.read(snapshot.table, each)
-                left = self._match(rows, snapshot.table, f"NOT coalesce(({where}\n), false)")
+                left = self._queries.match_rows(
+                    rows, snapshot.table, f"NOT coalesce(({where}\n), false)"
+                )
                 if left.num_rows < rows.num_rows:
                     count += rows.num_rows - left.num_rows
                     replacements.append(([each], left))
@@ -104,6 +110,11 @@ class Deleter:
                 snapshot.table, replacements, operation=journal.DELETED, reason=where
             )
         return count
+
+    def _ask(self, sql: str, table: UserTable) -> tuple[pa.Table, int]:
+        """Return the rows of a statement about a table, and the tick of their snapshot."""
+        result = self._queries.query(sql, database=table.database)
+        return result.to_arrow(), result.explanation.tick
 
     def plan_forget(self, table: UserTable, where: Mapping[str, Any]) -> list[Trace]:
         """Which partitions hold a trace of what is to be forgotten; see `Forgetter`."""

@@ -11,32 +11,24 @@ from typing import TYPE_CHECKING, Any
 from lakebed.catalog.catalog import Catalog
 from lakebed.catalog.files import TemporaryFile
 from lakebed.errors import BadInput
+from lakebed.lifecycle.check import Checker
 from lakebed.model.arguments import checked_methods
 from lakebed.model.partition import Partition
 from lakebed.model.time import Instant
 from lakebed.model.user_table import UserTable, name_import
-from lakebed.tables.delete import Deleter, Match
+from lakebed.tables.delete import Deleter, TableQueries
 from lakebed.tables.fold.fold import Folder
 from lakebed.tables.insert.insert import Inserter, Wishes
 from lakebed.tables.insert.insert_values import Inserted
 from lakebed.tables.rows.row_reader import RowReader
 from lakebed.tables.rows.table_publisher import TablePublisher
 from lakebed.tables.rows.table_snapshot import TableSnapshots
-from lakebed.tables.schema.ddl import Definitions, Restore
+from lakebed.tables.schema.ddl import Definitions
 from lakebed.tables.table import Table
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from lakebed.tables.importing.report import ImportFile, ImportOutcome, ImportPlan, ImportReport
     from lakebed.tables.importing.run import Adopter
-
-Query = Callable[..., Any]
-"""Runs a statement as `Lake.query` does, with ``database`` besides."""
-
-
-Check = Callable[[UserTable], Any]
-"""Looks at every file of a table; its report, which says whether it `is_clean`."""
 
 
 @checked_methods
@@ -50,19 +42,16 @@ class Tables:
         snapshots: TableSnapshots,
         publisher: TablePublisher,
         new_id: Callable[[], str],
-        *,
-        query: Query,
-        match: Match,
-        restore: Restore,
-        check: Check,
+        queries: TableQueries,
+        checker: Checker,
     ) -> None:
         self.reader = reader
         self.snapshots = snapshots
-        self.definitions = Definitions(catalog, new_id, restore)
+        self.definitions = Definitions(catalog, new_id)
         self.folder = Folder(reader, snapshots, publisher)
-        self.deleter = Deleter(reader, snapshots, publisher, self._ask, match)
-        self.query = query
-        self._check = check
+        self.deleter = Deleter(reader, snapshots, publisher, queries)
+        self.query = queries.query
+        self._checker = checker
         self._catalog = catalog
         self._quarantine = publisher.quarantine
         self._inserter = Inserter(catalog, reader, snapshots, publisher, self.folder)
@@ -229,8 +218,4 @@ class Tables:
     def validate_table_files(self, database: str, name: str) -> Any:
         """Read every file of a table, those of retired partitions too, to the last page. The
         report of `lakebed check --table`: its findings, and whether it `is_clean`."""
-        return self._check(self.definitions.get(database, name))
-
-    def _ask(self, sql: str, table: UserTable) -> tuple[pa.Table, int]:
-        result = self.query(sql, database=table.database)
-        return result.to_arrow(), result.explanation.tick
+        return self._checker.check_table(self.definitions.get(database, name))

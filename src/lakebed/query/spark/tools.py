@@ -1,11 +1,10 @@
-"""What the engine is given by whoever wires a lake. Cheap to import: every opened lake has one."""
+"""The port through which statements on Spark use the pipeline."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from lakebed.model.view_set import ViewSet
 
@@ -14,19 +13,19 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
-@dataclass(frozen=True, slots=True)
-class SparkTools:
-    """What the engine needs of the pipeline's ways with Spark."""
+class SparkTools(Protocol):
+    """Sessions and frames; `lakebed.pipeline.spark_access.SparkAccess` documents each method."""
 
-    use: Callable[
-        [SparkSession | None, str | None, str | None], AbstractContextManager[SparkSession]
-    ]
-    """The caller's session, or the one of a master or a Connect server until it is left."""
-    beside: Callable[[SparkSession], AbstractContextManager[SparkSession]]
-    """A session of its own beside another."""
-    read: Callable[[SparkSession, ViewSet, Sequence[str]], DataFrame]
-    """The rows of exactly these files."""
-    read_versions: Callable[[SparkSession, ViewSet, Mapping[str, int]], DataFrame]
-    """The rows of exactly these files, each with the version of its file unless it has its own."""
-    schema: Callable[[ViewSet], StructType]
-    """A view set's columns as Spark has them."""
+    def use(
+        self, spark: SparkSession | None, master: str | None, remote: str | None
+    ) -> AbstractContextManager[SparkSession]: ...
+
+    def beside(self, session: SparkSession) -> AbstractContextManager[SparkSession]: ...
+
+    def read(self, session: SparkSession, view_set: ViewSet, paths: Sequence[str]) -> DataFrame: ...
+
+    def read_versions(
+        self, session: SparkSession, view_set: ViewSet, versions: Mapping[str, int]
+    ) -> DataFrame: ...
+
+    def schema(self, view_set: ViewSet) -> StructType: ...

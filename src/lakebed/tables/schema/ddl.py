@@ -12,7 +12,7 @@ from lakebed.catalog import clock, journal, tables
 from lakebed.catalog.catalog import Catalog, Connection, Transaction
 from lakebed.catalog.tables import Database
 from lakebed.errors import BadInput, Conflict, Refused, UnknownDatabase, UnknownTable
-from lakebed.model.partition import Partition
+from lakebed.lifecycle.changes import restore_row
 from lakebed.model.table import Bucket, TableSchema
 from lakebed.model.table_declaration import parse_schema, plan_alteration
 from lakebed.model.time import Instant, format_instant, to_instant
@@ -21,17 +21,14 @@ from lakebed.tables.insert.rejects import REJECTS_SCHEMA
 from lakebed.writing.publish import retire_rows
 
 _Gone = TypeVar("_Gone", UserTable, Database)
-Restore = Callable[[Transaction, str, str], Partition]
-"""Brings one retired partition back, under a new id."""
 
 
 class Definitions:
     """What databases and tables a lake has."""
 
-    def __init__(self, catalog: Catalog, new_id: Callable[[], str], restore: Restore) -> None:
+    def __init__(self, catalog: Catalog, new_id: Callable[[], str]) -> None:
         self._catalog = catalog
         self._new_id = new_id
-        self._restore = restore
 
     def create_database(self, name: str) -> Database:
         """Make a database."""
@@ -254,7 +251,7 @@ class Definitions:
             retired = [each for each in gone if each.retired_at == table.deleted_at]
             tables.mark(connection, [one.table_id], None)
             for each in retired:
-                self._restore(transaction, each.partition_id, self._new_id())
+                restore_row(transaction, each.partition_id, self._new_id())
         _note(transaction, "restore table", table)
 
 
