@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakebed.catalog import blocks, leases
-from lakebed.cli.data.build import shown_progress
+from lakebed.cli.data.build import show_progress
 from lakebed.model.time import TimeRange
 from lakebed.opening import init_lake, open_lake
 from lakebed.pipeline.pipeline import Progress
@@ -99,8 +99,8 @@ def test_progress_is_for_terminals(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     for stream, sees in ((io.StringIO(), False), (_Terminal(), True)):
         monkeypatch.setattr(sys, "stderr", stream)
-        with shown_progress() as progress:
-            progress(at)
+        with show_progress() as notify:
+            notify(at)
         text = stream.getvalue()
         assert ("building" in text and "1/4" in text and "12,000 rows, 3.0 MiB" in text) == sees
         assert bool(text) == sees

@@ -73,7 +73,7 @@ def kill_in_a_build(folder: Path) -> None:
 
     with lakebed.init(folder) as lake:
         lake.telemetry.land("logs", Generator(1).serialized("logs", 50))
-    build.shown_progress = lambda: nullcontext(kill)  # type: ignore[assignment,return-value]
+    build.show_progress = lambda: nullcontext(kill)  # type: ignore[assignment,return-value]
     assert run(["build", "--lake", str(folder)]) == Unavailable.exit_code
     assert killed
     assert run(["build", "--lake", str(folder)]) == 0

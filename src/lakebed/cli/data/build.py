@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lakebed.cli import output
+from lakebed.cli import output, progress
 from lakebed.cli.options import HERE, JsonOption, LakeOption, opened
 
 if TYPE_CHECKING:
@@ -75,7 +74,7 @@ def build(
         if plan:
             _show_plan(open_lake.pipeline.plan(*names, begin=begin, end=end), as_json=as_json)
             return
-        with shown_progress() as progress, ThreadPoolExecutor(1, "lakebed-build") as thread:
+        with show_progress() as notify, ThreadPoolExecutor(1, "lakebed-build") as thread:
             # Not in this thread: Ctrl-C would end up within what waits for Spark's JVM.
             building = thread.submit(
                 open_lake.pipeline.build,
@@ -85,7 +84,7 @@ def build(
                 master=master,
                 remote=remote,
                 pass_credentials=pass_credentials,
-                progress=progress,
+                progress=notify,
                 notice=_tell_builder,
             )
             try:
@@ -161,30 +160,15 @@ def _show_report(report: BuildReport, *, as_json: bool) -> None:
     )
 
 
-@contextmanager
-def shown_progress() -> Iterator[Callable[[Progress], None]]:
-    """A bar on a terminal; nothing when piped."""
-    if not sys.stderr.isatty():
-        yield lambda _progress: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bar
+def show_progress() -> AbstractContextManager[Callable[[Progress], None]]:
+    """Show the steps of a build that are done, on a terminal."""
+    return progress.show_bar("starting", _describe_progress)
 
-    with Bar(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[size]}"),
-        TimeRemainingColumn(),
-        console=Console(stderr=True),
-        transient=True,
-    ) as bar:
-        task = bar.add_task("starting", total=None, size="")
 
-        def progress(at: Progress) -> None:
-            size = f"{at.rows:,} rows, {output.size(at.bytes)}"
-            what = "building" if at.round == 1 else f"building, round {at.round}"
-            bar.update(task, description=what, completed=at.done, total=at.planned, size=size)
-
-        yield progress
+def _describe_progress(at: Progress) -> dict[str, Any]:
+    return {
+        "description": "building" if at.round == 1 else f"building, round {at.round}",
+        "completed": at.done,
+        "total": at.planned,
+        "note": f"{at.rows:,} rows, {output.size(at.bytes)}",
+    }

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import enum
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lakebed.cli import output
+from lakebed.cli import output, progress
 from lakebed.cli.options import HERE, JsonOption, LakeOption, opened
 from lakebed.errors import LakebedError, Unavailable
 
@@ -63,8 +62,8 @@ def land(
     """
     if request_id is not None and len(files) > 1:
         raise typer.BadParameter("--id names the requests of one file; land each by itself")
-    with opened(lake) as open_lake, _shown() as progress:
-        results = [_land_one(open_lake, each, signal, request_id, progress) for each in files]
+    with opened(lake) as open_lake, progress.show_count("reading …", _describe) as notify:
+        results = [_land_one(open_lake, each, signal, request_id, notify) for each in files]
     refused = [error for _, error in results if error is not None]
     if len(refused) == len(results) == 1:
         raise refused[0]
@@ -76,7 +75,11 @@ def land(
 
 
 def _land_one(
-    lake: Lake, name: str, signal: str | None, request_id: str | None, progress: Progress
+    lake: Lake,
+    name: str,
+    signal: str | None,
+    request_id: str | None,
+    notify: Callable[[LandedFile], None],
 ) -> tuple[LandedFile, LakebedError | None]:
     """What of a file landed, and why the rest did not; if the lake cannot do it now, there is no
     point in trying the next."""
@@ -88,7 +91,7 @@ def _land_one(
     def remember(done: LandedFile) -> None:
         nonlocal landed
         landed = done
-        progress(done)
+        notify(done)
 
     try:
         if name == STANDARD_INPUT:
@@ -136,20 +139,8 @@ def _show(
     )
 
 
-@contextmanager
-def _shown() -> Iterator[Progress]:
-    """A line that counts, on a terminal only."""
-    if not sys.stderr.isatty():
-        yield lambda _landed: None
-        return
-    from rich.console import Console
-
-    with Console(stderr=True).status("reading …") as status:
-
-        def show(landed: LandedFile) -> None:
-            status.update(
-                f"landed {landed.requests:,} requests, {landed.records:,} records, "
-                f"{output.size(landed.bytes)}"
-            )
-
-        yield show
+def _describe(landed: LandedFile) -> str:
+    return (
+        f"landed {landed.requests:,} requests, {landed.records:,} records, "
+        f"{output.size(landed.bytes)}"
+    )

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import enum
-import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lakebed.cli import output
+from lakebed.cli import output, progress
 from lakebed.cli.options import DAMAGED, HERE, JsonOption, LakeOption, YesOption, opened
 from lakebed.errors import BadInput
 
@@ -93,9 +92,9 @@ def check(
         if not yes:
             output.say("Nothing was changed. Repeat with --yes.")
         return
-    with opened(lake, write=False) as open_lake, _progress() as progress:
+    with opened(lake, write=False) as open_lake, _show_progress() as notify:
         if table is None:
-            report = open_lake.checker.run(Level[level.name], progress)
+            report = open_lake.checker.run(Level[level.name], notify)
         else:
             known = open_lake.tables.definitions.get(*split_name(table))
             report = open_lake.checker.check_table(known, Level[level.name])
@@ -112,8 +111,8 @@ def _check_folder(folder: str, level: LevelName, *, as_json: bool) -> None:
 
     if level in (LevelName.CATALOG, LevelName.FILES):
         raise BadInput(f"--folder has no level {level}", hint="use --level footers or pages")
-    with _progress() as progress:
-        report = check_tree(folder, pages=level is LevelName.PAGES, progress=progress)
+    with _show_progress() as notify:
+        report = check_tree(folder, pages=level is LevelName.PAGES, progress=notify)
     figures = {
         "folders": report.folders,
         "files": report.files,
@@ -162,16 +161,10 @@ def _condemn(lake: str, paths: list[str], yes: bool) -> None:
             )
 
 
-@contextmanager
-def _progress() -> Iterator[Callable[[CheckReport | TreeReport], None]]:
-    """A line that counts, on a terminal only."""
-    if not sys.stderr.isatty():
-        yield lambda _report: None
-        return
-    from rich.console import Console
-
-    with Console(stderr=True).status("checking …") as status:
-        yield lambda report: status.update(f"checked {report.files:,} files, {report.rows:,} rows")
+def _show_progress() -> AbstractContextManager[Callable[[CheckReport | TreeReport], None]]:
+    return progress.show_count(
+        "checking …", lambda report: f"checked {report.files:,} files, {report.rows:,} rows"
+    )
 
 
 def _finding(finding: Finding) -> dict[str, Any]:

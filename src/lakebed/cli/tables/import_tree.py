@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lakebed.cli import output
+from lakebed.cli import output, progress
 from lakebed.cli.options import HERE, JsonOption, LakeOption, YesOption, opened
 from lakebed.cli.tables.names import (
     REPEAT,
@@ -71,7 +70,7 @@ def import_files(
     database, table = split_table_name(name)
     with opened(lake, is_plan=not yes) as open_lake, problems_told():
         homeless = database not in open_lake.tables.list_databases()
-        with _counted("reading") as progress:
+        with _show_progress("reading") as notify:
             plan = open_lake.tables.plan_import(
                 folder,
                 database,
@@ -81,15 +80,15 @@ def import_files(
                 unique=unique or [],
                 if_exists=if_exists.value,
                 zone=zone,
-                progress=progress,
+                progress=notify,
             )
         if not yes:
             _show_plan(plan, as_json=as_json)
             if homeless and not as_json:
                 output.say(f"the database {database} would be made, too")
             return
-        with _counted("importing", len(plan.files)) as progress:
-            report = open_lake.tables.carry_out_import(plan, progress)
+        with _show_progress("importing", len(plan.files)) as notify:
+            report = open_lake.tables.carry_out_import(plan, notify)
     if homeless:
         output.say(f"{database}: created, a database")
     _show_report(report, name, as_json=as_json)
@@ -202,22 +201,7 @@ def _show_remarks(files: Sequence[ImportFile]) -> None:
         output.say(f"warning: {concerned[0]}{more}: {remark}")
 
 
-@contextmanager
-def _counted(what: str, total: int | None = None) -> Iterator[Callable[[Any], None]]:
-    """A bar on a terminal; nothing when piped."""
-    if not sys.stderr.isatty():
-        yield lambda _file: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-
-    with Progress(
-        TextColumn(what),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("files"),
-        console=Console(stderr=True),
-        transient=True,
-    ) as bar:
-        task = bar.add_task("", total=total)
-        yield lambda _file: bar.update(task, advance=1)
+def _show_progress(
+    label: str, total: int | None = None
+) -> AbstractContextManager[Callable[[Any], None]]:
+    return progress.show_bar(label, lambda _file: {"advance": 1, "note": "files"}, total=total)

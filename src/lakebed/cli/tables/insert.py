@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import enum
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lakebed.cli import output
+from lakebed.cli import output, progress
 from lakebed.cli.options import (
     HERE,
     JsonOption,
@@ -90,9 +89,9 @@ def insert(
     options = {"on_error": on_error.value, "if_exists": if_exists.value, "key": key}
     with opened(lake) as open_lake:
         open_lake.tables.get(database, table)
-        with _counted(len(files)) as progress:
+        with _show_progress(len(files)) as notify:
             done = [
-                _insert_one(open_lake, database, table, file, options, progress) for file in files
+                _insert_one(open_lake, database, table, file, options, notify) for file in files
             ]
     _show_inserts(done, name, if_exists, as_json=as_json)
     failed = [error for _, error in done if error is not None]
@@ -106,7 +105,7 @@ def _insert_one(
     table: str,
     file: str,
     options: dict[str, Any],
-    progress: Callable[[int], None],
+    notify: Callable[[int], None],
 ) -> tuple[Row, LakebedError | None]:
     """What became of one file, and why not more; if the lake cannot do it now, there is no point
     in trying the next."""
@@ -127,7 +126,7 @@ def _insert_one(
         return row, error
     row |= {"rows": done.rows, "rejected": done.rejected, "repeated": done.repeated}
     row |= {"tick": output.instant(done.tick), "buckets": list(done.buckets)}
-    progress(done.rows)
+    notify(done.rows)
     return row, None
 
 
@@ -204,30 +203,15 @@ def _tell_refused(error: LakebedError, file: str, *, several: bool) -> None:
         output.say(f"  {prefix}… and {more:,} more; --json has all")
 
 
-@contextmanager
-def _counted(files: int) -> Iterator[Callable[[int], None]]:
-    """A bar on a terminal if there are several files; nothing when piped."""
-    if not sys.stderr.isatty():
-        yield lambda _rows: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+def _show_progress(files: int) -> AbstractContextManager[Callable[[int], None]]:
+    """Show how many of several files are inserted."""
+    if files < 2:
+        return nullcontext(lambda _rows: None)
+    total = 0
 
-    with Progress(
-        TextColumn("inserting"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("files, {task.fields[rows]:,} rows"),
-        console=Console(stderr=True),
-        transient=True,
-        disable=files < 2,
-    ) as bar:
-        task = bar.add_task("", total=files, rows=0)
-        total = 0
+    def describe(rows: int) -> dict[str, Any]:
+        nonlocal total
+        total += rows
+        return {"advance": 1, "note": f"files, {total:,} rows"}
 
-        def progress(rows: int) -> None:
-            nonlocal total
-            total += rows
-            bar.update(task, advance=1, rows=total)
-
-        yield progress
+    return progress.show_bar("inserting", describe, total=files)
