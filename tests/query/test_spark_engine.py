@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -27,10 +28,9 @@ from lakebed.model.time import SECOND, TimeRange
 from lakebed.model.view_set import ViewSet
 from lakebed.opening import init_lake
 from lakebed.query.conditions import Scan
-from lakebed.query.spark import functions, rules
+from lakebed.query.spark import statement as statements
 from lakebed.query.spark.failing import AFTER, BEFORE
-from lakebed.query.spark.pruning import find_scans
-from lakebed.query.spark.text import scan
+from lakebed.query.spark.pruning import find_scans, plan_text
 from lakebed.views.builtin import built_in
 from tests.parts.building import build, land, tick
 from tests.parts.data import HOUR, T0, publish_hour, readings
@@ -283,97 +283,39 @@ def test_what_is_wrong_is_one_sentence_with_its_place(
         assert place[1] is None or caught.value.column == place[1]
 
 
-ATTACKS = [
+NOT_QUERIES = [
     "SET spark.sql.ansi.enabled=false",
     "CREATE TABLE x AS SELECT 1",
     "CREATE TEMPORARY VIEW log_entries AS SELECT 1",
     "DROP VIEW log_entries",
     "INSERT INTO log_entries SELECT 1",
-    "INSERT OVERWRITE DIRECTORY '/tmp/x' SELECT 1",
-    "FROM log_entries INSERT OVERWRITE DIRECTORY '/tmp/x' SELECT level",
-    "WITH x AS (SELECT 1) INSERT INTO log_entries SELECT * FROM x",
-    "ADD JAR '/tmp/x.jar'",
-    "LIST JARS",
     "SHOW TABLES",
     "DESCRIBE log_entries",
     "EXPLAIN SELECT 1",
-    "USE x",
     "CACHE TABLE log_entries",
-    "EXECUTE IMMEDIATE 'SELECT 1'",
-    "BEGIN SELECT 1; END",
-    "CALL system.x()",
     "SELECT 1; DROP VIEW log_entries",
     "SELECT 1) AS x; SET a=b; --",
-    "SELECT * FROM parquet.`/etc/passwd`",
-    'SELECT * FROM "text"."/etc/passwd"',
-    "SELECT * FROM csv . `file:/etc/passwd`",
-    "SELECT * FROM `/etc/passwd`",
-    "SELECT * FROM default.log_entries",
-    "SELECT * FROM spark_catalog.default.log_entries",
-    "SELECT * FROM global_temp.log_entries",
-    "SELECT * FROM somebodys_table",
-    "SELECT * FROM (SELECT * FROM (SELECT * FROM somebodys_table))",
-    "SELECT (SELECT max(x) FROM somebodys_table) FROM log_entries",
-    "WITH a AS (SELECT * FROM b) SELECT * FROM a",
-    "SELECT * FROM IDENTIFIER('parquet.`/etc/passwd`')",
-    "SELECT * FROM identifier /**/ ('x')",
-    "SELECT IDENTIFIER('reflect')('java.lang.System', 'getenv')",
-    "SELECT * FROM read_files('/etc/passwd')",
-    "SELECT * FROM python_worker_logs()",
-    "SELECT reflect('java.lang.System', 'getProperty', 'user.home')",
-    "SELECT REFLECT ('java.lang.System', 'getenv', 'HOME')",
-    "SELECT `reflect`('java.lang.System', 'getenv', 'HOME')",
-    "SELECT \"java_method\"('java.lang.System', 'getenv', 'HOME')",
-    "SELECT try_reflect('java.lang.System', 'getenv', 'HOME')",
-    "SELECT system.builtin.java_method('java.lang.System', 'getenv', 'HOME')",
-    "SELECT builtin.upper('x')",
-    "SELECT my_function(level) FROM log_entries",
-    "SELECT default.my_function(level) FROM log_entries",
-    "SELECT transform(array(1), x -> reflect('java.lang.System', 'exit', 1))",
-    "SELECT TRANSFORM(level) USING 'cat' AS (x) FROM log_entries",
-    "SELECT TRANSFORM(level)\nUSING\n'cat' FROM log_entries",
-    "FROM log_entries SELECT TRANSFORM(level) USING 'cat'",
-    "SELECT * FROM (MAP level USING 'cat' FROM log_entries)",
-    "FROM log_entries REDUCE level USING 'cat'",
-    "SELECT input_file_name() FROM log_entries",
-    "SELECT input_file_block_start() FROM log_entries",
-    "SELECT _metadata.file_path FROM log_entries",
-    'SELECT "_metadata" FROM log_entries',
-    "SELECT from_xml('<a/>', 'a int', map('rowValidationXSDPath', '/etc/passwd'))",
-    "SELECT from_protobuf(x, 'M', '/etc/passwd') FROM log_entries",
-    "SELECT xpath_string('<a/>', 'a')",
-    "SELECT current_user()",
-    "SELECT current_user",
-    "SELECT user",
-    "SELECT session_user AS x",
-    "SELECT * FROM log_entries VERSION AS OF 1",
-    "SELECT * FROM log_entries TIMESTAMP AS OF '2020-01-01'",
-    "SELECT * FROM log_entries WITH (path = '/etc/passwd')",
-    "SELECT ?",
-    "SELECT :x",
-    "SELECT ${spark.app.id}",
-    "SELECT {x}",
-    "SELECT 1 -- \\\n ' \n , reflect('a', 'b') -- '",
-    "SELECT 1 /* /* */ ' */ , reflect('a', 'b') /* ' */",
-    "SELECT 1 AS \"a\\\" , reflect('java.lang.System', 'getenv') AS \"b\"",
-    "SELECT 1 AS `a``b`",
-    "SELECT 'a\\' , reflect('java.lang.System', 'getenv') , '",
-    "SELECT r'\\' , reflect('java.lang.System', 'getenv') , '\\''",
-    "SELECT 1\u00a0FROM log_entries",
-    "SELECT 1 \x00",
-    "SELECT 1 /* never ends",
     "SELECT 'never ends",
     "",
     ";",
     "()",
     "SELECT * FROM " + "(SELECT * FROM " * 3000 + "log_entries" + ")" * 3000,
 ]
+NOT_TABLES = [
+    "SELECT * FROM `/etc/passwd`",
+    'SELECT * FROM "text"."/etc/passwd"',
+    "SELECT * FROM default.log_entries",
+    "SELECT * FROM global_temp.log_entries",
+    "SELECT * FROM another_table",
+    "SELECT (SELECT max(x) FROM another_table) FROM log_entries",
+    "WITH a AS (SELECT * FROM b) SELECT * FROM a",
+]
 
 
-@pytest.mark.parametrize("sql", ATTACKS, ids=lambda sql: sql[:50].encode("unicode_escape").decode())
-def test_nothing_but_the_lake_can_be_reached(sql: str) -> None:
+@pytest.mark.parametrize("sql", [*NOT_QUERIES, *NOT_TABLES], ids=lambda sql: sql[:50])
+def test_statement_is_one_query_over_tables_of_the_lake(sql: str) -> None:
     with pytest.raises(BadSql):
-        rules.read(sql, VIEW_SETS)
+        statements.read(sql, VIEW_SETS)
 
 
 @pytest.mark.parametrize(
@@ -392,53 +334,37 @@ def test_nothing_but_the_lake_can_be_reached(sql: str) -> None:
         "SELECT time::date, CAST(value AS DECIMAL(10, 2)), try_cast(kind AS INT) FROM measures",
         "SELECT t.a FROM (SELECT 1) AS t(a)",
         "SELECT r'\\d+' AS pattern",
+        "SELECT /*+ BROADCAST(b) */ a.level FROM log_entries a JOIN log_entries b USING (level)",
+        "SELECT upper('x') AS semicolon -- ;\n;",
     ],
 )
-def test_what_only_reads_is_let_through(lake: Lake, spark: SparkSession, sql: str) -> None:
+def test_queries_of_every_kind_are_run(lake: Lake, spark: SparkSession, sql: str) -> None:
     ask(lake, spark, sql, limit=1)
 
 
 def test_the_grammar_of_spark_takes_nothing_but_queries(spark: SparkSession) -> None:
     from pyspark.errors import AnalysisException
 
-    for sql in ATTACKS[:19]:
+    for sql in (*NOT_QUERIES[:10], "WITH x AS (SELECT 1) INSERT INTO log_entries SELECT * FROM x"):
         with pytest.raises(AnalysisException):  # cannot be parsed, or as a table nobody has
             spark.sql(BEFORE + sql + AFTER)
 
 
-def test_the_session_of_a_statement_opens_no_paths_and_replaces_no_variables(
-    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+def test_statement_may_call_every_function_of_the_callers_spark(
+    lake: Lake, spark: SparkSession
 ) -> None:
-    from pyspark.errors import AnalysisException
-
-    own = spark.newSession()
-    for name, value in rules.SETTINGS.items():
-        own.conf.set(name, value)
-    path = str(tmp_path_factory.mktemp("there") / "x")
-    spark.range(1).write.parquet(path)
-    assert spark.sql(f"SELECT * FROM parquet.`{path}`").count() == 1
-    with pytest.raises(AnalysisException):
-        own.sql(f"SELECT * FROM parquet.`{path}`")
-    assert own.sql("SELECT '${spark.app.name}' AS x").collect()[0][0] == "${spark.app.name}"
-
-
-def test_every_function_of_spark_is_allowed_or_forbidden(spark: SparkSession) -> None:
-    names = {row[0] for row in spark.sql("SHOW SYSTEM FUNCTIONS").collect()}
-    words = {name for name in names if name.replace("_", "a").isalnum()}
-    assert words - functions.ALLOWED - set(functions.FORBIDDEN) == set()
-    assert functions.ALLOWED & set(functions.FORBIDDEN) == set()
-    assert functions.ALLOWED - words == set()
+    sql = "SELECT reflect('java.lang.Math', 'abs', -7) AS seven, '${spark.app.name}' AS text"
+    assert ask(lake, spark, sql).to_pylist() == [{"seven": "7", "text": "${spark.app.name}"}]
 
 
 def scans_of(lake: Lake, sql: str, within: TimeRange | None = None) -> list[Scan]:
-    statement = rules.read(sql, VIEW_SETS)
-    embedded = lake.queries._embedded()
-    return find_scans(
-        statement,
-        VIEW_SETS,
-        within,
-        lambda text: embedded.analyse(text, VIEW_SETS, within).scans,
-    )
+    statement = statements.read(sql, VIEW_SETS)
+    text = plan_text(statement)
+    planned: Sequence[Scan] = ()
+    if text is not None:
+        with suppress(BadInput):
+            planned = lake.queries._embedded().analyse(text, VIEW_SETS, within).scans
+    return find_scans(statement, VIEW_SETS, within, planned)
 
 
 @pytest.mark.parametrize(
@@ -575,15 +501,6 @@ def test_the_engines_differ_as_the_page_says(
         assert by_chance or found == expected
 
 
-def test_positions_survive_comments_and_line_ends() -> None:
-    text = "SELECT 'a -- b', -- c 'd\r\n /* e\n' */ f"
-    found = scan(text)
-    assert len(found.clean) == len(text)
-    assert found.clean.count("\n") == 2
-    assert "c" not in found.clean
-    assert found.texts == ("a -- b",)
-
-
 def test_engines_and_sessions_have_names_that_exist(lake: Lake) -> None:
     with pytest.raises(BadInput, match="no engine sparky"):
         lake.query("SELECT 1", engine="sparky")
@@ -600,5 +517,5 @@ def test_spark_forgets_the_jobs_of_statements_that_have_ended(
     result.close()
     end = time.monotonic() + 300
     while listed.size() > before and time.monotonic() < end:
-        time.sleep(0.02)  # it forgets in a thread of its own
-    assert listed.size() == before
+        time.sleep(0.02)  # it forgets in a thread of its own, perhaps also what ended before
+    assert listed.size() <= before

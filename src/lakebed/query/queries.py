@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -254,18 +255,31 @@ class Queries:
         database: str | None,
         watch: Watch,
     ) -> Result:
+        from lakebed.query.spark.pruning import find_scans, plan_text
+        from lakebed.query.spark.statement import read
+
         deadline = self._set_deadline(timeout)
         with self._taker.begin(past, database) as beginning:
             view_sets = beginning.list_tables(sql)
-            analysis = engine.analyse(sql, view_sets, within, deadline)
-            snapshot = beginning.take(analysis.scans, with_tail=not stale, explained=explained)
+            statement = read(sql, view_sets)
+            analysis = None
+            text = plan_text(statement)
+            if text is not None:
+                with suppress(BadInput):  # the embedded engine cannot read it
+                    analysis = self._analyse(text, view_sets, within, deadline)
+            planned = () if analysis is None else analysis.scans
+            scans = find_scans(statement, view_sets, within, planned)
+            snapshot = beginning.take(scans, with_tail=not stale, explained=explained)
         try:
             tails = self._read_tails(snapshot)
             content = self._collect(view_sets, snapshot, tails)
             # Spark verifies the pages itself, but not the footers.
             footers = [FileRead(partition, frozenset()) for partition in snapshot.files]
             verification = self._begin_verification(footers, deadline)
-            stream = engine.run(analysis, content, within, limit=limit, deadline=deadline)
+            like = None if analysis is None else analysis.schema
+            stream = engine.run(
+                statement, content, within, like=like, limit=limit, deadline=deadline
+            )
         except BaseException:
             snapshot.close()
             raise
@@ -389,7 +403,7 @@ class Queries:
 
             if self._spark_tools is None:
                 raise BadInput("these queries have no spark", hint="ask the lake itself")
-            self._spark = SparkEngines(self._spark_tools, self._analyse)
+            self._spark = SparkEngines(self._spark_tools)
         return self._spark.get(spark, master, remote)
 
     def _read_range(self, begin: Instant | None, end: Instant | None) -> TimeRange | None:

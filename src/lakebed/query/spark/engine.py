@@ -6,19 +6,16 @@ Connect have in common is used.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakebed.model.time import TimeRange
 from lakebed.model.view_set import ViewSet
-from lakebed.query.conditions import Scan
 from lakebed.query.content import Content, UserContent, choose_bounds
 from lakebed.query.spark.failing import AFTER, BEFORE, translate
 from lakebed.query.spark.frames import make_frame
-from lakebed.query.spark.pruning import find_scans
-from lakebed.query.spark.rules import SETTINGS, Statement, read
+from lakebed.query.spark.statement import SETTINGS, Statement
 from lakebed.query.spark.streams import SparkStream
 from lakebed.query.spark.tools import SparkTools
 from lakebed.query.spark.user_tables import UserTables
@@ -27,34 +24,18 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from lakebed.query.embedded.engine import Analysis
     from lakebed.query.embedded.planning import Deadline
 
 _FEW_ROWS = 10_000
 """Results that cannot have more are fetched at once."""
 
 
-@dataclass(frozen=True, slots=True)
-class SparkAnalysis:
-    """What a statement needs."""
-
-    scans: Sequence[Scan]
-    statement: Statement
-    like: pa.Schema | None
-    """The columns that the embedded engine would give, if it can run the statement."""
-
-
-Analyse = Callable[[str, Mapping[str, ViewSet], TimeRange | None, "Deadline | None"], "Analysis"]
-"""What the embedded engine says about a statement; `BadInput` if it cannot read it."""
-
-
 class SparkEngines:
     """The sessions that statements of this process run on: the caller's, or those of a master or a
     Connect server, which are opened when first needed and kept until they are closed here."""
 
-    def __init__(self, tools: SparkTools, analyse: Analyse) -> None:
+    def __init__(self, tools: SparkTools) -> None:
         self._tools = tools
-        self._analyse = analyse
         self._kept: dict[tuple[str | None, str | None], SparkSession] = {}
         self._stack = ExitStack()
         self._lock = threading.Lock()
@@ -69,7 +50,7 @@ class SparkEngines:
                 if spark is None or _is_stopped(spark):
                     spark = self._stack.enter_context(self._tools.use(None, master, remote))
                     self._kept[master, remote] = spark
-        return SparkEngine(self._tools, spark, self._analyse)
+        return SparkEngine(self._tools, spark)
 
     def close(self) -> None:
         """Stop the sessions that were opened here."""
@@ -87,47 +68,23 @@ def _is_stopped(session: SparkSession) -> bool:
 class SparkEngine:
     """Statements on one Spark session."""
 
-    def __init__(
-        self,
-        tools: SparkTools,
-        session: SparkSession,
-        analyse: Analyse,
-    ) -> None:
+    def __init__(self, tools: SparkTools, session: SparkSession) -> None:
         self._tools = tools
         self._session = session
-        self._analyse = analyse
-
-    def analyse(
-        self,
-        sql: str,
-        view_sets: Mapping[str, ViewSet],
-        within: TimeRange | None = None,
-        deadline: Deadline | None = None,
-    ) -> SparkAnalysis:
-        """What a statement over these view sets needs. Nothing is run, and Spark is not asked."""
-        statement = read(sql, view_sets)
-        like: list[pa.Schema] = []
-
-        def plan(text: str) -> Sequence[Scan]:
-            found = self._analyse(text, view_sets, within, deadline)
-            like.append(found.schema)
-            return found.scans
-
-        scans = find_scans(statement, view_sets, within, plan)
-        return SparkAnalysis(scans, statement, like[0] if like else None)
 
     def run(
         self,
-        analysis: SparkAnalysis,
+        statement: Statement,
         tables: Mapping[str, Content],
         within: TimeRange | None = None,
         *,
+        like: pa.Schema | None = None,
         limit: int | None = None,
         deadline: Deadline | None = None,
     ) -> SparkStream:
         """Start a statement over exactly this content; of rows that have a time, over those in a
-        range."""
-        statement = analysis.statement
+        range. ``like`` has the types that the embedded engine would return, if it can plan the
+        statement."""
         with ExitStack() as stack, translate(statement.spelling):
             session = stack.enter_context(self._tools.beside(self._session))
             for name, value in SETTINGS.items():
@@ -143,7 +100,7 @@ class SparkEngine:
                 session,
                 frame,
                 statement.spelling,
-                like=analysis.like,
+                like=like,
                 at_once=_is_small(statement, tables, limit),
                 deadline=deadline,
                 on_close=stack.pop_all().close,

@@ -22,6 +22,8 @@ from lakebed.query.spark.text import Spelling
 BEFORE, AFTER = "SELECT * FROM (\n", "\n)"
 """Around a statement, so that Spark's grammar takes nothing but a query."""
 
+_NO_FUNCTION = re.compile(r"routine `([^`]+)`")
+
 _CONDITION = re.compile(r"^\[([A-Z0-9_.]+)\]\s*")
 _POSITION = re.compile(r"\(?;?\s*line (\d+),? pos (\d+)\)?;?")
 _STATE = re.compile(r"\s*SQLSTATE: (\w{5})")
@@ -81,7 +83,12 @@ def explain(error: Exception, statement: Spelling) -> LakebedError:
     if not condition or state[:2] in ("XX", "58", "08", "53"):
         return Unavailable(f"spark cannot run the statement: {said}")
     line, column = _find_position(error, statement) or (None, None)
-    return BadSql(said, line=line, column=column)
+    hint = None
+    function = _NO_FUNCTION.search(said) if condition.startswith("UNRESOLVED_ROUTINE") else None
+    if function is not None:
+        said = f"spark has no function {function[1]}"
+        hint = "see docs/dialects.md for what only the embedded engine has"
+    return BadSql(said, line=line, column=column, hint=hint)
 
 
 def _unwrap(error: Exception) -> Exception:

@@ -25,18 +25,22 @@ the caller's own time range demands does not depend on the reading, and is alway
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
 
-from lakebed.errors import BadInput
 from lakebed.model.time import SECOND, TimeRange
 from lakebed.model.view_set import ViewSet
 from lakebed.query.conditions import Interval, Scan, combine
 from lakebed.query.content import choose_bounds, keeps_times
-from lakebed.query.spark.functions import CLOCK
-from lakebed.query.spark.rules import Statement
+from lakebed.query.spark.statement import Statement
 from lakebed.query.spark.text import Edit, spell
 
+if TYPE_CHECKING:
+    from sqlglot.tokenizer_core import Token
+
+_CLOCK = frozenset({"now", "current_timestamp"})
+"""Functions that return the instant at which a statement is planned."""
 _SLACK = 3600 * SECOND
 _TOO_FINE = re.compile(r"\.\d{7}")
 _LIKE_A_DATE = re.compile(r"\s*[+-]?\d{4,}-")
@@ -50,37 +54,33 @@ _COUNTED = re.compile(
 """Where instants are counted from 1970, none of them beyond what timestamps hold."""
 _COUNTS = frozenset({"timestamp_seconds", "timestamp_millis", "timestamp_micros"})
 
-Planner = Callable[[str], Sequence[Scan]]
+
+def plan_text(statement: Statement) -> str | None:
+    """Return the statement as the embedded engine's planner can read it, with its names for counted
+    instants; None if a constant may mean something else to it."""
+    if not _is_plain(statement):
+        return None
+    offsets = [
+        token.start for token in statement.tokens if _COUNTED.match(statement.text, token.start)
+    ]
+    return spell(statement.text, [Edit(offset, offset, "to_") for offset in offsets]).given
 
 
 def find_scans(
     statement: Statement,
     view_sets: Mapping[str, ViewSet],
     within: TimeRange | None,
-    plan: Planner,
+    planned: Sequence[Scan],
 ) -> list[Scan]:
-    """At least one scan for each table of a statement; ``plan`` asks the other engine for its own,
-    and may raise `BadInput` if it cannot read the text."""
-    planned: Sequence[Scan] = ()
-    if _is_plain(statement):
-        try:
-            planned = plan(_as_planned(statement))
-        except BadInput:
-            planned = ()
+    """Return at least one scan for each table of a statement. ``planned`` are the scans that the
+    embedded engine would do, as far as it can read the text."""
     scans = []
     for name in statement.tables:
-        given = _from_range(view_sets[name], within)
-        mine = [each for each in planned if each.table == name] or [Scan(name)]
-        for scan in mine:
-            kept = _keep_sure(statement, view_sets[name], scan)
-            scans.append(Scan(name, combine(kept, given)))
+        in_range = _from_range(view_sets[name], within)
+        for scan in [scan for scan in planned if scan.table == name] or [Scan(name)]:
+            conditions = _keep_sure(statement, view_sets[name], scan)
+            scans.append(Scan(name, combine(conditions, in_range)))
     return scans
-
-
-def _as_planned(statement: Statement) -> str:
-    """The statement with the planner's names for counted instants."""
-    places = [match.start() for match in _COUNTED.finditer(statement.scanned.masked)]
-    return spell(statement.text, [Edit(place, place, "to_") for place in places]).given
 
 
 def _from_range(view_set: ViewSet, within: TimeRange | None) -> dict[str, Sequence[Interval]]:
@@ -132,10 +132,22 @@ def _written(statement: Statement) -> tuple[frozenset[int], frozenset[str]]:
             value = int(literal.name)
             numbers.update((value, -value))
     dates = any(each.is_type(*exp.DataType.TEMPORAL_TYPES) for each in _casts(statement))
-    texts = [text.replace("''", "'") for text in statement.scanned.texts]
+    texts = [text.replace("''", "'") for text in _list_texts(statement)]
     return frozenset(numbers), frozenset(
         text for text in texts if not (dates and _LIKE_A_DATE.match(text))
     )
+
+
+def _list_texts(statement: Statement) -> list[str]:
+    """Return the texts in a statement as they are written between their quotes."""
+    texts = (
+        statement.text[token.start : token.end] for token in statement.tokens if _is_text(token)
+    )
+    return [text.partition("'")[2] for text in texts]
+
+
+def _is_text(token: Token) -> bool:
+    return token.token_type.name.endswith("STRING")
 
 
 def _casts(statement: Statement) -> Iterator[Any]:
@@ -166,14 +178,17 @@ def _is_clock(node: Any) -> bool:
 
     if isinstance(node, exp.CurrentTimestamp):
         return True
-    return isinstance(node, exp.Anonymous) and str(node.name).lower() in CLOCK
+    return isinstance(node, exp.Anonymous) and str(node.name).lower() in _CLOCK
 
 
 def _is_plain(statement: Statement) -> bool:
     """Whether every constant is written down as it is meant."""
-    scanned = statement.scanned
-    if scanned.adjacent or any(
-        "\\" in text or _TOO_FINE.search(text) or _SPECIAL.match(text) for text in scanned.texts
+    tokens = statement.tokens
+    if any(_is_text(one) and _is_text(other) for one, other in pairwise(tokens)):
+        return False  # Spark joins texts that stand beside each other
+    if any(
+        "\\" in text or _TOO_FINE.search(text) or _SPECIAL.match(text)
+        for text in _list_texts(statement)
     ):
         return False
     return statement.tree.find(*_bound_differently()) is None and all(
