@@ -16,10 +16,11 @@ from lakebed.cli import output
 from lakebed.cli.options import HERE, LakeOption, opened
 from lakebed.client.address import is_server
 from lakebed.errors import BadInput, Unavailable
+from lakebed.extras import require_extra
 
 if TYPE_CHECKING:
+    from lakebed.serve.server import Listening
     from lakebed.settings import Settings
-from lakebed.extras import require_extra
 
 _STUCK_SECONDS = 60.0
 
@@ -38,63 +39,75 @@ def _file(name: str, text: str) -> Any:
     return _option(name, "", text, metavar="FILE")
 
 
+HostOption = Annotated[
+    str | None,
+    _option("LAKEBED_SERVE_HOST", "127.0.0.1", "The address to listen on.", metavar="ADDRESS"),
+]
+PortOption = Annotated[
+    int | None, _port("LAKEBED_SERVE_PORT", "4318", "The HTTP port; 0 for any that is free.")
+]
+OtlpPortOption = Annotated[
+    int | None, _port("LAKEBED_SERVE_OTLP_PORT", "4317", "The port of OTLP over gRPC.")
+]
+FlightPortOption = Annotated[
+    int | None, _port("LAKEBED_SERVE_FLIGHT_PORT", "50051", "The port of FlightSQL.")
+]
+RolesOption = Annotated[
+    str | None,
+    _option(
+        "LAKEBED_SERVE_ROLES",
+        "ingest,query,pipeline,web",
+        "What this process does.",
+        metavar="NAMES",
+    ),
+]
+WithoutKeysOption = Annotated[
+    bool | None,
+    _option(
+        "LAKEBED_SERVE_WITHOUT_KEYS",
+        "with-keys",
+        "Let everybody in who can reach the ports.",
+        "--without-keys/--with-keys",
+    ),
+]
+CertificateOption = Annotated[
+    Path | None, _file("LAKEBED_SERVE_CERTIFICATE", "Speak TLS with this certificate (PEM).")
+]
+PrivateKeyOption = Annotated[
+    Path | None, _file("LAKEBED_SERVE_PRIVATE_KEY", "The certificate's private key (PEM).")
+]
+WaitSecondsOption = Annotated[
+    float | None,
+    _option(
+        "LAKEBED_SERVE_WAIT_SECONDS",
+        "300.0",
+        "How long to wait at the start for a PostgreSQL that accepts no connections.",
+        metavar="SECONDS",
+    ),
+]
+TelemetrySecondsOption = Annotated[
+    float | None,
+    _option(
+        "LAKEBED_SERVE_TELEMETRY_SECONDS",
+        "60.0",
+        "How often it writes its own telemetry into the lake; 0 for never.",
+        metavar="SECONDS",
+    ),
+]
+
+
 def serve(
     lake: LakeOption = HERE,
-    host: Annotated[
-        str | None,
-        _option("LAKEBED_SERVE_HOST", "127.0.0.1", "The address to listen on.", metavar="ADDRESS"),
-    ] = None,
-    port: Annotated[
-        int | None, _port("LAKEBED_SERVE_PORT", "4318", "The HTTP port; 0 for any that is free.")
-    ] = None,
-    otlp_port: Annotated[
-        int | None, _port("LAKEBED_SERVE_OTLP_PORT", "4317", "The port of OTLP over gRPC.")
-    ] = None,
-    flight_port: Annotated[
-        int | None, _port("LAKEBED_SERVE_FLIGHT_PORT", "50051", "The port of FlightSQL.")
-    ] = None,
-    roles: Annotated[
-        str | None,
-        _option(
-            "LAKEBED_SERVE_ROLES",
-            "ingest,query,pipeline,web",
-            "What this process does.",
-            metavar="NAMES",
-        ),
-    ] = None,
-    without_keys: Annotated[
-        bool | None,
-        _option(
-            "LAKEBED_SERVE_WITHOUT_KEYS",
-            "with-keys",
-            "Let everybody in who can reach the ports.",
-            "--without-keys/--with-keys",
-        ),
-    ] = None,
-    certificate: Annotated[
-        Path | None, _file("LAKEBED_SERVE_CERTIFICATE", "Speak TLS with this certificate (PEM).")
-    ] = None,
-    private_key: Annotated[
-        Path | None, _file("LAKEBED_SERVE_PRIVATE_KEY", "The certificate's private key (PEM).")
-    ] = None,
-    wait_seconds: Annotated[
-        float | None,
-        _option(
-            "LAKEBED_SERVE_WAIT_SECONDS",
-            "300.0",
-            "How long to wait at the start for a PostgreSQL that accepts no connections.",
-            metavar="SECONDS",
-        ),
-    ] = None,
-    telemetry_seconds: Annotated[
-        float | None,
-        _option(
-            "LAKEBED_SERVE_TELEMETRY_SECONDS",
-            "60.0",
-            "How often it writes its own telemetry into the lake; 0 for never.",
-            metavar="SECONDS",
-        ),
-    ] = None,
+    host: HostOption = None,
+    port: PortOption = None,
+    otlp_port: OtlpPortOption = None,
+    flight_port: FlightPortOption = None,
+    roles: RolesOption = None,
+    without_keys: WithoutKeysOption = None,
+    certificate: CertificateOption = None,
+    private_key: PrivateKeyOption = None,
+    wait_seconds: WaitSecondsOption = None,
+    telemetry_seconds: TelemetrySecondsOption = None,
 ) -> None:
     """Take in OTLP and records over HTTP, answer SQL, and look after the lake.
 
@@ -111,8 +124,7 @@ def serve(
     """
     require_extra("serve")
     from lakebed.logs import warnings_on_stderr
-    from lakebed.serve.http import ServerSettings
-    from lakebed.serve.server import Listening, Server
+    from lakebed.serve.server import Server
     from lakebed.settings import read_settings
 
     settings = read_settings(
@@ -128,13 +140,37 @@ def serve(
         serve_wait_seconds=wait_seconds,
         serve_telemetry_seconds=telemetry_seconds,
     )
-    for each in (settings.serve_certificate, settings.serve_private_key):
-        if each is not None and not each.is_file():
-            raise BadInput(f"there is no file {each}")
+    for file in (settings.serve_certificate, settings.serve_private_key):
+        if file is not None and not file.is_file():
+            raise BadInput(f"there is no file {file}")
+    listening = _read_listening(settings)
+    _wait_for_catalog(settings)
+    # What callers are not told must be somewhere.
+    with warnings_on_stderr(), opened(settings.lake) as open_lake:
+        server = Server(open_lake, listening)
+        scheme = "http" if settings.serve_certificate is None else "https"
+
+        def announce(http_port: int) -> None:
+            output.say(f"serving {scheme}://{listening.spell(http_port)}; stop with Ctrl-C")
+            for protocol, bound_port in server.ports.items():
+                output.say(f"{protocol} on {listening.spell(bound_port)}")
+
+        threading.Thread(
+            target=leave_if_stuck, args=(server.stopping,), name="lakebed-leaving", daemon=True
+        ).start()
+        server.run(announce)
+    output.say("stopped")
+
+
+def _read_listening(settings: Settings) -> Listening:
+    """Return what a server listens on, from the settings."""
+    from lakebed.serve.http import ServerSettings
+    from lakebed.serve.server import Listening
+
     limits = ServerSettings()
     if settings.query_seconds is not None:
         limits = replace(limits, query_seconds=settings.query_seconds)
-    listening = Listening(
+    return Listening(
         host=settings.serve_host,
         port=settings.serve_port,
         otlp_port=settings.serve_otlp_port,
@@ -146,22 +182,6 @@ def serve(
         settings=limits,
         own_telemetry_seconds=settings.serve_telemetry_seconds or None,
     )
-    _wait_for_catalog(settings)
-    # What callers are not told must be somewhere.
-    with warnings_on_stderr(), opened(settings.lake) as open_lake:
-        server = Server(open_lake, listening)
-        scheme = "http" if settings.serve_certificate is None else "https"
-
-        def tell(real: int) -> None:
-            output.say(f"serving {scheme}://{listening.spell(real)}; stop with Ctrl-C")
-            for what, known in server.ports.items():
-                output.say(f"{what} on {listening.spell(known)}")
-
-        threading.Thread(
-            target=leave_if_stuck, args=(server.stopping,), name="lakebed-leaving", daemon=True
-        ).start()
-        server.run(tell)
-    output.say("stopped")
 
 
 def _wait_for_catalog(settings: Settings) -> None:
