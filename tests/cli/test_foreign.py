@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from lakebed.doctor.examination import examine
-from lakebed.doctor.findings import Status
+from lakebed.doctor.checks import Status, examine
 from lakebed.errors import ForeignCatalog
 from lakebed.opening import connect, init_lake, open_lake
 from tests.cli.parts import Cli

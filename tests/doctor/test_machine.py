@@ -1,4 +1,4 @@
-"""Looking at a real machine: ports with and without somebody on them, certificates, hangs."""
+"""Looks at a real machine: free and taken ports, certificates, hangs."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from lakebed.doctor import machine
-from lakebed.doctor.attempts import Attempt
-from lakebed.doctor.facts import PortState, Trouble
+from lakebed.doctor.checks import Status, attempt, check_certificate, run_check
+from lakebed.doctor.machine import Port
 from lakebed.errors import BadInput, Unavailable
 
 HERE = "127.0.0.1"
+DAY = 24 * 3600 * 1_000_000
 
 
-def look(port: int, host: str = HERE, *, is_http: bool = True) -> tuple[PortState, str]:
-    seen = machine.look_at_port("HTTP", "serve_port", host, port, is_http=is_http)
-    return seen.state, seen.reason or seen.answer
+def find_listener(number: int, host: str = HERE, service: str = "HTTP") -> str | None:
+    return machine.find_listener(Port(service, "serve_port", host, number))
 
 
 @pytest.fixture
@@ -38,27 +38,24 @@ def web_server() -> Iterator[int]:
         thread.join()
 
 
-def test_a_free_port_stays_free() -> None:
-    with socket.create_server((HERE, 0)) as known:
-        port = known.getsockname()[1]
-    assert look(port) == (PortState.FREE, "")
-    assert look(port) == (PortState.FREE, "")
-    assert look(0) == (PortState.ANY, "")
+def test_free_port_stays_free() -> None:
+    with socket.create_server((HERE, 0)) as listener:
+        port = listener.getsockname()[1]
+    assert find_listener(port) is None
+    assert find_listener(port) is None
 
 
-def test_who_is_on_a_port_is_told(web_server: int) -> None:
-    state, answer = look(web_server)
-    assert state is PortState.TAKEN
-    assert answer.startswith("a web server (BaseHTTP")
-    assert look(web_server, "0.0.0.0")[0] is PortState.TAKEN
-    assert look(web_server, is_http=False)[1].startswith("a web server (BaseHTTP")
+def test_listener_of_taken_port_is_named(web_server: int) -> None:
+    assert (find_listener(web_server) or "").startswith("a web server (BaseHTTP")
+    assert find_listener(web_server, "0.0.0.0")
+    assert (find_listener(web_server, service="OTLP") or "").startswith("a web server (BaseHTTP")
 
 
-def test_an_address_of_another_machine_is_refused() -> None:
-    state, reason = look(4318, "192.0.2.1")
-    assert state is PortState.REFUSED
-    assert "assign" in reason
-    assert look(4318, "no-such-host.invalid")[0] is PortState.REFUSED
+def test_address_of_another_machine_is_refused() -> None:
+    for host, reason in (("192.0.2.1", "assign"), ("no-such-host.invalid", "")):
+        with pytest.raises(BadInput, match=f"cannot listen on {host}:4318: .*{reason}") as refused:
+            find_listener(4318, host)
+        assert refused.value.hint == "choose another with serve_host or serve_port"
 
 
 def make_certificate(folder: Path, name: str, *, days: int) -> tuple[Path, Path]:
@@ -89,25 +86,29 @@ def make_certificate(folder: Path, name: str, *, days: int) -> tuple[Path, Path]
     return files
 
 
-def test_a_certificate_is_tried_with_its_key(tmp_path: Path) -> None:
+def test_certificate_is_checked_with_its_key(tmp_path: Path) -> None:
     good, its_key = make_certificate(tmp_path, "good", days=90)
     old, old_key = make_certificate(tmp_path, "old", days=-1)
-    seen = machine.look_at_certificate(good, its_key)
-    assert seen is not None
-    left = seen.not_after_us / 1e6 - datetime.datetime.now(datetime.UTC).timestamp()
-    assert 89 < left / 86400 <= 90
-    assert machine.look_at_certificate(None, None) is None
+    end_us = machine.find_certificate_end(good, its_key)
+    assert end_us is not None
+    seconds = end_us / 1e6 - datetime.datetime.now(datetime.UTC).timestamp()
+    assert 89 < seconds / 86400 <= 90
+    assert "good.pem and its key fit" in check_certificate(good, its_key, end_us - 8 * DAY)
+    with pytest.raises(BadInput, match="and its key fit") as ending:
+        check_certificate(good, its_key, end_us - 6 * DAY)
+    assert ending.value.hint == "renew it, and start the server again"
+    assert machine.find_certificate_end(None, None) is None
     with pytest.raises(BadInput, match="expired"):
-        machine.look_at_certificate(old, old_key)
+        machine.find_certificate_end(old, old_key)
     with pytest.raises(BadInput, match="do not make a TLS server"):
-        machine.look_at_certificate(good, old_key)
+        machine.find_certificate_end(good, old_key)
     with pytest.raises(BadInput, match="only one is configured"):
-        machine.look_at_certificate(good, None)
+        machine.find_certificate_end(good, None)
     with pytest.raises(FileNotFoundError):
-        machine.look_at_certificate(good, tmp_path / "nowhere")
+        machine.find_certificate_end(good, tmp_path / "nowhere")
     (tmp_path / "text").write_text("no certificate")
     with pytest.raises(BadInput, match="not PEM"):
-        machine.look_at_certificate(tmp_path / "text", its_key)
+        machine.find_certificate_end(tmp_path / "text", its_key)
 
 
 def test_a_disk_is_that_of_the_folder_or_of_what_is_above_it(tmp_path: Path) -> None:
@@ -117,29 +118,34 @@ def test_a_disk_is_that_of_the_folder_or_of_what_is_above_it(tmp_path: Path) -> 
     assert machine.look_at_temporary_folder().total_bytes > 0
 
 
-def test_what_hangs_or_breaks_is_a_trouble() -> None:
+def test_look_that_hangs_is_unavailable() -> None:
     never = threading.Event()
-    hanging = Attempt("the store", never.wait)
-    assert hanging.wait(0.01) == Trouble(
-        "the store gave no answer within 0.01 s",
-        "check that it runs, that the network reaches it, and that nobody holds its locks",
-    )
+    with pytest.raises(Unavailable, match="the store gave no answer") as failure:
+        attempt("the store", never.wait, 0.01)
+    assert failure.value.hint is not None
+    assert failure.value.hint.startswith("check that it runs")
     never.set()
-    assert hanging.wait(300) is True
+    assert attempt("the store", never.wait, 300) is True
 
-    def fail(error: BaseException) -> None:
+
+@pytest.mark.parametrize(
+    ("error", "found", "advice"),
+    [
+        (Unavailable("away\nfor now", hint="wait"), "away for now", "wait"),
+        (SystemExit("enough"), "unexpected SystemExit: enough", "look"),
+        (FileNotFoundError(2, "No such file", "/x"), "/x: no such file", "look"),
+        (TimeoutError(110, "Timed out"), "it: timed out", "look"),
+    ],
+)
+def test_failure_of_look_is_finding(error: BaseException, found: str, advice: str) -> None:
+    def fail() -> str:
         raise error
 
-    def trouble(error: BaseException) -> Trouble | None:
-        return Attempt("it", lambda: fail(error)).wait(300)
-
-    assert trouble(Unavailable("away\nfor now", hint="wait")) == Trouble("away for now", "wait")
-    assert trouble(SystemExit("enough")) == Trouble("unexpected SystemExit: enough")
-    assert trouble(FileNotFoundError(2, "No such file", "/x")) == Trouble("/x: no such file")
+    finding = run_check("catalog", lambda: attempt("it", fail, 300), "look")
+    assert (finding.status, finding.found, finding.advice) == (Status.BAD, found, advice)
 
 
-def test_a_spark_that_cannot_start_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_spark_that_cannot_start_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
-    with pytest.raises(BadInput, match="JAVA_HOME is /nowhere") as refused:
-        machine.try_workers()
-    assert refused.value.hint is not None
+    with pytest.raises(BadInput, match="JAVA_HOME is /nowhere"):
+        machine.describe_java()

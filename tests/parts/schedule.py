@@ -15,7 +15,7 @@ from xdist.scheduler import LoadScopeScheduling
 _ON_SPARK = (
     "tests/cli/test_build.py",
     "tests/cli/test_query.py::test_spark",
-    "tests/doctor/test_trial.py",
+    "tests/doctor/test_spark_job.py",
     "tests/pipeline/",
     "tests/proof/test_build_kills.py",
     "tests/proof/test_flipped_bits.py::test_spark",

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import asdict
+from typing import Annotated
 
 import typer
 
 from lakebed.cli import output
 from lakebed.cli.options import HERE, JsonOption, LakeOption
-
-if TYPE_CHECKING:
-    from lakebed.doctor.findings import Finding
 
 UNWELL = 1
 _SIGNS = {"ok": "✓", "bad": "✗", "skipped": "–"}
@@ -37,21 +35,20 @@ def doctor(
 
     Example: lakebed doctor --spark --json
     """
-    from lakebed.doctor.examination import examine
-    from lakebed.doctor.findings import Status, list_missing_abilities
+    from lakebed.doctor.checks import Status, examine, list_missing_abilities
 
-    found = []
+    findings = []
     signs = _signs()
     for finding in examine(lake or None, spark=spark):
-        found.append(finding)
+        findings.append(finding)
         if not as_json:
             output.tell(f"{signs[finding.status.value]} {finding.check}: {finding.found}")
             if finding.advice is not None:
                 output.tell(f"    {finding.advice}")
-    bad = sum(1 for each in found if each.status is Status.BAD)
-    missing = list_missing_abilities(found)
+    bad = sum(finding.status is Status.BAD for finding in findings)
+    missing = list_missing_abilities(findings)
     if as_json:
-        checks = [_row(each) for each in found]
+        checks = [asdict(finding) for finding in findings]
         output.show_json({"well": not bad, "cannot": missing, "checks": checks})
     else:
         output.say(_summarize(bad, missing))
@@ -73,12 +70,3 @@ def _signs() -> dict[str, str]:
     except (UnicodeEncodeError, LookupError):
         return _PLAIN_SIGNS
     return _SIGNS
-
-
-def _row(finding: Finding) -> dict[str, Any]:
-    return {
-        "check": finding.check,
-        "status": finding.status.value,
-        "found": finding.found,
-        "advice": finding.advice,
-    }
