@@ -55,6 +55,18 @@ def test_init_twice_is_refused_and_changes_nothing(cli: Cli, weather: Path) -> N
     assert "there is a lake already" in ran.error
 
 
+@pytest.mark.parametrize("url", ["postgresql://me:secret@db/lake", "mysql://me:secret@db/lake"])
+def test_init_refuses_a_url_as_its_folder_and_makes_nothing(
+    cli: Cli, tmp_path: Path, url: str
+) -> None:
+    for command in (["init", url], ["init", url, "--store", f"file://{tmp_path}/store"]):
+        ran = cli(*command)
+        assert ran.code == 2
+        assert "a URL is not a folder; use --catalog and --store for URLs" in ran.error
+        assert "secret" not in ran.error
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_lake_is_found_in_the_folder_one_stands_in(cli: Cli) -> None:
     assert cli("init").code == 0
     assert {row["activated_at"] for row in cli("views", "list", "--json").json} == {None}

@@ -50,6 +50,8 @@ def init(
     """
     from lakebed.opening import init_lake
 
+    if path is not None:
+        _refuse_url(path)
     folder = Path() if catalog else path or _find_folder()
     made = init_lake(folder, catalog=catalog, store=store, grace=grace, longest_read=longest_read)
     with made:
@@ -58,6 +60,13 @@ def init(
         output.say(f"catalog: {made.catalog.dialect.describe()}")
         output.say(f"store:   {made.store.url}")
         output.say(f"next:    lakebed land FILE --lake {place}, then lakebed build --lake {place}")
+
+
+def _refuse_url(folder: Path) -> None:
+    """Raise `BadInput` for a URL, which would become a folder of that name. The message leaves the
+    URL out: it may have a password. Paths have one slash where URLs have two."""
+    if ":/" in str(folder):
+        raise BadInput("a URL is not a folder", hint="use --catalog and --store for URLs")
 
 
 def _find_folder() -> Path:
@@ -139,8 +148,7 @@ def restore_backup(
 def _copy(lake: str, target: Path, catalog: str | None, store: str | None) -> None:
     from lakebed.opening import copy_lake
 
-    if "://" in str(target) or ":/" in str(target):
-        raise BadInput(f"{target} is not a folder", hint="use --catalog and --store for URLs")
+    _refuse_url(target)
     with opened(lake) as open_lake:
         done = copy_lake(open_lake, target, catalog=catalog, store=store)
     output.tell(
