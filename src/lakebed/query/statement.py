@@ -97,7 +97,7 @@ def check_statement(sql: str) -> None:
         (selects, _MOST_SELECTS, "SELECTs"),
         (joins, _MOST_JOINS, "joins"),
         (_measure_nesting(tokens), _MOST_NESTED, "levels, one inside the other"),
-        (expanded, _MOST_EXPANDED, "uses of named subqueries, one inside the other,"),
+        (expanded, _MOST_EXPANDED, "uses of named subqueries, once they are expanded"),
         (lists.longest, _MOST_ITEMS, "columns or arguments in one list"),
         (lists.carried, _MOST_CARRIED, "columns, counted again for each * above them"),
         (lists.most_keys, _MOST_KEYS, "expressions to group, sort or partition by"),
