@@ -26,6 +26,7 @@ from lakebed.pipeline.pipeline import Pipeline
 from lakebed.pipeline.spark_access import SparkAccess
 from lakebed.query.changing import Administration
 from lakebed.query.queries import Queries, QuerySettings
+from lakebed.query.request import QueryRequest
 from lakebed.query.result import Result
 from lakebed.reading.leases import LeaseKeeper
 from lakebed.reading.snapshot import SnapshotReader
@@ -178,21 +179,23 @@ class Lake:
         Functions that change the lake are there for administrators; a statement that calls one is
         one transaction, which is committed when this returns.
         """
-        return self.queries.query(
-            sql,
-            parameters=parameters,
-            begin=begin,
-            end=end,
-            as_of=as_of,
-            stale=stale,
-            limit=limit,
-            timeout=timeout,
-            explained=explained,
-            admin=admin,
-            engine=engine,
-            spark=spark,
-            master=master,
-            remote=remote,
+        return self.queries.run(
+            QueryRequest(
+                sql,
+                begin,
+                end,
+                parameters,
+                as_of,
+                stale,
+                limit,
+                timeout,
+                explained,
+                admin,
+                engine,
+                spark,
+                master,
+                remote,
+            )
         )
 
     def define_views(

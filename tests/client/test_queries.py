@@ -13,11 +13,10 @@ import pyarrow as pa
 import pytest
 
 from lakebed.access.keys import Role
-from lakebed.client.client import connect
+from lakebed.client.client import Client, connect
 from lakebed.errors import BadInput, BadSql, Cancelled, Denied, LakebedError, Refused, TimedOut
 from lakebed.lake import Lake
 from lakebed.opening import init_lake
-from lakebed.query.queryable import Queryable
 from tests.parts.data import T0, publish_hour, readings
 from tests.query.test_result import ENDLESS, wait_until
 from tests.serve.parts import Served, serving
@@ -49,7 +48,7 @@ def served(lake: Lake, keys: object) -> Iterator[Served]:
 @pytest.fixture(scope="module", params=["embedded", "connected"])
 def source(
     request: pytest.FixtureRequest, lake: Lake, served: Served, keys: dict[Role, str]
-) -> Iterator[Queryable]:
+) -> Iterator[Lake | Client]:
     if request.param == "embedded":
         yield lake
         return
@@ -63,11 +62,11 @@ def _nothing_is_held_afterwards(lake: Lake) -> Iterator[None]:
     wait_until(lambda: not lake.leases._pins)
 
 
-def count(source: Queryable, **options: Any) -> int:
+def count(source: Lake | Client, **options: Any) -> int:
     return int(source.query(COUNT, **options).to_arrow()["n"][0].as_py())
 
 
-def test_rows_are_the_same_in_every_shape(source: Queryable, lake: Lake) -> None:
+def test_rows_are_the_same_in_every_shape(source: Lake | Client, lake: Lake) -> None:
     sql = (
         "SELECT time, number, arrow_cast(number % 2, 'Dictionary(Int32, Int64)') AS d, "
         "make_array(1) AS l, named_struct('x', 1) AS s, X'00' AS b FROM readings ORDER BY number"
@@ -86,7 +85,7 @@ def test_rows_are_the_same_in_every_shape(source: Queryable, lake: Lake) -> None
     assert (empty.num_rows, empty.schema) == (0, readings().schema)
 
 
-def test_batches_come_once(source: Queryable) -> None:
+def test_batches_come_once(source: Lake | Client) -> None:
     with source.query("SELECT * FROM readings") as result:
         assert sum(batch.num_rows for batch in result) == 6
         assert result.explanation.rows == 6
@@ -98,7 +97,7 @@ def test_batches_come_once(source: Queryable) -> None:
         result.to_arrow()
 
 
-def test_large_results_pass_through_little_memory(source: Queryable) -> None:
+def test_large_results_pass_through_little_memory(source: Lake | Client) -> None:
     list(source.query("SELECT * FROM readings"))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     text = f"SELECT value, '{'x' * 100}' || value AS text FROM generate_series(1, 4000000)"
@@ -107,7 +106,7 @@ def test_large_results_pass_through_little_memory(source: Queryable) -> None:
     assert grown_mib < 200  # of about 500
 
 
-def test_parameters_ranges_limits_and_the_past(source: Queryable, lake: Lake) -> None:
+def test_parameters_ranges_limits_and_the_past(source: Lake | Client, lake: Lake) -> None:
     hour = datetime(2026, 1, 1, 1, tzinfo=UTC)
     assert count(source, begin=hour) == count(source, begin="2026-01-01T02:00:00+01:00") == 3
     assert count(source, begin=T0, end=T0 + 1) == 1
@@ -129,7 +128,7 @@ def test_parameters_ranges_limits_and_the_past(source: Queryable, lake: Lake) ->
     assert count(source) == 6
 
 
-def test_results_say_where_their_rows_come_from(source: Queryable) -> None:
+def test_results_say_where_their_rows_come_from(source: Lake | Client) -> None:
     with source.query(COUNT, begin="2026-01-01T01:00:00Z", explained=True) as result:
         (table,) = result.explanation.tables
         assert result.explanation.engine == "embedded"
@@ -157,7 +156,7 @@ def test_results_say_where_their_rows_come_from(source: Queryable) -> None:
     ],
 )
 def test_errors_are_the_same(
-    source: Queryable,
+    source: Lake | Client,
     lake: Lake,
     sql: str,
     options: dict[str, Any],
@@ -193,19 +192,19 @@ def test_errors_are_the_same(
     ],
 )
 def test_arguments_that_make_no_sense_are_the_same(
-    source: Queryable, sql: Any, options: dict[str, Any], words: str
+    source: Lake | Client, sql: Any, options: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(BadInput, match=words):
         source.query(sql, **options)
 
 
-def test_an_error_in_the_middle_reaches_the_reader(source: Queryable) -> None:
+def test_an_error_in_the_middle_reaches_the_reader(source: Lake | Client) -> None:
     result = source.query("SELECT 1 / (number - number) FROM readings")
     with pytest.raises(BadSql, match=r"(?i)divide by zero"):
         result.to_arrow()
 
 
-def test_statements_are_cancelled_closed_and_run_out_of_time(source: Queryable) -> None:
+def test_statements_are_cancelled_closed_and_run_out_of_time(source: Lake | Client) -> None:
     endless = f"SELECT count(*) FROM ({ENDLESS})"
     early = source.query(endless)
     early.cancel()
@@ -227,7 +226,7 @@ def test_statements_are_cancelled_closed_and_run_out_of_time(source: Queryable) 
         source.query(endless, timeout=0.05).to_arrow()
 
 
-def test_forgotten_results_are_let_go_of(source: Queryable, lake: Lake) -> None:
+def test_forgotten_results_are_let_go_of(source: Lake | Client, lake: Lake) -> None:
     result = source.query(ENDLESS)
     next(iter(result))
     forgotten = [source.query("SELECT * FROM readings")]
@@ -235,7 +234,7 @@ def test_forgotten_results_are_let_go_of(source: Queryable, lake: Lake) -> None:
     wait_until(lambda: not lake.leases._pins)
 
 
-def test_many_threads_share_one(source: Queryable) -> None:
+def test_many_threads_share_one(source: Lake | Client) -> None:
     seen: list[int] = []
     threads = [threading.Thread(target=lambda: seen.append(count(source))) for _ in range(8)]
     for thread in threads:
@@ -245,7 +244,7 @@ def test_many_threads_share_one(source: Queryable) -> None:
     assert seen == [6] * 8
 
 
-def test_changes_are_made_by_statements_too(source: Queryable, lake: Lake) -> None:
+def test_changes_are_made_by_statements_too(source: Lake | Client, lake: Lake) -> None:
     new = publish_hour(lake, 7)
     sql = "SELECT retire_partition_by_file(?, 'readings') AS said"
     result = source.query(sql, parameters=[new.file_path])
@@ -282,4 +281,4 @@ def test_the_interface_is_one() -> None:
         given = inspect.signature(function).parameters.values()
         return [(each.name, each.kind, each.default) for each in given]
 
-    assert shape(Client.query) == shape(Lake.query) == shape(Queryable.query)
+    assert shape(Client.query) == shape(Lake.query)

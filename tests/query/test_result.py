@@ -66,10 +66,16 @@ class Broken:
 
     schema = pa.schema([("n", pa.int64())])
 
-    def __init__(self, batches: int, error: LakebedError | None = None) -> None:
+    def __init__(
+        self,
+        batches: int,
+        error: LakebedError | None = None,
+        on_close: Callable[[], None] | None = None,
+    ) -> None:
         self.batches = batches
         self.error = error
         self.closed = 0
+        self.on_close = on_close
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         for _ in range(self.batches):
@@ -81,6 +87,8 @@ class Broken:
 
     def close(self) -> None:
         self.closed += 1
+        if self.on_close is not None:
+            self.on_close()
 
 
 def test_batches_come_once_and_the_second_reader_is_told(lake: Lake) -> None:
@@ -210,7 +218,7 @@ def test_garbage_is_let_go_of_by_a_thread_that_holds_no_lock() -> None:
         with lock:  # as the keeper of leases has one
             released_by.append(threading.current_thread())
 
-    result = Result(Broken(1), Explanation("test", 0), let_go)
+    result = Result(Broken(1, on_close=let_go), Explanation("test", 0))
     with lock:
         del result
     wait_until(lambda: bool(released_by))
@@ -291,7 +299,7 @@ def test_closing_from_another_thread_is_no_end_of_the_rows(lake: Lake) -> None:
     closer.join()
     with pytest.raises(Cancelled, match="closed while it was read"):
         list(batches)
-    stopped = Result(stream := Broken(3), Explanation("test", 0), lambda: None)
+    stopped = Result(stream := Broken(3), Explanation("test", 0))
     rows = iter(stopped)
     next(rows)
     stopped.close()
@@ -307,19 +315,16 @@ def test_a_statement_that_takes_too_long_lets_go(lake: Lake) -> None:
 
 
 def test_an_error_in_the_middle_reaches_the_reader_and_lets_go() -> None:
-    let_go: list[int] = []
     stream = Broken(2, Unavailable("the store is gone"))
-    result = Result(stream, Explanation("test", 0), lambda: let_go.append(1))
+    result = Result(stream, Explanation("test", 0))
     got = 0
     with pytest.raises(Unavailable, match="the store is gone"):
         for batch in result:
             got += batch.num_rows
-    assert (got, stream.closed, let_go) == (2, 1, [1])
+    assert (got, stream.closed) == (2, 1)
     with pytest.raises(BadInput, match="read already"):
         result.to_arrow()
-    again = Result(
-        Broken(2, Unavailable("the store is gone")), Explanation("test", 0), lambda: None
-    )
+    again = Result(Broken(2, Unavailable("the store is gone")), Explanation("test", 0))
     with pytest.raises(Exception, match="the store is gone"):
         pa.RecordBatchReader.from_stream(again).read_all()
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import io
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -21,8 +22,10 @@ from lakebed.errors import Cancelled, DamagedFile, TimedOut
 from lakebed.lake import Lake
 from lakebed.model.partition import Partition
 from lakebed.model.user_table import VERSION
+from lakebed.query.conditions import Scan
 from lakebed.query.embedded.planning import Deadline
 from lakebed.query.queries import Queries, QuerySettings
+from lakebed.query.statement_stream import StatementStream
 from lakebed.query.verifying import FileRead, FileVerifier, Verification
 from lakebed.storage import footer
 from lakebed.storage.local import LocalStore
@@ -39,6 +42,11 @@ class CountingStore(LocalStore):
     def __init__(self, root: Path) -> None:
         super().__init__(root)
         self.reads: dict[str, int] = {}
+        self.checks: Counter[str] = Counter()
+
+    def version(self, path: str) -> tuple[int, str]:
+        self.checks[path] += 1
+        return super().version(path)
 
     def read(self, path: str, start: int, length: int) -> bytes:
         self.reads[path] = self.reads.get(path, 0) + 1
@@ -117,6 +125,53 @@ def test_a_file_that_changed_is_verified_again(filled: Lake) -> None:
         filled.query(SQL).to_arrow()
     _store(filled).locate(_files(filled)[1].file_path or "").write_bytes(whole)
     assert filled.query(SQL).to_arrow().equals(expected)
+
+
+class Batches:
+    """Batches of an engine that has read its files at a known batch."""
+
+    schema = pa.schema([("number", pa.int32())])
+
+    def __init__(self, count: int, complete_with: int) -> None:
+        self._count = count
+        self._complete_with = complete_with
+        self.is_complete = False
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        for number in range(self._count):
+            self.is_complete = number >= self._complete_with
+            yield pa.record_batch([pa.array([number], pa.int32())], schema=self.schema)
+
+    def cancel(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+@pytest.mark.parametrize(("complete_with", "checks"), [(0, 1), (1, 2), (2, 2)])
+def test_files_are_checked_once_if_they_were_read_by_the_first_batch(
+    filled: Lake, complete_with: int, checks: int
+) -> None:
+    store = CountingStore(_store(filled).root)
+    verifier = FileVerifier(filled.catalog, store)
+    with filled.queries._taker.begin() as beginning:
+        snapshot = beginning.take([Scan("readings")])
+    verification = Verification(verifier, [], snapshot=snapshot)
+    stream = StatementStream(Batches(3, complete_with), verification, snapshot=snapshot)
+    assert len(list(stream)) == 3
+    paths = [partition.file_path or "" for partition in _files(filled)]
+    assert store.checks == dict.fromkeys(paths, checks)
+    stream.close()
+
+
+def test_file_that_changes_after_the_first_batch_is_damage(filled: Lake) -> None:
+    _let_settle(filled)
+    sql = "SELECT a.number FROM readings a, readings b"
+    filled.query(sql).to_arrow()
+    batches = iter(filled.query(sql))
+    next(batches)
+    _flip(filled, _files(filled)[1], "number")
+    with pytest.raises(DamagedFile, match=_files(filled)[1].file_path or "-"):
+        list(batches)
 
 
 def test_without_the_setting_nothing_is_verified(filled: Lake) -> None:

@@ -15,8 +15,8 @@ from lakebed.client.address import is_server
 from lakebed.errors import BadInput, ReadOnly, Unavailable
 
 if TYPE_CHECKING:
+    from lakebed.client.client import Client
     from lakebed.lake import Lake
-    from lakebed.query.queryable import Queryable
     from lakebed.settings import Settings
 
 LakeOption = Annotated[
@@ -133,8 +133,8 @@ def _open_to_look(settings: Settings) -> Lake:
 
 
 @contextmanager
-def reached(place: str) -> Iterator[Queryable]:
-    """Whoever answers SQL there, to look: the lake, or a connection to a server of it."""
+def reached(place: str) -> Iterator[Lake | Client]:
+    """Open what answers SQL at a place: the lake read-only, or a connection to a server of it."""
     from lakebed.settings import read_settings
 
     address = read_settings(lake=place or None).lake

@@ -24,8 +24,7 @@ from lakebed.model.time import (
     parse_moment,
     to_instant,
 )
-from lakebed.query.arguments import check_arguments
-from lakebed.query.parameters import Bound, prepare
+from lakebed.query.request import QueryRequest
 from lakebed.query.result import Result
 from lakebed.wire import protocol
 
@@ -76,24 +75,14 @@ class Client:
             raise Unsupported(
                 "a server computes the rows itself", hint="Spark needs the lake: lakebed.open(…)"
             )
-        check_arguments(sql, parameters, limit, timeout)
-        headers = {
-            "begin": _spell(begin),
-            "end": _spell(end),
-            "as_of": _spell_past(as_of),
-            "limit": None if limit is None else str(limit),
-            "timeout": None if timeout is None else repr(float(timeout)),
-            "stale": "true" if stale else None,
-            "explained": "true" if explained else None,
-            "admin": None if admin else "false",
-            "explanation": "true",
-            "preserve_dictionary": "true",
-        }
-        bound = Bound(sql, sql) if parameters is None else prepare(sql).bind(parameters)
-        sent = {name: value for name, value in headers.items() if value is not None}
+        request = QueryRequest(
+            sql, begin, end, parameters, as_of, stale, limit, timeout, explained, admin
+        )
+        bound = request.bind()
+        headers = _make_headers(request)
         with bound.placed():
-            stream = self._get(_ticket(bound.sql), sent, timeout)
-            return Result(stream, stream.read_explanation(), lambda: None)
+            stream = self._get(_ticket(bound.sql), headers, timeout)
+            return Result(stream, stream.read_explanation())
 
     def _get(
         self, ticket: bytes, headers: dict[str, str], timeout: float | None = None
@@ -189,6 +178,23 @@ def _read_authorities(file: str | Path | None, address: Address) -> bytes | None
         reason = (error.strerror or "").lower()
         raise BadInput(f"cannot read the certificate {file}: {reason}") from error
     return data
+
+
+def _make_headers(request: QueryRequest) -> dict[str, str]:
+    """Return the options of a statement as headers of its call."""
+    headers = {
+        "begin": _spell(request.begin),
+        "end": _spell(request.end),
+        "as_of": _spell_past(request.as_of),
+        "limit": None if request.limit is None else str(request.limit),
+        "timeout": None if request.timeout is None else repr(float(request.timeout)),
+        "stale": "true" if request.stale else None,
+        "explained": "true" if request.explained else None,
+        "admin": None if request.admin else "false",
+        "explanation": "true",
+        "preserve_dictionary": "true",
+    }
+    return {name: value for name, value in headers.items() if value is not None}
 
 
 def _ticket(sql: str) -> bytes:

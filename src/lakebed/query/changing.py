@@ -73,6 +73,8 @@ class Acting:
 class KeptRows:
     """The rows of a statement that has run, as a stream that is read like any other."""
 
+    is_complete = True
+
     def __init__(self, schema: pa.Schema, batches: Sequence[pa.RecordBatch]) -> None:
         self.schema = schema
         self._batches = batches
@@ -87,7 +89,7 @@ class KeptRows:
         """Do nothing: no resource is held."""
 
 
-def act(acting: Acting, start: Callable[[], Stream], limit: int | None) -> Stream:
+def act(acting: Acting, start: Callable[[], Stream], limit: int | None) -> KeptRows:
     """Run a statement to its end, commit the changes of its functions, then return its rows.
 
     If one of its calls fails, the statement is rolled back: it runs again with every call answering

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from lakebed.catalog.acting import keep_askers
 from lakebed.catalog.catalog import Catalog
 from lakebed.catalog.times import resolve_past
-from lakebed.errors import BadInput, BadSql, Damage
+from lakebed.errors import BadInput
 from lakebed.model.time import (
     Instant,
     TimeRange,
@@ -23,24 +23,22 @@ from lakebed.model.time import (
     to_instant,
 )
 from lakebed.model.view_set import ViewSet
-from lakebed.query.arguments import MOST_ROWS as MOST_ROWS
-from lakebed.query.arguments import check_arguments
 from lakebed.query.changing import Acting, Administration, act
 from lakebed.query.conditions import EVER
 from lakebed.query.content import Content, TableContent
 from lakebed.query.explanation import Explanation, TableExplanation
-from lakebed.query.holding import HeldStream, name_damage
 from lakebed.query.listings import Asked, Listed
 from lakebed.query.matching import match_rows
-from lakebed.query.parameters import Bound, prepare
-from lakebed.query.result import Result, Stream
+from lakebed.query.request import EMBEDDED, SPARK, QueryRequest
+from lakebed.query.result import Result
 from lakebed.query.snapshot import SnapshotTaker, StatementSnapshot
 from lakebed.query.statement import check_statement
+from lakebed.query.statement_log import StatementLog
+from lakebed.query.statement_stream import StatementStream
 from lakebed.query.table_views import TableView
 from lakebed.query.tail import TailReader, TailRows
 from lakebed.query.user_tables import UserReader, UserView
 from lakebed.query.verifying import FileRead, FileVerifier, Verification, list_reads
-from lakebed.query.watching import Watch
 from lakebed.reading.leases import LeaseKeeper
 from lakebed.storage.objects import Store
 from lakebed.tables.rows.row_reader import RowReader
@@ -54,7 +52,6 @@ if TYPE_CHECKING:
     from lakebed.query.spark.engine import SparkEngine, SparkEngines
     from lakebed.query.spark.tools import SparkTools
 
-EMBEDDED, SPARK = "embedded", "spark"
 T = TypeVar("T")
 
 
@@ -107,159 +104,95 @@ class Queries:
         self._spark_tools = spark
         self._spark: SparkEngines | None = None
 
-    def query(
-        self,
-        sql: str,
-        *,
-        parameters: Sequence[Any] | None = None,
-        begin: Instant | None = None,
-        end: Instant | None = None,
-        as_of: Instant | None = None,
-        stale: bool = False,
-        limit: int | None = None,
-        timeout: float | None = None,
-        explained: bool = False,
-        admin: bool = True,
-        engine: str = EMBEDDED,
-        spark: SparkSession | None = None,
-        master: str | None = None,
-        remote: str | None = None,
-        database: str | None = None,
-    ) -> Result:
-        """Run one statement on one snapshot. Only administrators see the functions that change the
-        lake; a statement that calls one has run and is committed when its result is there. The
-        Spark engine uses a session that is given, or opens one and keeps it. Tables of
-        ``database`` can be named without it."""
-        check_arguments(sql, parameters, limit, timeout)
-        bound = Bound(sql, sql)
-        if parameters is not None:
-            if engine == SPARK:
-                raise BadInput(
-                    "parameters are for the embedded engine",
-                    hint="Spark's own are: spark.sql(args=…)",
-                )
-            bound = prepare(sql).bind(parameters)
-        with Watch(sql, engine) as watch, bound.placed():
-            sql = bound.sql
-            check_statement(sql)
-            within = self._read_range(begin, end)
-            as_of = resolve_past(self._catalog, as_of)
-            past = None if as_of is None else to_instant(as_of, "down")
-            if engine == SPARK:
-                return self._query_on_spark(
-                    self._on_spark(spark, master, remote),
-                    sql,
-                    within,
-                    limit=limit,
-                    timeout=timeout,
-                    past=past,
-                    stale=stale,
-                    explained=explained,
-                    database=database,
-                    watch=watch,
-                )
-            if engine != EMBEDDED:
-                raise BadInput(f"there is no engine {engine}", hint=f"use {EMBEDDED} or {SPARK}")
-            return self._query_embedded(
-                sql,
-                within,
-                past,
-                stale=stale,
-                limit=limit,
-                timeout=timeout,
-                explained=explained,
-                admin=admin,
-                database=database,
-                watch=watch,
+    def query(self, sql: str, **options: Any) -> Result:
+        """Run one statement with the options of `QueryRequest`."""
+        return self.run(QueryRequest(sql, **options))
+
+    def run(self, request: QueryRequest) -> Result:
+        """Run one statement on one snapshot. A statement that calls a function which changes the
+        lake has run and is committed when its result is there."""
+        bound = request.bind()
+        with StatementLog(bound.sql, request.engine) as log, bound.placed():
+            check_statement(bound.sql)
+            within = self._read_range(request.begin, request.end)
+            past = self._read_past(request.as_of)
+            deadline = self._set_deadline(request.timeout)
+            if request.engine == EMBEDDED:
+                return self._run_embedded(request, bound.sql, within, past, deadline, log)
+            if request.engine == SPARK:
+                return self._run_on_spark(request, bound.sql, within, past, deadline, log)
+            raise BadInput(
+                f"there is no engine {request.engine}", hint=f"use {EMBEDDED} or {SPARK}"
             )
 
-    def _query_embedded(
+    def _run_embedded(
         self,
+        request: QueryRequest,
         sql: str,
         within: TimeRange | None,
         past: int | None,
-        *,
-        stale: bool,
-        limit: int | None,
-        timeout: float | None,
-        explained: bool,
-        admin: bool,
-        database: str | None,
-        watch: Watch,
+        deadline: Deadline | None,
+        log: StatementLog,
     ) -> Result:
-        deadline = self._set_deadline(timeout)
-        with self._taker.begin(past, database) as beginning:
+        with self._taker.begin(past, request.database) as beginning:
             view_sets = beginning.list_tables(sql)
-            analysis = self._analyse(sql, view_sets, within, admin=admin, deadline=deadline)
-            acting = self._begin_changes(analysis, past) if admin else None
+            analysis = self._analyse(sql, view_sets, within, admin=request.admin, deadline=deadline)
+            acting = self._begin_changes(analysis, past) if request.admin else None
             snapshot = beginning.take(
-                analysis.scans, with_tail=not stale, explained=explained, asked=analysis.asked
+                analysis.scans,
+                with_tail=not request.stale,
+                explained=request.explained,
+                asked=analysis.asked,
             )
-        verification = None
-        try:
-            tails = self._read_tails(snapshot)
-            content = self._collect(view_sets, snapshot, tails)
-            reads = list_reads(analysis.scans, snapshot)
-            verification = self._begin_verification(reads, deadline)
-            nothing = snapshot.listed.is_empty and all(each.is_empty for each in content.values())
+        verification = self._make_verification(
+            list_reads(analysis.scans, snapshot), snapshot, deadline
+        )
 
-            def start() -> Stream:
-                stream: Stream
-                if acting is None and nothing:
-                    stream = self._embedded().run_over_nothing(
-                        sql, analysis, limit=limit, deadline=deadline
-                    )
-                else:
-                    stream = self._on_engine(
-                        lambda engine: engine.run(
-                            sql,
-                            content,
-                            within,
-                            listed=snapshot.listed,
-                            admin=admin,
-                            acting=acting,
-                            limit=None if acting else limit,
-                            deadline=deadline,
-                        )
-                    )
-                is_read = analysis.is_analyze or not analysis.is_explain
-                return HeldStream(stream, snapshot, self._store, verification if is_read else None)
+        def start() -> StatementStream:
+            stream = self._on_engine(
+                lambda engine: engine.run(
+                    sql,
+                    content,
+                    within,
+                    analysis=analysis,
+                    listed=snapshot.listed,
+                    admin=request.admin,
+                    acting=acting,
+                    limit=None if acting else request.limit,
+                    deadline=deadline,
+                )
+            )
+            return StatementStream(
+                stream, verification, *(() if acting is not None else (log, snapshot))
+            )
 
-            stream = start() if acting is None else act(acting, start, limit)
-            stream = watch.follow(stream, snapshot)
-        except BaseException as error:
-            snapshot.close()
-            if isinstance(error, Damage | BadSql):
-                named = name_damage(error, snapshot.files, self._store, verification)
-                if named is not error:
-                    raise named from error
-            raise
-        explanation = _explain(EMBEDDED, snapshot, tails)
-        if acting is None:
-            return Result(stream, explanation, snapshot.close)
+        with _released_on_error(snapshot, verification):
+            content, explanation = self._read_content(EMBEDDED, view_sets, snapshot)
+            verification.run_footers()
+            if analysis.is_explain and not analysis.is_analyze:
+                verification.skip_pages()
+            log.add_snapshot(snapshot)
+            if acting is None:
+                return Result(start(), explanation)
+            rows = act(acting, start, request.limit)
         explanation.warnings += tuple(acting.changes.warnings)
         snapshot.close()
-        return Result(stream, explanation, lambda: None)
+        return Result(StatementStream(rows, None, log), explanation)
 
-    def _query_on_spark(
+    def _run_on_spark(
         self,
-        engine: SparkEngine,
+        request: QueryRequest,
         sql: str,
         within: TimeRange | None,
-        *,
-        limit: int | None,
-        timeout: float | None,
         past: int | None,
-        stale: bool,
-        explained: bool,
-        database: str | None,
-        watch: Watch,
+        deadline: Deadline | None,
+        log: StatementLog,
     ) -> Result:
         from lakebed.query.spark.pruning import find_scans, plan_text
         from lakebed.query.spark.statement import read
 
-        deadline = self._set_deadline(timeout)
-        with self._taker.begin(past, database) as beginning:
+        engine = self._on_spark(request.spark, request.master, request.remote)
+        with self._taker.begin(past, request.database) as beginning:
             view_sets = beginning.list_tables(sql)
             statement = read(sql, view_sets)
             analysis = None
@@ -269,34 +202,31 @@ class Queries:
                     analysis = self._analyse(text, view_sets, within, deadline)
             planned = () if analysis is None else analysis.scans
             scans = find_scans(statement, view_sets, within, planned)
-            snapshot = beginning.take(scans, with_tail=not stale, explained=explained)
-        try:
-            tails = self._read_tails(snapshot)
-            content = self._collect(view_sets, snapshot, tails)
-            # Spark verifies the pages itself, but not the footers.
-            footers = [FileRead(partition, frozenset()) for partition in snapshot.files]
-            verification = self._begin_verification(footers, deadline)
-            like = None if analysis is None else analysis.schema
-            stream = engine.run(
-                statement, content, within, like=like, limit=limit, deadline=deadline
+            snapshot = beginning.take(
+                scans, with_tail=not request.stale, explained=request.explained
             )
-        except BaseException:
-            snapshot.close()
-            raise
-        explanation = _explain(SPARK, snapshot, tails)
-        held = HeldStream(stream, snapshot, self._store, verification)
-        return Result(watch.follow(held, snapshot), explanation, snapshot.close)
+        # Spark verifies the pages itself, but not the footers.
+        footers = [FileRead(partition, frozenset()) for partition in snapshot.files]
+        verification = self._make_verification(footers, snapshot, deadline)
+        with _released_on_error(snapshot, verification):
+            content, explanation = self._read_content(SPARK, view_sets, snapshot)
+            verification.run_footers()
+            log.add_snapshot(snapshot)
+            stream = engine.run(
+                statement,
+                content,
+                within,
+                like=None if analysis is None else analysis.schema,
+                limit=request.limit,
+                deadline=deadline,
+            )
+            return Result(StatementStream(stream, verification, log, snapshot), explanation)
 
-    def _begin_verification(
-        self, reads: Sequence[FileRead], deadline: Deadline | None
-    ) -> Verification | None:
-        """Verify the footers, from which the engine learns the columns; the pages when the rows
-        are fetched."""
-        if not self._settings.verify_pages:
-            return None
-        verification = Verification(self._verifier, reads, deadline)
-        verification.run_footers()
-        return verification
+    def _make_verification(
+        self, reads: Sequence[FileRead], snapshot: StatementSnapshot, deadline: Deadline | None
+    ) -> Verification:
+        reads = reads if self._settings.verify_pages else ()
+        return Verification(self._verifier, reads, deadline, snapshot)
 
     def close(self) -> None:
         """Stop the Spark sessions that statements opened, and let go of the embedded engine."""
@@ -323,9 +253,7 @@ class Queries:
 
     def look_up(self, asked: Asked, *, as_of: Instant | None = None, stale: bool = False) -> Listed:
         """What the catalog knows, without SQL."""
-        as_of = resolve_past(self._catalog, as_of)
-        past = None if as_of is None else to_instant(as_of, "down")
-        with self._taker.begin(past) as beginning:
+        with self._taker.begin(self._read_past(as_of)) as beginning:
             snapshot = beginning.take([], with_tail=not stale, asked=asked)
         snapshot.close()
         return snapshot.listed
@@ -406,6 +334,10 @@ class Queries:
             self._spark = SparkEngines(self._spark_tools)
         return self._spark.get(spark, master, remote)
 
+    def _read_past(self, as_of: Instant | None) -> int | None:
+        as_of = resolve_past(self._catalog, as_of)
+        return None if as_of is None else to_instant(as_of, "down")
+
     def _read_range(self, begin: Instant | None, end: Instant | None) -> TimeRange | None:
         if begin is None and end is None:
             return None
@@ -415,29 +347,43 @@ class Queries:
             EVER.end if end is None else parse_moment(end, now),
         )
 
-    def _collect(
-        self,
-        view_sets: Mapping[str, ViewSet],
-        snapshot: StatementSnapshot,
-        tails: Mapping[str, TailRows],
-    ) -> dict[str, Content]:
-        """What each table holds; those that a statement does not need hold nothing."""
-        content: dict[str, Content] = {name: TableContent(each) for name, each in view_sets.items()}
+    def _read_content(
+        self, engine: str, view_sets: Mapping[str, ViewSet], snapshot: StatementSnapshot
+    ) -> tuple[dict[str, Content], Explanation]:
+        """Return the content of each table and its explanation. Tables that the statement does not
+        need are empty."""
+        tails = self._read_tails(snapshot)
+        content: dict[str, Content] = {
+            name: TableContent(view_set) for name, view_set in view_sets.items()
+        }
         for name, table in snapshot.tables.items():
-            paths = [each.file_path for each in table.files if each.file_path is not None]
-            rows = sum(each.num_rows for each in table.files) + tails[name].num_rows
+            paths = [file.file_path for file in table.files if file.file_path is not None]
+            rows = sum(file.num_rows for file in table.files) + tails[name].num_rows
             content[name] = TableContent(table.view_set, paths, tails[name].tables, rows)
         for name, user in snapshot.user_tables.items():
             content[name] = self._users.read(user)
-        return content
+        return content, _explain(engine, snapshot, tails)
 
     def _read_tails(self, snapshot: StatementSnapshot) -> dict[str, TailRows]:
-        tails = [each.tail for each in snapshot.tables.values() if each.tail is not None]
+        tails = [table.tail for table in snapshot.tables.values() if table.tail is not None]
         self._tails.require_bounded(tails)
         return {
-            name: TailRows() if each.tail is None else self._tails.read(each.tail)
-            for name, each in snapshot.tables.items()
+            name: TailRows() if table.tail is None else self._tails.read(table.tail)
+            for name, table in snapshot.tables.items()
         }
+
+
+@contextmanager
+def _released_on_error(snapshot: StatementSnapshot, verification: Verification) -> Iterator[None]:
+    """Release the snapshot after an error, and name the damaged file that explains it."""
+    try:
+        yield
+    except BaseException as error:
+        try:
+            verification.raise_named(error)
+        finally:
+            snapshot.close()
+        raise
 
 
 def _explain(

@@ -7,7 +7,7 @@ from __future__ import annotations
 import html
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
@@ -44,14 +44,12 @@ class Result:
     more, it holds its snapshot.
     """
 
-    def __init__(
-        self, stream: Stream, explanation: Explanation, on_close: Callable[[], None]
-    ) -> None:
+    def __init__(self, stream: Stream, explanation: Explanation) -> None:
         self.schema = stream.schema
         self.explanation = explanation
         """Where the rows come from: partitions considered, pruned and read, and the fresh tail."""
         self._stream = stream
-        self._held = weakref.finalize(self, _release_elsewhere, stream, on_close)
+        self._held = weakref.finalize(self, _close_elsewhere, stream)
         self._held.atexit = False
         self._table: pa.Table | None = None
         self._started = self._cancelled = False
@@ -142,8 +140,7 @@ class Result:
         """Stop the statement if it still runs, and let go of its snapshot."""
         held = self._held.detach()
         if held is not None:
-            _, _, (stream, on_close), _ = held
-            _release(stream, on_close)
+            self._stream.close()
 
     def __enter__(self) -> Self:
         return self
@@ -189,20 +186,11 @@ class Result:
         )
 
 
-def _release(stream: Stream, on_close: Callable[[], None]) -> None:
-    try:
-        stream.close()
-    finally:
-        on_close()
-
-
-def _release_elsewhere(stream: Stream, on_close: Callable[[], None]) -> None:
-    """For results that nobody closed. Garbage is collected at any moment, also by a thread that has
-    a lock for which the holder of the next one waits: so another thread lets go."""
+def _close_elsewhere(stream: Stream) -> None:
+    """Close the stream of a result that was not closed. Garbage is collected at any moment, also by
+    a thread with a lock that the next holder waits for: so another thread closes it."""
     with suppress(RuntimeError):  # the process ends, and with it everything that was held
-        threading.Thread(
-            target=_release, args=(stream, on_close), name="lakebed-abandoned", daemon=True
-        ).start()
+        threading.Thread(target=stream.close, name="lakebed-abandoned", daemon=True).start()
 
 
 def _cell(value: object) -> str:

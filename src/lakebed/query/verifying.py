@@ -1,6 +1,7 @@
-"""Verification of the files that an engine reads by itself and without checksums: their footers by
-the digest in the catalog, their pages by their own checksums. Each file and column is verified
-when a statement of this process reads it first, and again once the file has changed.
+"""Verification of the files of a snapshot, which an engine reads by itself and without checksums:
+footers by the digest in the catalog, pages by their own checksums. Each file and column is verified
+when a statement of this process reads it first, and again once the file has changed. The embedded
+engine also ignores a file that is gone, so each statement checks that its files are there.
 """
 
 from __future__ import annotations
@@ -15,12 +16,19 @@ from typing import NamedTuple
 
 from lakebed.catalog import footers
 from lakebed.catalog.catalog import Catalog
-from lakebed.errors import Cancelled, Damage, DamagedFile, UnknownFooter, UnknownObject
-from lakebed.model.partition import Partition
+from lakebed.errors import (
+    BadSql,
+    Cancelled,
+    Damage,
+    DamagedFile,
+    LakebedError,
+    UnknownFooter,
+    UnknownObject,
+)
+from lakebed.model.partition import NO_SOURCE, Partition
 from lakebed.model.user_table import DELETED, VERSION
 from lakebed.query.conditions import Scan
 from lakebed.query.embedded.planning import Deadline
-from lakebed.query.holding import suggest_repair
 from lakebed.query.snapshot import StatementSnapshot
 from lakebed.storage import checksums, parquet
 from lakebed.storage import footer as footer_format
@@ -30,7 +38,7 @@ from lakebed.storage.objects import Store
 _MOST_FILES = 100_000
 """How many files are remembered; each takes about 400 bytes."""
 _MOST_COLUMN_SETS = 1_000
-_REQUESTS = 16
+_REQUESTS, _VERSION_REQUESTS = 16, 32
 _ALL: frozenset[str] | None = None
 
 
@@ -87,23 +95,63 @@ class FileVerifier:
         with self._lock:
             return [read for read in reads if read.path not in self._verified]
 
+    def get_version(self, partition: Partition) -> str:
+        """Return the version of a file, or raise `DamagedFile` unless it is in the store and as
+        large as the catalog says."""
+        try:
+            size, version = self._store.version(partition.file_path or "")
+        except UnknownObject as missing:
+            raise _name_missing(partition) from missing
+        if size != partition.file_size:
+            raise DamagedFile(
+                f"the file of {partition.describe()} has {size} bytes, not {partition.file_size}",
+                hint=suggest_repair(partition),
+            )
+        return version
+
+    def list_versions(self, partitions: Sequence[Partition]) -> dict[str, str]:
+        """Return the versions of files by path, as `get_version` does."""
+        paths = [partition.file_path or "" for partition in partitions]
+        if isinstance(self._store, LocalStore) or len(paths) < 2:
+            return dict(zip(paths, map(self.get_version, partitions), strict=True))
+        with ThreadPoolExecutor(_VERSION_REQUESTS) as pool:
+            return dict(zip(paths, pool.map(self.get_version, partitions), strict=True))
+
+    def find_damage(self, partition: Partition) -> str | None:
+        """Return what is wrong with a file, down to the checksums of its pages."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        path = partition.file_path or ""
+        try:
+            source = self._store.open(path)
+            try:
+                file = pq.ParquetFile(source, page_checksum_verification=True)
+                parquet.validate(
+                    file.metadata,
+                    path=path,
+                    num_rows=partition.num_rows,
+                    expected_hash=partition.schema_hash,
+                )
+                for _ in file.iter_batches():
+                    pass
+            finally:
+                source.close()
+        except (pa.ArrowException, LakebedError, OSError, ValueError) as error:
+            return str(error).splitlines()[0]
+        return None
+
     def verify(self, read: FileRead, digest: bytes | None, statement: Verification) -> None:
         """Verify the footer of a file and the pages of some of its columns, or raise
         `DamagedFile`. ``digest`` is that of the footer in the catalog."""
         partition = read.partition
+        version = self.get_version(partition)
         try:
-            size, version = self._store.version(read.path)
-            if size != partition.file_size:
-                raise DamagedFile(f"it has {size} bytes instead of {partition.file_size}")
             columns = self._verify_content(read, digest, statement)
         except UnknownObject as missing:
-            raise DamagedFile(
-                f"the file of {partition.describe()} is missing", hint=suggest_repair(partition)
-            ) from missing
+            raise _name_missing(partition) from missing
         except Damage as error:
-            raise DamagedFile(
-                f"cannot read {partition.describe()}: {error}", hint=suggest_repair(partition)
-            ) from error
+            raise _name_damaged(partition, error) from error
         self._remember(read.path, version, columns)
 
     def _verify_content(
@@ -169,14 +217,21 @@ class FileVerifier:
 
 
 class Verification:
-    """The verification of what one statement reads. `cancel` may come from any thread."""
+    """The verification of the files of one statement. `cancel` may come from any thread."""
 
     def __init__(
-        self, verifier: FileVerifier, reads: Sequence[FileRead], deadline: Deadline | None = None
+        self,
+        verifier: FileVerifier,
+        reads: Sequence[FileRead],
+        deadline: Deadline | None = None,
+        snapshot: StatementSnapshot | None = None,
     ) -> None:
+        """``reads`` are verified; all files of ``snapshot`` must be there."""
         self._verifier = verifier
         self._reads = reads
         self._deadline = deadline
+        self._snapshot = snapshot
+        self._files = [] if snapshot is None else snapshot.files
         self._digests: dict[str, bytes] = {}
         self._cancelled = False
 
@@ -186,9 +241,42 @@ class Verification:
         self._run(self._verifier.list_unverified(self._reads, versions))
 
     def run_footers(self) -> None:
-        """Verify the footers alone, as `run` does."""
+        """Verify the footers alone, as `run` does; the embedded engine learns the columns there."""
         unseen = self._verifier.list_unseen(self._reads)
         self._run([FileRead(read.partition, frozenset()) for read in unseen])
+
+    def skip_pages(self) -> None:
+        """Verify nothing more: the statement reads no pages."""
+        self._reads = ()
+
+    def require_unchanged(self) -> None:
+        """Raise `DamagedFile` unless every file is there, and verified as it is now."""
+        self.run(self._verifier.list_versions(self._files))
+
+    def raise_named(self, error: BaseException) -> None:
+        """Raise the cause of an engine's error if files explain it: a lost snapshot, or a damaged
+        file. An engine that cannot read a file does not say which, and takes an empty one
+        for a table without columns."""
+        if isinstance(error, Damage) and self._snapshot is not None:
+            self._snapshot.require_held()
+        if not isinstance(error, Damage | BadSql) or isinstance(error, DamagedFile):
+            return
+        damage = self._find_damage(error)
+        if damage is not None:
+            raise damage from error
+        if isinstance(error, Damage) and error.unless_damaged is not None:
+            raise error.unless_damaged from error
+
+    def _find_damage(self, error: LakebedError) -> DamagedFile | None:
+        try:
+            self.require_unchanged()
+        except DamagedFile as damage:
+            return damage
+        for partition in self._files if isinstance(error, Damage) else ():
+            reason = self._verifier.find_damage(partition)
+            if reason is not None:
+                return _name_damaged(partition, reason)
+        return None
 
     def _run(self, unverified: Sequence[FileRead]) -> None:
         if not unverified:
@@ -221,6 +309,29 @@ class Verification:
     def cancel(self) -> None:
         """Stop it; `run` raises `Cancelled`."""
         self._cancelled = True
+
+
+def suggest_repair(partition: Partition) -> str:
+    """Return what can be done about a damaged file."""
+    retire = partition.retire_command
+    if partition.source_hash == NO_SOURCE:
+        return f"put the file back from a backup, or accept the loss with: {retire}"
+    return (
+        "upkeep has it built again if its blocks are still there, and at once after: "
+        f"{retire}; otherwise put the file back from a backup"
+    )
+
+
+def _name_missing(partition: Partition) -> DamagedFile:
+    return DamagedFile(
+        f"the file of {partition.describe()} is missing", hint=suggest_repair(partition)
+    )
+
+
+def _name_damaged(partition: Partition, reason: object) -> DamagedFile:
+    return DamagedFile(
+        f"cannot read {partition.describe()}: {reason}", hint=suggest_repair(partition)
+    )
 
 
 def _covers(columns: frozenset[str] | None, needed: frozenset[str] | None) -> bool:

@@ -38,7 +38,7 @@ from lakebed.errors import (
 from lakebed.lake import Lake
 from lakebed.model.signal import Signal
 from lakebed.query.formats import CsvWriter, JsonWriter, NdjsonWriter
-from lakebed.query.queries import MOST_ROWS
+from lakebed.query.request import MOST_ROWS
 from lakebed.query.result import Result
 from lakebed.query.streaming import stream, stream_arrow
 from lakebed.serve.answers import (

@@ -46,7 +46,6 @@ from lakebed.query.embedded.tables import CATALOG, SCHEMA, LakeCatalog
 from lakebed.query.embedded.types import with_views, without_views
 from lakebed.query.embedded.user_tables import UserTables
 from lakebed.query.listings import Asked, Listed
-from lakebed.query.result import Stream
 from lakebed.storage.objects import Store
 
 _KEPT_TABLES = 64
@@ -180,16 +179,26 @@ class Engine:
         tables: Mapping[str, Content],
         within: TimeRange | None = None,
         *,
+        analysis: Analysis | None = None,
         listed: Listed | None = None,
         admin: bool = True,
         acting: Acting | None = None,
         limit: int | None = None,
         deadline: Deadline | None = None,
-    ) -> Stream:
+    ) -> BatchStream:
         """Start a statement over exactly this content; of rows that have a time, over those in a
-        range. Functions that change the lake need somebody who acts."""
+        range. Functions that change the lake need somebody who acts. With nothing to read, the
+        plan of the analysis is the statement's."""
+        is_empty = all(content.is_empty for content in tables.values())
+        if (
+            analysis is not None
+            and acting is None
+            and is_empty
+            and (listed is None or listed.is_empty)
+        ):
+            return self._start(analysis.frame, sql, limit, deadline, at_once=analysis.is_idle)
 
-        def plan() -> Stream:
+        def plan() -> BatchStream:
             frame = self._plan_over_content(sql, tables, within, listed, acting, admin=admin)
             return self._start(frame, sql, limit, deadline)
 
@@ -216,17 +225,6 @@ class Engine:
                 planning.empty_tables = [self._table_of_rows(each) for each in listed.empty]
             return self._plan(sql, planning)
 
-    def run_over_nothing(
-        self,
-        sql: str,
-        analysis: Analysis,
-        *,
-        limit: int | None = None,
-        deadline: Deadline | None = None,
-    ) -> Stream:
-        """Start a statement for which there is nothing to read: it needs no second plan."""
-        return self._start(analysis.frame, sql, limit, deadline, at_once=analysis.is_idle)
-
     def _start(
         self,
         frame: DataFrame,
@@ -235,27 +233,24 @@ class Engine:
         deadline: Deadline | None,
         *,
         at_once: bool = False,
-    ) -> Stream:
-        """Run a frame as far as a limit. EXPLAIN has to be the root of its plan, so that its rows
-        are only counted as they come."""
-        if isinstance(frame.logical_plan().to_variant(), _SHOW_PLANS):
-            return self._locator.conceal(self._stream(frame, sql, limit, deadline, at_once=at_once))
-        if limit is not None:
-            frame = frame.limit(limit)
-        frame = frame if at_once else _in_plain_types(frame)
-        return self._stream(frame, sql, limit, deadline, at_once=at_once)
-
-    def _stream(
-        self,
-        frame: DataFrame,
-        sql: str,
-        limit: int | None,
-        deadline: Deadline | None,
-        *,
-        at_once: bool,
     ) -> BatchStream:
+        """Run a frame as far as a limit. EXPLAIN has to be the root of its plan, so that its rows
+        are only counted as they come; its texts do not tell where the lake is."""
+        if isinstance(frame.logical_plan().to_variant(), _SHOW_PLANS):
+            secrets = self._locator.list_secrets()
+        else:
+            secrets = set()
+            if limit is not None:
+                frame = frame.limit(limit)
+            frame = frame if at_once else _in_plain_types(frame)
         return BatchStream(
-            frame, sql, deadline, spills=self._spills, at_once=at_once, most_rows=limit
+            frame,
+            sql,
+            deadline,
+            spills=self._spills,
+            at_once=at_once,
+            most_rows=limit,
+            secrets=secrets,
         )
 
     def _plan(self, sql: str, planning: Planning) -> DataFrame:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
-import pyarrow as pa
-import pyarrow.compute as pc
 from datafusion import SessionContext
 
-from lakebed.query.result import Stream
 from lakebed.settings import s3_endpoint
 from lakebed.storage.local import LocalStore
 from lakebed.storage.objects import Store
@@ -41,36 +37,7 @@ class Locator:
             return self._store.locate(path).as_uri()  # a plain path would be taken for a pattern
         return f"{self._store.url}/{path}"
 
-    def conceal(self, plan: Stream) -> Stream:
-        """The text of a plan with files as the catalog names them: whoever may ask the lake is not
-        told where it is."""
+    def list_secrets(self) -> set[str]:
+        """Return the words that tell where the lake is. Plans name files as the catalog does."""
         root = unquote(urlsplit(self._store.url).path).strip("/") + "/"
-        return _Concealing(plan, {root, quote(root)} - {"/"})
-
-
-class _Concealing:
-    """A stream without some words in its texts."""
-
-    def __init__(self, stream: Stream, words: set[str]) -> None:
-        self.schema = stream.schema
-        self._stream = stream
-        self._words = words
-
-    def __iter__(self) -> Iterator[pa.RecordBatch]:
-        for batch in self._stream:
-            columns = [
-                self._clean(each) if pa.types.is_string(each.type) else each
-                for each in batch.columns
-            ]
-            yield pa.RecordBatch.from_arrays(columns, schema=batch.schema)
-
-    def _clean(self, texts: pa.Array) -> pa.Array:
-        for word in self._words:
-            texts = pc.replace_substring(texts, word, "")
-        return texts
-
-    def cancel(self) -> None:
-        self._stream.cancel()
-
-    def close(self) -> None:
-        self._stream.close()
+        return {root, quote(root)} - {"/"}

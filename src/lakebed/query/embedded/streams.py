@@ -8,12 +8,13 @@ import asyncio
 import atexit
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
 from functools import cache, partial
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from datafusion import DataFrame
 
 from lakebed.errors import Cancelled, Damage, LakebedError, TimedOut
@@ -86,8 +87,10 @@ class BatchStream:
         spills: SpillWatch | None = None,
         at_once: bool = False,
         most_rows: int | None = None,
+        secrets: Collection[str] = (),
     ) -> None:
-        """``at_once`` is for statements that have next to nothing to do."""
+        """``at_once`` is for statements that have next to nothing to do. Texts are given without
+        ``secrets``."""
         self.schema = without_views(frame.schema())
         self._execution = _Execution(frame)
         self._spills = spills
@@ -97,6 +100,7 @@ class BatchStream:
         self._waiting: Future[Any] | None = None
         self._at_once = at_once
         self._rows_left = most_rows
+        self._secrets = secrets
         self._begun = self._cancelled = False
         self._failure: LakebedError | None = None
 
@@ -108,9 +112,15 @@ class BatchStream:
                     if self._rows_left is not None:
                         self._rows_left -= wanted.num_rows
                     if wanted.num_rows:
-                        yield _in_plain_types(wanted, self.schema)
+                        plain = _in_plain_types(wanted, self.schema)
+                        yield _without_secrets(plain, self._secrets) if self._secrets else plain
         finally:
             self.close()
+
+    @property
+    def is_complete(self) -> bool:
+        """Return True if the engine has no more batches."""
+        return self._begun and (self._running is None or self._running.is_complete)
 
     def _next(self) -> Sequence[pa.RecordBatch]:
         """The next few batches; none at the end."""
@@ -291,6 +301,7 @@ class _Pump:
     """Awaits a running statement's batches, on the loop."""
 
     def __init__(self, execution: _Execution) -> None:
+        self.is_complete = False
         self._execution = execution
         self._stopped = False
         self._pending: asyncio.Future[Any] | None = None
@@ -329,6 +340,7 @@ class _Pump:
             try:
                 batch = pending.result().to_pyarrow()
             except StopAsyncIteration:
+                self.is_complete = True
                 break
             batches.append(batch)
             size += batch.nbytes
@@ -365,3 +377,13 @@ def _in_plain_types(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         for column, field in zip(batch.columns, schema, strict=True)
     ]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _without_secrets(batch: pa.RecordBatch, secrets: Collection[str]) -> pa.RecordBatch:
+    columns = []
+    for column in batch.columns:
+        if pa.types.is_string(column.type):
+            for secret in secrets:
+                column = pc.replace_substring(column, secret, "")
+        columns.append(column)
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)

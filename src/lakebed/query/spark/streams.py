@@ -65,6 +65,11 @@ class SparkStream:
         self._stopped = threading.Event()
         self._cancelled = False
 
+    @property
+    def is_complete(self) -> bool:
+        """Return True if there are batches only once Spark has computed all of them."""
+        return self._at_once
+
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         try:
             self._start()
