@@ -1,4 +1,4 @@
-"""How commands speak: tables for people, JSON for programs, talk on stderr."""
+"""Output of commands: tables for people, JSON for programs, messages on stderr."""
 
 from __future__ import annotations
 

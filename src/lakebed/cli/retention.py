@@ -1,6 +1,4 @@
-"""How long something is kept, on the command line: what a change would condemn is shown first, and
-what the catalog says afterwards.
-"""
+"""Retention on the command line: a plan of what a shorter one condemns, and the result."""
 
 from __future__ import annotations
 
@@ -21,14 +19,14 @@ KeepArgument = Annotated[str, typer.Argument(metavar="TIME", help="Such as 30d; 
 
 
 def show_keep(keep_us: int | None) -> str:
-    """How long, as it is written."""
+    """Return a retention as text."""
     from lakebed.model.time import format_duration
 
     return FOREVER if keep_us is None else format_duration(keep_us)
 
 
 def say_plan(plan: RetirementPlan) -> None:
-    """What would be retired, in words."""
+    """Print a retirement plan."""
     rows = sum(partition.num_rows for partition in plan.partitions)
     empty = sum(partition.is_empty for partition in plan.partitions)
     output.say(
@@ -46,7 +44,7 @@ def say_plan(plan: RetirementPlan) -> None:
 
 
 def say_what_upkeep_does(plan: RetirementPlan, by_hand: str) -> None:
-    """Who retires what a new retention condemns: upkeep, but not most of anything."""
+    """Print who retires what a new retention condemns: upkeep, unless it is most of the rows."""
     if plan.confirm:
         output.say(f"this is most of it, which upkeep leaves to you: {by_hand}")
     else:

@@ -41,15 +41,15 @@ def keep(
         acts = yes or not condemns
         if plan is not None and not as_json:
             _say_plan(plan)
-        kept = show_keep(verbs.keep(keep_us) if acts else verbs.find_keep())
+        retention = show_keep(verbs.keep(keep_us) if acts else verbs.find_keep())
     if as_json:
-        shown = None if plan is None else _describe(plan)
-        output.show_json({"done": acts, "keep": kept, "condemned": shown})
+        condemned = None if plan is None else _describe(plan)
+        output.show_json({"done": acts, "keep": retention, "condemned": condemned})
         return
     if not acts:
         output.say(UNCHANGED)
         return
-    output.tell(f"blocks are kept {kept if kept == FOREVER else f'for {kept}'}")
+    output.tell(f"blocks are kept {retention if retention == FOREVER else f'for {retention}'}")
     if condemns:
         output.say("upkeep retires them; see what goes with: lakebed blocks retire --expired")
 
@@ -108,25 +108,25 @@ def _describe(plan: BlockPlan) -> dict[str, Any]:
         "bytes": plan.bytes,
         "unbuilt": [
             {
-                "view_set_name": each.view_set,
-                "blocks": each.blocks,
-                "first_insert_time": output.instant(each.first),
+                "view_set_name": gap.view_set,
+                "blocks": gap.blocks,
+                "first_insert_time": output.instant(gap.first),
             }
-            for each in plan.unbuilt
+            for gap in plan.unbuilt
         ],
     }
 
 
 def _say_plan(plan: BlockPlan, *, done: bool = False) -> None:
-    for each in plan.unbuilt:
-        count = output.plural(each.blocks, "block")
-        since = output.instant(each.first)
+    for gap in plan.unbuilt:
+        count = output.plural(gap.blocks, "block")
+        since = output.instant(gap.first)
         if plan.allow_loss:
             output.say(
-                f"warning: {each.view_set} has not been built of {count}; their rows are lost"
+                f"warning: {gap.view_set} has not been built of {count}; their rows are lost"
             )
         else:
-            output.say(f"kept: {each.view_set} has not been built of {count}, from {since} on")
+            output.say(f"kept: {gap.view_set} has not been built of {count}, from {since} on")
     what = (
         f"{output.plural(plan.blocks, 'block')} in {output.plural(len(plan.segments), 'segment')}, "
         f"{output.size(plan.bytes)}"

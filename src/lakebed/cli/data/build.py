@@ -131,23 +131,24 @@ def _show_report(report: BuildReport, *, as_json: bool) -> None:
             {
                 "rounds": report.rounds,
                 "partitions": [
-                    output.partition_row(each.partition)
-                    for each in report.published
-                    if each.partition is not None
+                    output.partition_row(partition.partition)
+                    for partition in report.published
+                    if partition.partition is not None
                 ],
                 "rows": report.rows,
                 "bytes": report.bytes,
                 "fallbacks": report.fallbacks,
                 "overtaken": len(report.overtaken),
                 "problems": [
-                    _step_row(each.step) | {"problem": each.problem} for each in report.problems
+                    _step_row(problem.step) | {"problem": problem.problem}
+                    for problem in report.problems
                 ],
-                "skipped": [_step_row(each) for each in report.skipped],
+                "skipped": [_step_row(step) for step in report.skipped],
             }
         )
         return
-    for each in report.problems:
-        output.say(f"{each.step.name} {each.step.insert_range}: {each.problem}")
+    for problem in report.problems:
+        output.say(f"{problem.step.name} {problem.step.insert_range}: {problem.problem}")
     for skip in report.skipped:
         output.say(f"{skip.name} {skip.insert_range}: left out, {skip.reason}")
     if not report.outcomes:

@@ -25,7 +25,7 @@ STANDARD_INPUT = "-"
 
 
 class SignalName(enum.StrEnum):
-    """What a file's requests hold."""
+    """The signal of a file's requests."""
 
     LOGS = "logs"
     METRICS = "metrics"
@@ -63,7 +63,7 @@ def land(
     if request_id is not None and len(files) > 1:
         raise typer.BadParameter("--id names the requests of one file; land each by itself")
     with opened(lake) as open_lake, progress.show_count("reading …", _describe) as notify:
-        results = [_land_one(open_lake, each, signal, request_id, notify) for each in files]
+        results = [_land_one(open_lake, file, signal, request_id, notify) for file in files]
     refused = [error for _, error in results if error is not None]
     if len(refused) == len(results) == 1:
         raise refused[0]
@@ -81,8 +81,8 @@ def _land_one(
     request_id: str | None,
     notify: Callable[[LandedFile], None],
 ) -> tuple[LandedFile, LakebedError | None]:
-    """What of a file landed, and why the rest did not; if the lake cannot do it now, there is no
-    point in trying the next."""
+    """Land one file. Return what landed, and the error that ended it. `Unavailable` ends the
+    command."""
     from lakebed.ingest.telemetry import LandedFile
 
     telemetry = lake.telemetry

@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 STANDARD_INPUT = "-"
 SHOWN_ROWS = 100
-"""How many rows a table shows where no limit was given."""
+"""The number of rows that a table shows without a limit."""
 
 _SHORT_LINE = 60
 _SHOWN_BEFORE, _SHOWN_AFTER = 50, 30
 
 
 class FormatName(enum.StrEnum):
-    """How rows are written."""
+    """The format of the rows."""
 
     TABLE = "table"
     JSON = "json"
@@ -37,7 +37,7 @@ class FormatName(enum.StrEnum):
 
 
 class EngineName(enum.StrEnum):
-    """Who computes them."""
+    """The engine that computes the rows."""
 
     EMBEDDED = "embedded"
     SPARK = "spark"

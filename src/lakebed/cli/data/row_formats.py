@@ -1,5 +1,5 @@
-"""How `lakebed query` writes rows: each format takes record batches as they come and holds no more
-of them than it must.
+"""Formats of the rows of `lakebed query`. Each takes record batches one by one and holds as few of
+them as it can.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class TableWriter:
         if missing > 0 and batch.num_rows:
             from lakebed.query.plain import to_values
 
-            columns = [to_values(each) for each in batch.slice(0, missing).columns]
+            columns = [to_values(column) for column in batch.slice(0, missing).columns]
             cells = [[_cell(value) for value in column] for column in columns]
             self._rows += [list(row) for row in zip(*cells, strict=True)]
         self._count += batch.num_rows
@@ -72,15 +72,15 @@ class TableWriter:
 
         names = [make_visible(name) for name in self._schema.names]
         numbers = [
-            pa.types.is_integer(each.type) or pa.types.is_floating(each.type)
-            for each in self._schema
+            pa.types.is_integer(field.type) or pa.types.is_floating(field.type)
+            for field in self._schema
         ]
         lines = lay_out(names, numbers, self._rows, self._width)
         self._sink.write("".join(f"{line}\n" for line in lines).encode())
         sys.stdout.flush()
 
     def end(self) -> None:
-        """How many rows there are, and how to get them all."""
+        """Print the number of rows, and how to get all of them."""
         self._show()
         took = f"in {time.monotonic() - self._began:.2f} s"
         if self._count <= self._most_rows:
@@ -107,13 +107,13 @@ def lay_out(
 
     short = [[_cut(cell, _WIDEST_CELL) for cell in row] for row in rows]
     widths = [
-        max([cell_len(name), *(cell_len(row[place]) for row in short)])
-        for place, name in enumerate(names)
+        max([cell_len(name), *(cell_len(row[column]) for row in short)])
+        for column, name in enumerate(names)
     ]
     if sum(widths) + 2 * (len(widths) - 1) <= width or not rows:
-        for row in [names, ["─" * each for each in widths], *short]:
+        for row in [names, ["─" * width_of_column for width_of_column in widths], *short]:
             cells = [
-                _pad(cell, widths[place], right=numbers[place]) for place, cell in enumerate(row)
+                _pad(cell, widths[column], right=numbers[column]) for column, cell in enumerate(row)
             ]
             yield "  ".join(cells).rstrip()
         return
@@ -126,7 +126,7 @@ def lay_out(
 
 
 def measure(text: str) -> int:
-    """How many columns of a terminal a text takes."""
+    """Return the number of terminal columns that a text takes."""
     from rich.cells import cell_len
 
     return cell_len(text)
@@ -164,7 +164,8 @@ def make_visible(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(
-        repr(each)[1:-1] if unicodedata.category(each) in _INVISIBLE else each for each in text
+        repr(character)[1:-1] if unicodedata.category(character) in _INVISIBLE else character
+        for character in text
     )
 
 

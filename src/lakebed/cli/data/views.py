@@ -44,16 +44,16 @@ def list_views(lake: LakeOption = HERE, as_json: JsonOption = False) -> None:
     with opened(lake, write=False) as open_lake:
         rows = [
             {
-                "view_set_name": each.view_set.name,
-                "version": each.view_set.version,
-                "current_schema_hash": each.schema_hash.hex(),
-                "columns": len(each.view_set.schema),
-                "time_column": each.view_set.time_column,
-                "activated_at": output.instant(each.activated_at or None),
-                "source": describe_source(each.view_set.source),
-                "keep": show_keep(each.view_set.retention_us),
+                "view_set_name": active.view_set.name,
+                "version": active.view_set.version,
+                "current_schema_hash": active.schema_hash.hex(),
+                "columns": len(active.view_set.schema),
+                "time_column": active.view_set.time_column,
+                "activated_at": output.instant(active.activated_at or None),
+                "source": describe_source(active.view_set.source),
+                "keep": show_keep(active.view_set.retention_us),
             }
-            for each in open_lake.views.list_view_sets()
+            for active in open_lake.views.list_view_sets()
         ]
     if not as_json:
         rows = [output.short(row) | {"version": str(row["version"])} for row in rows]
@@ -109,12 +109,12 @@ def define_views(
     try:
         views = _read_declarations(files)
         with opened(lake) as open_lake:
-            kept = {
+            retentions = {
                 view.name: view.retention_us
                 for view in views
                 if view.retention and is_duration(view.retention)
             }
-            if _condemns(open_lake, kept) and not yes:
+            if _condemns(open_lake, retentions) and not yes:
                 output.say(UNCHANGED)
                 return
             definitions = open_lake.define_views(*views, master=master, remote=remote)
@@ -122,29 +122,29 @@ def define_views(
         for problem in error.problems:
             output.say(f"error: {' '.join(problem.split())}")
         raise typer.Exit(error.exit_code) from error
-    for each in definitions:
-        reason = f", because it reads {each.because_of}" if each.because_of else ""
-        output.tell(f"{each.view_set.name} version {each.view_set.version}: {each.change}{reason}")
-    if any(each.change is Change.EVOLVED for each in definitions):
+    for definition in definitions:
+        reason = f", because it reads {definition.because_of}" if definition.because_of else ""
+        view_set = definition.view_set
+        output.tell(f"{view_set.name} version {view_set.version}: {definition.change}{reason}")
+    if any(definition.change is Change.EVOLVED for definition in definitions):
         output.say(
             "partitions of older versions are incompatible now: build the new ones with "
             "`lakebed build`, then see `lakebed partitions retire --incompatible`"
         )
 
 
-def _condemns(lake: Lake, kept: Mapping[str, int | None]) -> bool:
-    """Whether keeping rows of these view sets only so long condemns any of their partitions, which
-    is said. What they are kept for now is no change."""
+def _condemns(lake: Lake, retentions: Mapping[str, int | None]) -> bool:
+    """Print the partitions that a shorter retention condemns; return True if there are any."""
     condemned = False
-    for each in lake.views.list_view_sets():
-        name, now = each.view_set.name, each.view_set.retention_us
-        wanted = kept.get(name)
-        if wanted is None or wanted == now:
+    for active in lake.views.list_view_sets():
+        name, now = active.view_set.name, active.view_set.retention_us
+        new_retention = retentions.get(name)
+        if new_retention is None or new_retention == now:
             continue
-        plan = lake.retirement.plan_by_retention(name, format_duration(wanted))
+        plan = lake.retirement.plan_by_retention(name, format_duration(new_retention))
         if plan.partitions:
             output.say(
-                f"{name} would be kept {show_keep(wanted)}, and is kept {show_keep(now)} now"
+                f"{name} would be kept {show_keep(new_retention)}, and is kept {show_keep(now)} now"
             )
             say_plan(plan)
             condemned = True
@@ -168,7 +168,7 @@ def _read_declarations(files: list[Path]) -> list[SqlView]:
 
 
 def _explain(error: Exception) -> str:
-    """What a definition lacks, as far as that can be said without the words of Python."""
+    """Return the reason why a text is not a definition."""
     if isinstance(error, json.JSONDecodeError):
         return f"it is not JSON ({str(error)[:1].lower()}{str(error)[1:]})"
     if isinstance(error, KeyError):
@@ -202,8 +202,8 @@ def register_view(
             hint="start from the output of: lakebed views show NAME",
         ) from error
     with opened(lake) as open_lake:
-        known = {each.view_set.name: each.view_set for each in open_lake.views.list_view_sets()}
-        if view_set != known.get(view_set.name):
+        active = {entry.view_set.name: entry.view_set for entry in open_lake.views.list_view_sets()}
+        if view_set != active.get(view_set.name):
             _refuse_registration(view_set)
         if _condemns(open_lake, {view_set.name: view_set.retention_us}) and not yes:
             output.say(UNCHANGED)
@@ -253,22 +253,24 @@ def keep_view(
     keep = None if time == FOREVER else time
     plan = RetirementPlan((), "")
     with opened(lake) as open_lake:
-        known = {each.view_set.name: each for each in open_lake.views.list_view_sets()}
-        if keep is not None and name in known:
+        active = {entry.view_set.name: entry for entry in open_lake.views.list_view_sets()}
+        if keep is not None and name in active:
             plan = open_lake.retirement.plan_by_retention(name, keep)
         acts = yes or not plan.partitions
         if plan.partitions and not as_json:
             say_plan(plan)
-        found = open_lake.views.keep(name, keep) if acts else known[name]
-    kept = show_keep(found.view_set.retention_us)
+        stored = open_lake.views.keep(name, keep) if acts else active[name]
+    retention = show_keep(stored.view_set.retention_us)
     if as_json:
-        rows = [output.partition_row(each) for each in plan.partitions]
-        output.show_json({"view_set_name": name, "done": acts, "keep": kept, "condemned": rows})
+        rows = [output.partition_row(partition) for partition in plan.partitions]
+        output.show_json(
+            {"view_set_name": name, "done": acts, "keep": retention, "condemned": rows}
+        )
         return
     if not acts:
         output.say(UNCHANGED)
         return
-    output.tell(f"{name}: kept {kept}")
+    output.tell(f"{name}: kept {retention}")
     if plan.partitions:
         confirm = f" --confirm {name}" if plan.confirm else ""
         say_what_upkeep_does(plan, f"lakebed partitions retire {name} --expired{confirm}")

@@ -35,12 +35,12 @@ def config(lake: LakeOption = HERE, as_json: JsonOption = False) -> None:
     rows = []
     for name, field in Settings.model_fields.items():
         value = getattr(reading.settings, name)
-        shown = spell(value) if isinstance(value, str | Path | SecretStr) else value
+        text = spell(value) if isinstance(value, str | Path | SecretStr) else value
         origin = reading.origins[name]
         if as_json:
-            known = {"origin": origin.kind.value, "place": origin.place or None}
+            source = {"origin": origin.kind.value, "place": origin.place or None}
             more = {"variable": variable(name), "default": field.default}
-            rows.append({"name": name, "value": shown, **known, **more})
+            rows.append({"name": name, "value": text, **source, **more})
         else:
             text = "-" if value is None else spell(value)
             rows.append({"name": name, "value": text, "origin": str(origin)})

@@ -39,12 +39,12 @@ def demo(
     Example: lakebed demo --keep shop
     """
     require_extra("demo")
-    begun = _find_start()
+    started_at = _find_start()
     name = typer.style("Lakebed", bold=True)
     typer.echo(f"{name} shows itself. All of it is on this machine; Ctrl-C ends it.\n")
     from lakebed.demo.living import Wishes, run
 
-    if not run(Wishes(once=once, keep=keep, any_ports=any_ports, begun=begun)):
+    if not run(Wishes(once=once, keep=keep, any_ports=any_ports, begun=started_at)):
         raise typer.Exit(FAILED)
 
 
@@ -53,8 +53,8 @@ def _find_start() -> float:
     what was imported before this command is then left out."""
     age = 0.0
     try:
-        told = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
-        ticks = int(told[19])  # since the machine started; "starttime" of proc(5)
+        fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+        ticks = int(fields[19])  # since the machine started; "starttime" of proc(5)
         age = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
     except (OSError, AttributeError):
         pass

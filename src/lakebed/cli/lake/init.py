@@ -53,13 +53,15 @@ def init(
     if path is not None:
         _refuse_url(path)
     folder = Path() if catalog else path or _find_folder()
-    made = init_lake(folder, catalog=catalog, store=store, grace=grace, longest_read=longest_read)
-    with made:
-        place = "URL" if catalog else str(folder)
-        output.tell(f"made lake {made.lake_id}")
-        output.say(f"catalog: {made.catalog.dialect.describe()}")
-        output.say(f"store:   {made.store.url}")
-        output.say(f"next:    lakebed land FILE --lake {place}, then lakebed build --lake {place}")
+    lake = init_lake(folder, catalog=catalog, store=store, grace=grace, longest_read=longest_read)
+    with lake:
+        address = "URL" if catalog else str(folder)
+        output.tell(f"made lake {lake.lake_id}")
+        output.say(f"catalog: {lake.catalog.dialect.describe()}")
+        output.say(f"store:   {lake.store.url}")
+        output.say(
+            f"next:    lakebed land FILE --lake {address}, then lakebed build --lake {address}"
+        )
 
 
 def _refuse_url(folder: Path) -> None:
@@ -70,16 +72,16 @@ def _refuse_url(folder: Path) -> None:
 
 
 def _find_folder() -> Path:
-    """Where a lake is made if nobody says where: where commands would look for it."""
+    """Return the folder where commands look for a lake by default."""
     from lakebed.settings import read_settings
 
-    place = read_settings().lake
-    if "://" in place:
+    address = read_settings().lake
+    if "://" in address:
         raise BadInput(
             "the setting lake is a URL, and a shared lake needs a store as well",
             hint="use: lakebed init --catalog URL --store URL",
         )
-    return Path(place)
+    return Path(address)
 
 
 def migrate(lake: LakeOption = HERE) -> None:

@@ -21,7 +21,7 @@ _NO_KEYS = "No API keys exist: anyone who can reach a server of this lake has fu
 
 
 class RoleName(enum.StrEnum):
-    """What a key is for; here, because help is shown without loading the catalog."""
+    """The purpose of a key. It is here because help is shown without loading the catalog."""
 
     INGEST = "ingest"
     READ = "read"
@@ -49,7 +49,7 @@ def create(
     Example: lakebed keys create "ring gateway" --role ingest
     """
     with opened(lake) as open_lake:
-        made = open_lake.keys.create(name, role)
+        new_key = open_lake.keys.create(name, role)
         is_first = len(open_lake.keys.list_keys()) == 1
     if is_first:
         output.say(
@@ -57,12 +57,12 @@ def create(
             "every caller within 5 seconds, except those started with --without-keys"
         )
     if as_json:
-        output.show_json(_describe(made.key) | {"key": made.secret})
+        output.show_json(_describe(new_key.key) | {"key": new_key.secret})
         return
     output.say(
-        f"key {made.key.key_id} of {name}, for {' and '.join(made.key.roles)}; keep it safe:"
+        f"key {new_key.key.key_id} of {name}, for {' and '.join(new_key.key.roles)}; keep it safe:"
     )
-    output.tell(made.secret)
+    output.tell(new_key.secret)
 
 
 @app.command("list")
@@ -72,7 +72,7 @@ def list_keys(lake: LakeOption = HERE, as_json: JsonOption = False) -> None:
     Example: lakebed keys list --json
     """
     with opened(lake, write=False) as open_lake:
-        rows = [_describe(each) for each in open_lake.keys.list_keys()]
+        rows = [_describe(key) for key in open_lake.keys.list_keys()]
     output.show(rows, as_json=as_json, empty=_NO_KEYS)
 
 
@@ -87,7 +87,7 @@ def revoke(
     """
     with opened(lake) as open_lake:
         ended = open_lake.keys.revoke(key_id)
-        is_last = all(each.revoked_at is not None for each in open_lake.keys.list_keys())
+        is_last = all(key.revoked_at is not None for key in open_lake.keys.list_keys())
     output.tell(f"revoked key {key_id} of {ended.name}")
     if is_last:
         output.say("it was the last one: until you create another, servers let nobody in")

@@ -27,8 +27,8 @@ _STUCK_SECONDS = 60.0
 
 def _option(name: str, default: str, text: str, *spelled: str, **more: Any) -> Any:
     """An option of a setting: the settings, not typer, know its variable and its default."""
-    known = f"env var: {name}" + (f"; default: {default}" if default else "")
-    return typer.Option(*spelled, help=f"{text}  [{known}]", show_default=False, **more)
+    source = f"env var: {name}" + (f"; default: {default}" if default else "")
+    return typer.Option(*spelled, help=f"{text}  [{source}]", show_default=False, **more)
 
 
 def _port(name: str, default: str, text: str) -> Any:

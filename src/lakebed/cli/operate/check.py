@@ -22,7 +22,7 @@ SHOWN_NOTES = 20
 
 
 class LevelName(enum.StrEnum):
-    """How deep `check` looks."""
+    """The depth of a check."""
 
     CATALOG = "catalog"
     FILES = "files"

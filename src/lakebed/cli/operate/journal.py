@@ -11,12 +11,12 @@ from lakebed.cli.options import HERE, JsonOption, LakeOption, opened
 from lakebed.errors import BadInput
 
 
-def _require_operations(asked: list[str], known: list[str]) -> None:
+def _require_operations(requested: list[str], recorded: list[str]) -> None:
     """Raise if the journal has never told of one of these."""
-    for each in asked:
-        if each not in known:
+    for operation in requested:
+        if operation not in recorded:
             raise BadInput(
-                f"the journal has no operation {each!r}", hint=f"it has {', '.join(known)}"
+                f"the journal has no operation {operation!r}", hint=f"it has {', '.join(recorded)}"
             )
 
 
@@ -52,25 +52,25 @@ def show_journal(
             _require_operations(operation, journal.list_operations(connection))
     rows: list[dict[str, Any]] = [
         {
-            "time": output.instant(each.tick),
-            "operation": each.operation,
-            "view_set_name": each.view_set,
-            "rows": each.rows,
-            "bytes": each.bytes,
-            "reason": each.reason,
-            "actor": each.actor,
+            "time": output.instant(entry.tick),
+            "operation": entry.operation,
+            "view_set_name": entry.view_set,
+            "rows": entry.rows,
+            "bytes": entry.bytes,
+            "reason": entry.reason,
+            "actor": entry.actor,
         }
         | (
             {
-                "view_instance_id": each.instance,
-                "partition_id": each.partition_id,
-                "file_path": each.file_path,
-                "detail": each.detail,
+                "view_instance_id": entry.instance,
+                "partition_id": entry.partition_id,
+                "file_path": entry.file_path,
+                "detail": entry.detail,
             }
             if as_json
             else {}
         )
-        for each in entries
+        for entry in entries
     ]
     rows = [output.name_tables(row, names) for row in rows]
     output.show(rows, as_json=as_json, empty="no entry of the journal matches")
@@ -86,14 +86,14 @@ def show_leases(lake: LakeOption = HERE, as_json: JsonOption = False) -> None:
     with opened(lake, write=False) as open_lake, open_lake.catalog.read() as connection:
         rows = [
             {
-                "kind": each.kind.value,
-                "holder": each.holder,
-                "view_set_name": each.view_set,
-                "reads_since": output.instant(each.oldest_tick),
-                "acquired_at": output.instant(each.acquired_at),
-                "beats": each.beats,
+                "kind": lease.kind.value,
+                "holder": lease.holder,
+                "view_set_name": lease.view_set,
+                "reads_since": output.instant(lease.oldest_tick),
+                "acquired_at": output.instant(lease.acquired_at),
+                "beats": lease.beats,
             }
-            for each in leases.list_leases(connection)
-            if each.holder != open_lake.catalog.actor
+            for lease in leases.list_leases(connection)
+            if lease.holder != open_lake.catalog.actor
         ]
     output.show(rows, as_json=as_json, empty="no other process uses the lake")

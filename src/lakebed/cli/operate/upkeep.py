@@ -58,20 +58,25 @@ def upkeep(
             return
         done = keeping.run_due(*(duty or ()), everything=True)
     rows = [
-        {"duty": each.name, "said": each.said, "error": each.error, "skipped": each.skipped}
-        for each in done
+        {
+            "duty": outcome.name,
+            "said": outcome.said,
+            "error": outcome.error,
+            "skipped": outcome.skipped,
+        }
+        for outcome in done
     ]
     if as_json:
         output.show_json(rows)
     else:
-        for each in done:
-            output.tell(f"{each.name}: {each.error or each.skipped or each.said}")
-    if any(each.error for each in done):
+        for outcome in done:
+            output.tell(f"{outcome.name}: {outcome.error or outcome.skipped or outcome.said}")
+    if any(outcome.error for outcome in done):
         raise typer.Exit(FAILED)
 
 
 def _show(
-    known: list[tuple[Duty, DutyState]], overdue_us: dict[str, int], *, as_json: bool
+    duties: list[tuple[Duty, DutyState]], overdue_us: dict[str, int], *, as_json: bool
 ) -> None:
     rows: list[dict[str, Any]] = [
         {
@@ -87,7 +92,7 @@ def _show(
             "runs": state.runs,
             "failures": state.failures,
         }
-        for duty, state in known
+        for duty, state in duties
     ]
     if as_json:
         output.show_json(rows)

@@ -97,7 +97,7 @@ def create(
 
 
 def _create_table(
-    database: str, table: str, text: bytes, bucket: BucketName, keep: str | None, place: str
+    database: str, table: str, text: bytes, bucket: BucketName, keep: str | None, address: str
 ) -> None:
     """Everything is checked before the database is made, so that a mistake leaves nothing."""
     from lakebed.model.table_declaration import parse_schema
@@ -108,13 +108,13 @@ def _create_table(
     schema = parse_schema(text)
     if keep is not None:
         parse_retention(keep)
-    with opened(place) as lake:
+    with opened(address) as lake:
         is_new = database not in lake.tables.list_databases()
         if is_new:
             lake.tables.create_database(database)
             output.say(f"{database}: created, a database")
-        made = lake.tables.create_table(database, table, schema, bucket.value, retention=keep)
-        output.tell(f"{database}.{table}: created, {describe_table(made.definition)}")
+        new_table = lake.tables.create_table(database, table, schema, bucket.value, retention=keep)
+        output.tell(f"{database}.{table}: created, {describe_table(new_table.definition)}")
 
 
 def _propose(samples: str, schema: str | None) -> None:
@@ -158,25 +158,25 @@ def alter(
     from lakebed.lifecycle.retire import RetirementPlan
 
     database, table = split_table_name(name)
-    added = dict(_split_column(each) for each in add or [])
+    added = dict(_split_column(text) for text in add or [])
     if len(added) < len(add or []):
         raise BadInput("a column is added twice")
     if not (added or widen or relax or keep is not None):
         raise typer.BadParameter("say what to change: --add, --widen, --relax or --keep")
-    kept = None if keep == FOREVER else keep
+    retention = None if keep == FOREVER else keep
     plan = RetirementPlan((), "")
     with opened(lake) as open_lake, problems_told():
         definitions = open_lake.tables.definitions
         before = definitions.get(database, table)
-        if kept is not None:
-            plan = open_lake.retirement.plan_by_table_retention(database, table, kept)
+        if retention is not None:
+            plan = open_lake.retirement.plan_by_table_retention(database, table, retention)
         acts = yes or not plan.partitions
         if acts and (added or widen or relax):
             definitions.alter_table(
                 database, table, add=added, widen=widen or [], relax=relax or []
             )
         if acts and keep is not None:
-            definitions.set_retention(database, table, kept)
+            definitions.set_retention(database, table, retention)
         after = definitions.get(database, table)
     if as_json:
         output.show_json(
@@ -197,20 +197,20 @@ def alter(
         _show_keeping(name, plan, show_keep(after.retention_us), done=acts)
 
 
-def _show_keeping(name: str, plan: RetirementPlan, kept: str, *, done: bool) -> None:
+def _show_keeping(name: str, plan: RetirementPlan, retention: str, *, done: bool) -> None:
     if plan.partitions and not done:
         output.show(by_bucket(plan.partitions), as_json=False, empty="")
         output.say(
             f"older than that: {output.plural(len(plan.partitions), 'partition')} with "
-            f"{output.plural(sum(each.num_rows for each in plan.partitions), 'row')}"
+            f"{output.plural(sum(partition.num_rows for partition in plan.partitions), 'row')}"
         )
         output.say(UNCHANGED)
         return
-    output.tell(f"{name}: kept {kept}")
+    output.tell(f"{name}: kept {retention}")
     if plan.partitions:
         confirm = f" --confirm {name}" if plan.confirm else ""
         say_what_upkeep_does(plan, f"lakebed tables expire {name}{confirm}")
-    elif kept != FOREVER:
+    elif retention != FOREVER:
         output.say("nothing is older than that")
 
 

@@ -76,15 +76,15 @@ def _delete_rows(
     elif yes:
         output.tell(f"{name}: {output.plural(rows, 'row')} deleted")
     else:
-        said = f"plan: delete {rows:,} of {output.plural(handle.count(), 'row')} of {name}."
-        output.say(f"{said} {REPEAT}")
+        summary = f"plan: delete {rows:,} of {output.plural(handle.count(), 'row')} of {name}."
+        output.say(f"{summary} {REPEAT}")
 
 
 def _count_rows(lake: Lake, name: str, where: str) -> int:
-    """How many rows a condition is true for; mistakes are found at their place in it."""
+    """Return the number of rows that a condition is true for. `BadSql` gives the position in it."""
     before = f"SELECT count(*) AS n FROM {name} WHERE ("
     try:
-        found = lake.query(f"{before}{where}\n)").to_arrow()
+        counts = lake.query(f"{before}{where}\n)").to_arrow()
     except BadSql as error:
         reason = str(error).rpartition(" (line ")[0] or str(error)
         line, column = error.line, error.column
@@ -96,7 +96,7 @@ def _count_rows(lake: Lake, name: str, where: str) -> int:
         raise BadSql(
             f"in the condition: {reason}", line=line, column=column, hint=error.hint
         ) from error
-    return int(found["n"][0].as_py())
+    return int(counts["n"][0].as_py())
 
 
 def _delete_tables(
@@ -108,7 +108,7 @@ def _delete_tables(
     doomed = (
         definitions.list_tables(database) if table is None else [definitions.get(database, table)]
     )
-    rows = [table_row(lake, each) for each in doomed]
+    rows = [table_row(lake, definition) for definition in doomed]
     grace = format_duration(lake.row.grace_us)
     if yes and table is None:
         definitions.delete_database(database)
@@ -120,10 +120,10 @@ def _delete_tables(
         return
     if table is None and rows:
         names = ("table", "partitions", "stored_rows")
-        shown = [
+        table_rows = [
             {**{key: row[key] for key in names}, "size": output.size(row["bytes"])} for row in rows
         ]
-        output.show(shown, as_json=False, empty="")
+        output.show(table_rows, as_json=False, empty="")
     counted = f"{sum(row['partitions'] for row in rows):,} partitions, " + output.size(
         sum(row["bytes"] for row in rows)
     )
@@ -156,16 +156,18 @@ def restore(
     with opened(lake) as open_lake:
         definitions = open_lake.tables.definitions
         if table is None:
-            found = definitions.restore_database(database, deleted_at)
+            restored = definitions.restore_database(database, deleted_at)
         elif database in definitions.list_deleted_databases():
             raise UnknownDatabase(
                 f"the whole database {database} was deleted",
                 hint=f"bring it back first: lakebed tables restore {database}",
             )
         else:
-            found = [definitions.restore_table(database, table, deleted_at)]
-        rows = [table_row(open_lake, each) for each in found]
-        others = [each for each in definitions.list_deleted() if each.full_name == name]
+            restored = [definitions.restore_table(database, table, deleted_at)]
+        rows = [table_row(open_lake, definition) for definition in restored]
+        namesakes = [
+            definition for definition in definitions.list_deleted() if definition.full_name == name
+        ]
     if as_json:
         output.show_json({"tables": rows})
         return
@@ -176,8 +178,8 @@ def restore(
             f"{row['table']}: restored, {output.plural(row['partitions'], 'partition')}, "
             f"{output.size(row['bytes'])}"
         )
-    for each in others:
-        at = output.instant(each.deleted_at)
+    for namesake in namesakes:
+        at = output.instant(namesake.deleted_at)
         output.say(f"another {name} was deleted at {at}; to have that one, delete this one first")
 
 
@@ -204,7 +206,7 @@ def forget(
     Example: lakebed tables forget home.heart_rate device=ring-7
     """
     database, table = split_table_name(name)
-    pairs = dict(_split_pair(each) for each in whom)
+    pairs = dict(_split_pair(text) for text in whom)
     if len(pairs) < len(whom):
         raise BadInput("a column is named twice", hint="rows have one value in each column")
     with opened(lake, is_plan=not yes) as open_lake:
@@ -213,10 +215,10 @@ def forget(
         deleter = open_lake.tables.deleter
         act = deleter.forget if yes else deleter.plan_forget
         traces = act(definition, where)
-        aside = [each.file_path for each in open_lake.tables.list_quarantined(database, table)]
-    rows = sum(each.rows for each in traces)
+        aside = [file.file_path for file in open_lake.tables.list_quarantined(database, table)]
+    rows = sum(trace.rows for trace in traces)
     if as_json:
-        partitions = [_trace(each) for each in traces]
+        partitions = [_trace(trace) for trace in traces]
         output.show_json(
             {"done": yes, "rows": rows, "partitions": partitions, "quarantined": aside}
         )
@@ -285,15 +287,15 @@ def _trace(trace: Trace) -> Row:
 
 
 def _sum_up(traces: Sequence[Trace]) -> list[Row]:
-    """What would be forgotten of each bucket, of what is live and of what is retired."""
+    """Return the number of rows to erase for each bucket and state."""
     rows: dict[tuple[str, str], Row] = {}
-    for each in map(_trace, traces):
-        empty: Row = {"bucket": each["bucket"], "state": each["state"]}
+    for trace in map(_trace, traces):
+        empty: Row = {"bucket": trace["bucket"], "state": trace["state"]}
         empty |= {"partitions": 0, "stored_rows": 0}
-        row = rows.setdefault((each["bucket"], each["state"]), empty)
+        row = rows.setdefault((trace["bucket"], trace["state"]), empty)
         row["partitions"] += 1
-        row["stored_rows"] += each["rows"]
-    return [rows[place] for place in sorted(rows)]
+        row["stored_rows"] += trace["rows"]
+    return [rows[bucket] for bucket in sorted(rows)]
 
 
 # ---- expire -------------------------------------------------------------------------------------

@@ -107,7 +107,7 @@ def _show_plan(plan: ImportPlan, *, as_json: bool) -> None:
                 "bucket": plan.bucket.value,
                 "schema": plan.schema.to_json(),
                 "rows": plan.rows,
-                "files": [_file_row(each) for each in plan.files],
+                "files": [_file_row(file) for file in plan.files],
             }
         )
         return
@@ -117,7 +117,7 @@ def _show_plan(plan: ImportPlan, *, as_json: bool) -> None:
         output.tell("")
     for kind in plan.counts:
         _show_class(kind.value, plan.list_files(kind))
-    sound = len([each for each in plan.files if each.kind.value == "sound"])
+    sound = len([file for file in plan.files if file.kind.value == "sound"])
     output.say(
         f"plan: insert {output.plural(plan.rows, 'row')} of {output.plural(sound, 'file')} into "
         f"{name}; what else has bytes goes to quarantine. {REPEAT}"
@@ -126,8 +126,8 @@ def _show_plan(plan: ImportPlan, *, as_json: bool) -> None:
 
 def _show_class(kind: str, files: Sequence[ImportFile]) -> None:
     """The files of one class; what is wrong with them is said of each."""
-    rows = sum(each.rows or 0 for each in files)
-    size = output.size(sum(each.size for each in files))
+    rows = sum(file.rows or 0 for file in files)
+    size = output.size(sum(file.size for file in files))
     counted = f", {output.plural(rows, 'row')}" if rows else ""
     output.tell(f"{kind}: {output.plural(len(files), 'file')}{counted}, {size}")
     by_importance = sorted(files, key=lambda file: not file.remarks)
@@ -159,34 +159,34 @@ def _show_report(report: ImportReport, name: str, *, as_json: bool) -> None:
     if as_json:
         files = [
             {
-                **_file_row(each.file),
-                "fate": each.fate.value,
-                "rows_inserted": each.rows_inserted,
-                "kept_as": each.kept_as,
-                "note": each.note or None,
+                **_file_row(outcome.file),
+                "fate": outcome.fate.value,
+                "rows_inserted": outcome.rows_inserted,
+                "kept_as": outcome.kept_as,
+                "note": outcome.note or None,
             }
-            for each in report.outcomes
+            for outcome in report.outcomes
         ]
         created, rows = report.table_created, report.rows_inserted
         figures = {"done": True, "table": name, "created": created, "rows_inserted": rows}
         output.show_json({**figures, "files": files})
         return
-    for each in report.quarantined:
-        why = f": {each.file.reason}" if each.file.reason else ""
-        output.say(f"quarantined: {_visible(each.file.path)}: {each.file.kind.value}{why}")
+    for outcome in report.quarantined:
+        why = f": {outcome.file.reason}" if outcome.file.reason else ""
+        output.say(f"quarantined: {_visible(outcome.file.path)}: {outcome.file.kind.value}{why}")
     _show_remarks([outcome.file for outcome in report.taken])
-    for each in report.left_behind:
-        output.say(f"error: {_visible(each.file.path)} was left behind: {each.note}")
-    made = "made, " if report.table_created else ""
+    for outcome in report.left_behind:
+        output.say(f"error: {_visible(outcome.file.path)} was left behind: {outcome.note}")
+    prefix = "made, " if report.table_created else ""
     output.tell(
-        f"{name}: {made}{output.plural(report.rows_inserted, 'row')} of "
+        f"{name}: {prefix}{output.plural(report.rows_inserted, 'row')} of "
         f"{output.plural(len(report.taken), 'file')} inserted, "
         f"{len(report.quarantined):,} quarantined, {len(report.skipped):,} skipped"
     )
     if report.skipped:
-        kinds = count_classes([each.file for each in report.skipped])
-        said = ", ".join(f"{count:,} {kind.value}" for kind, count in kinds.items())
-        output.say(f"skipped: {said}")
+        kinds = count_classes([outcome.file for outcome in report.skipped])
+        counts = ", ".join(f"{count:,} {kind.value}" for kind, count in kinds.items())
+        output.say(f"skipped: {counts}")
 
 
 def _show_remarks(files: Sequence[ImportFile]) -> None:

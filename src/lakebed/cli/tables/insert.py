@@ -37,7 +37,7 @@ OTHER_KINDS = "Parquet and Arrow are known by .parquet and .arrow"
 
 
 class OnError(enum.StrEnum):
-    """What becomes of bad records."""
+    """The treatment of bad records."""
 
     REFUSE = "refuse"
     KEEP = "keep"
@@ -107,8 +107,8 @@ def _insert_one(
     options: dict[str, Any],
     notify: Callable[[int], None],
 ) -> tuple[Row, LakebedError | None]:
-    """What became of one file, and why not more; if the lake cannot do it now, there is no point
-    in trying the next."""
+    """Insert one file. Return its row of the report, and its error. `Unavailable` ends the
+    command."""
     from lakebed.tables.insert.records import read_records
 
     row: Row = {"file": file, "records": 0, "rows": 0, "rejected": 0, "repeated": False}
@@ -122,7 +122,7 @@ def _insert_one(
     except LakebedError as error:
         row["error"] = str(error).splitlines()[0]
         if isinstance(error, BadRecords):
-            row["bad"] = [_describe_bad(each) for each in error.bad]
+            row["bad"] = [_describe_bad(record) for record in error.bad]
         return row, error
     row |= {"rows": done.rows, "rejected": done.rejected, "repeated": done.repeated}
     row |= {"tick": output.instant(done.tick), "buckets": list(done.buckets)}
@@ -132,7 +132,8 @@ def _insert_one(
 
 def _describe_bad(bad: Any) -> Row:
     problems = [
-        {"column": each.column, "expected": each.expected, "got": each.got} for each in bad.problems
+        {"column": problem.column, "expected": problem.expected, "got": problem.got}
+        for problem in bad.problems
     ]
     return {"index": bad.index, "problems": problems}
 
@@ -150,7 +151,7 @@ def _show_inserts(
             _tell_refused(error, row["file"], several=several)
     rows = [row for row, _ in done]
     new = [row for row, error in done if error is None and not row["repeated"]]
-    total = {each: sum(row[each] for row in new) for each in ("records", "rows", "rejected")}
+    total = {field: sum(row[field] for row in new) for field in ("records", "rows", "rejected")}
     repeated = [row for row in rows if row["repeated"]]
     if as_json:
         output.show_json({"table": name, **total, "repeated": len(repeated), "files": rows})
@@ -170,15 +171,15 @@ def _show_inserts(
 
 def _describe_new(rows: Sequence[Row], *, several: bool, if_exists: IfExists) -> str:
     records, inserted, rejected = (
-        sum(row[each] for row in rows) for each in ("records", "rows", "rejected")
+        sum(row[field] for row in rows) for field in ("records", "rows", "rejected")
     )
-    said = [f"{output.plural(inserted, 'row')} inserted"]
+    parts = [f"{output.plural(inserted, 'row')} inserted"]
     if rejected:
-        said.append(f"{rejected:,} rejected")
-    if left := records - inserted - rejected:
-        there = "was there or came again" if if_exists is IfExists.IGNORE else "came again later"
-        said.append(f"{left:,} left out whose key {there}")
-    return ", ".join(said) + (f", of {output.plural(len(rows), 'file')}" if several else "")
+        parts.append(f"{rejected:,} rejected")
+    if replaced := records - inserted - rejected:
+        reason = "was there or came again" if if_exists is IfExists.IGNORE else "came again later"
+        parts.append(f"{replaced:,} left out whose key {reason}")
+    return ", ".join(parts) + (f", of {output.plural(len(rows), 'file')}" if several else "")
 
 
 def _tell_refused(error: LakebedError, file: str, *, several: bool) -> None:

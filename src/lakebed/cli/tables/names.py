@@ -1,4 +1,4 @@
-"""What the commands for tables share: how tables are named, and how files and mistakes are read."""
+"""Names of tables, files with records and schema problems, for all verbs of `lakebed tables`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TableArgument = Annotated[str, typer.Argument(metavar="DATABASE.TABLE", show_def
 
 
 class IfExists(enum.StrEnum):
-    """What becomes of a row whose key is there already."""
+    """The treatment of a row whose key exists."""
 
     REPLACE = "replace"
     IGNORE = "ignore"

@@ -25,7 +25,7 @@ SHOWN_BUCKETS = 10
 
 
 class BucketName(enum.StrEnum):
-    """How rows are split by time."""
+    """The length of the buckets that rows are split into."""
 
     HOUR = "hour"
     DAY = "day"
@@ -51,21 +51,21 @@ def list_tables(
         definitions = open_lake.tables.definitions
         if deleted:
             names = definitions.list_deleted_databases()
-            found = definitions.list_deleted()
+            tables = definitions.list_deleted()
             if database is not None:
-                found = [each for each in found if each.database == database]
-                names = [each for each in names if each == database]
+                tables = [definition for definition in tables if definition.database == database]
+                names = [name for name in names if name == database]
         else:
-            found = definitions.list_tables(database)
+            tables = definitions.list_tables(database)
             names = definitions.list_databases() if database is None else [database]
-        rows = [table_row(open_lake, each) for each in found]
+        rows = [table_row(open_lake, definition) for definition in tables]
     if as_json:
         output.show_json({"databases": names, "tables": rows})
         return
     if deleted:
         _show_deleted(rows, names)
         return
-    shown = [
+    table_rows = [
         {
             "table": row["table"],
             "key": ", ".join(row["key"]) or None,
@@ -77,11 +77,11 @@ def list_tables(
         }
         for row in rows
     ]
-    if shown:
-        output.show(shown, as_json=False, empty="")
-    for each in names:
-        if not any(row["database"] == each for row in rows):
-            output.say(f"database {each} has no table yet")
+    if table_rows:
+        output.show(table_rows, as_json=False, empty="")
+    for name in names:
+        if not any(row["database"] == name for row in rows):
+            output.say(f"database {name} has no table yet")
     if not names:
         output.say("no database yet: make one with lakebed tables create DATABASE.TABLE --schema …")
 
@@ -97,8 +97,8 @@ def table_row(lake: Lake, table: UserTable) -> Row:
         "keep": show_keep(table.retention_us),
         "version": table.version,
         "partitions": len(partitions),
-        "stored_rows": sum(each.num_rows for each in partitions),
-        "bytes": sum(each.file_size for each in partitions),
+        "stored_rows": sum(partition.num_rows for partition in partitions),
+        "bytes": sum(partition.file_size for partition in partitions),
         "created_at": output.instant(table.created_at),
         "deleted_at": output.instant(table.deleted_at),
     }
@@ -110,13 +110,15 @@ def _live(lake: Lake, table: UserTable) -> Sequence[Partition]:
 
 
 def _show_deleted(rows: Sequence[Row], databases: Sequence[str]) -> None:
-    shown = [
+    table_rows = [
         output.short({name: row[name] for name in ("table", "bucket", "deleted_at")})
         for row in rows
     ]
-    output.show(shown, as_json=False, empty="nothing was deleted")
-    for each in databases:
-        output.say(f"database {each} is deleted; with its tables: lakebed tables restore {each}")
+    output.show(table_rows, as_json=False, empty="nothing was deleted")
+    for database in databases:
+        output.say(
+            f"database {database} is deleted; with its tables: lakebed tables restore {database}"
+        )
 
 
 def show(name: TableArgument, lake: LakeOption = HERE, as_json: JsonOption = False) -> None:
@@ -140,15 +142,17 @@ def show(name: TableArgument, lake: LakeOption = HERE, as_json: JsonOption = Fal
     output.show(describe_columns(definition.schema), as_json=False, empty="")
     if buckets:
         output.tell("")
-        shown = [{**row, "bytes": output.size(row["bytes"])} for row in buckets[-SHOWN_BUCKETS:]]
-        output.show(shown, as_json=False, empty="")
+        bucket_rows = [
+            {**row, "bytes": output.size(row["bytes"])} for row in buckets[-SHOWN_BUCKETS:]
+        ]
+        output.show(bucket_rows, as_json=False, empty="")
     if len(buckets) > SHOWN_BUCKETS:
         output.say(f"and {len(buckets) - SHOWN_BUCKETS:,} older buckets; --json has all")
 
 
 def _as_json(table: UserTable, stats: TableStats, buckets: Sequence[Row]) -> Row:
     figures = asdict(stats)
-    figures |= {each: output.instant(figures[each]) for each in ("earliest", "latest")}
+    figures |= {name: output.instant(figures[name]) for name in ("earliest", "latest")}
     return {
         "database": table.database,
         "table": table.full_name,
@@ -159,16 +163,16 @@ def _as_json(table: UserTable, stats: TableStats, buckets: Sequence[Row]) -> Row
         "created_at": output.instant(table.created_at),
         "version": table.version,
         "schema": table.schema.to_json(),
-        "versions": [each.to_json() for each in table.versions],
+        "versions": [version.to_json() for version in table.versions],
         "stats": figures,
         "buckets": list(buckets),
     }
 
 
 def _describe(table: UserTable, stats: TableStats) -> Iterator[str]:
-    """What there is to know besides columns and buckets, a line each."""
-    times = [output.instant(each) for each in (stats.earliest, stats.latest)]
-    span = " to ".join(str(each).replace(".000000Z", "Z") for each in times)
+    """Yield a line for each fact about a table, without columns and buckets."""
+    times = [output.instant(instant) for instant in (stats.earliest, stats.latest)]
+    span = " to ".join(str(instant).replace(".000000Z", "Z") for instant in times)
     empty = f", {stats.empty_partitions:,} of them empty" if stats.empty_partitions else ""
     yield f"{table.full_name}, version {table.version}"
     yield f"  rows      {stats.rows:,}" + ("" if stats.earliest is None else f", {span}")
@@ -190,44 +194,45 @@ def _describe(table: UserTable, stats: TableStats) -> Iterator[str]:
 def describe_columns(schema: TableSchema) -> list[Row]:
     """The columns with what they must be, to show them."""
     return [
-        {"column": each.name, "type": each.type, "rules": _rules(each)} for each in schema.columns
+        {"column": column.name, "type": column.type, "rules": _rules(column)}
+        for column in schema.columns
     ]
 
 
 def _rules(column: Column) -> str:
-    """What a column must be, in few words."""
-    said = []
+    """Return the rules of a column in a few words."""
+    rules = []
     if column.time:
-        said.append("the time")
+        rules.append("the time")
     if column.unique:
-        said.append("unique")
+        rules.append("unique")
     if column.required and not (column.time or column.unique):
-        said.append("required")
+        rules.append("required")
     if column.min is not None or column.max is not None:
         low = "" if column.min is None else column.min
         high = "" if column.max is None else column.max
-        said.append(f"{low} … {high}".strip())
+        rules.append(f"{low} … {high}".strip())
     if column.unit is not None:
-        said.append(f"numbers in {column.unit}")
+        rules.append(f"numbers in {column.unit}")
     if column.description:
-        said.append(column.description)
-    return ", ".join(said)
+        rules.append(column.description)
+    return ", ".join(rules)
 
 
 def describe_change(old: TableSchema, new: TableSchema) -> str:
-    """What one version of a schema has that the one before had not."""
-    known = {each.name: each for each in old.columns}
-    said = []
-    for each in new.columns:
-        before = known.get(each.name)
+    """Return the changes from one version of a schema to the next."""
+    old_columns = {old_column.name: old_column for old_column in old.columns}
+    changes = []
+    for column in new.columns:
+        before = old_columns.get(column.name)
         if before is None:
-            said.append(f"added {each.name} {each.type}")
+            changes.append(f"added {column.name} {column.type}")
             continue
-        if before.type != each.type:
-            said.append(f"widened {each.name} to {each.type}")
-        if before.required and not each.required:
-            said.append(f"relaxed {each.name}")
-    return ", ".join(said)
+        if before.type != column.type:
+            changes.append(f"widened {column.name} to {column.type}")
+        if before.required and not column.required:
+            changes.append(f"relaxed {column.name}")
+    return ", ".join(changes)
 
 
 def describe_table(table: UserTable) -> str:
@@ -240,10 +245,10 @@ def describe_table(table: UserTable) -> str:
 
 def by_bucket(partitions: Sequence[Partition]) -> list[Row]:
     rows: dict[str, Row] = {}
-    for each in partitions:
-        empty: Row = {"bucket": each.instance, "partitions": 0, "stored_rows": 0, "bytes": 0}
-        row = rows.setdefault(each.instance, empty)
+    for partition in partitions:
+        empty: Row = {"bucket": partition.instance, "partitions": 0, "stored_rows": 0, "bytes": 0}
+        row = rows.setdefault(partition.instance, empty)
         row["partitions"] += 1
-        row["stored_rows"] += each.num_rows
-        row["bytes"] += each.file_size
+        row["stored_rows"] += partition.num_rows
+        row["bytes"] += partition.file_size
     return [rows[name] for name in sorted(rows)]
