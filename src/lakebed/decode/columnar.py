@@ -20,18 +20,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.decode.descriptors import REQUEST_NAMES, relaxed_files, relaxed_pool
-from lakebed.model.signal import Signal
+from lakebed.decode.descriptors import relaxed_files, relaxed_pool
+from lakebed.model.signal import SPECS, Signal
 
-_PACKAGE = "opentelemetry.proto."
-_RECORD_NAMES = {
-    Signal.LOGS: _PACKAGE + "logs.v1.LogRecord",
-    Signal.METRICS: _PACKAGE + "metrics.v1.Metric",
-    Signal.TRACES: _PACKAGE + "trace.v1.Span",
-}
-_KEY_VALUE = _PACKAGE + "common.v1.KeyValue"
+_KEY_VALUE = "opentelemetry.proto.common.v1.KeyValue"
 _NESTING = {"AnyValue.array_value", "AnyValue.kvlist_value"}
-_RECORDS = {"ScopeLogs.log_records", "ScopeMetrics.metrics", "ScopeSpans.spans"}
+_RECORDS = {f"Scope{spec.group.capitalize()}.{spec.records}" for spec in SPECS.values()}
 _UNUSED = {"AnyValue.string_value_strindex", "KeyValue.key_strindex", "Resource.entity_refs"}
 
 UNGUARDED_BYTES = 16 * 1024
@@ -96,13 +90,13 @@ def read(reader: Reader, messages: pa.Array, way: Way) -> pa.RecordBatch:
 @cache
 def envelope_reader(signal: Signal) -> Reader:
     """Reads requests down to their scopes; records stay bytes."""
-    return _reader(REQUEST_NAMES[signal], whole=False)
+    return _reader(signal.spec.request_message, whole=False)
 
 
 @cache
 def record_reader(signal: Signal) -> Reader:
     """Reads log records, metrics or spans."""
-    return _reader(_RECORD_NAMES[signal], whole=True)
+    return _reader(signal.spec.record_message, whole=True)
 
 
 @cache

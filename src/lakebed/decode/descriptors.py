@@ -7,6 +7,7 @@ decides what becomes of it. The messages live in a pool of their own, beside the
 
 from __future__ import annotations
 
+import importlib
 from functools import cache
 from typing import Any
 
@@ -15,50 +16,33 @@ from google.protobuf import (  # type: ignore[import-untyped]
     descriptor_pool,
     message_factory,
 )
-from opentelemetry.proto.collector.logs.v1 import logs_service_pb2
-from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2
-from opentelemetry.proto.collector.trace.v1 import trace_service_pb2
 
 from lakebed.model.signal import Signal
 
-REQUEST_NAMES = {
-    Signal.LOGS: "opentelemetry.proto.collector.logs.v1.ExportLogsServiceRequest",
-    Signal.METRICS: "opentelemetry.proto.collector.metrics.v1.ExportMetricsServiceRequest",
-    Signal.TRACES: "opentelemetry.proto.collector.trace.v1.ExportTraceServiceRequest",
-}
-"""The full name of each signal's request message, the same in both pools."""
 
-
+@cache
 def request_class(signal: Signal) -> Any:
-    """The relaxed class of a signal's Export…ServiceRequest; its texts are bytes."""
-    return _request_classes()[signal]
+    """Return the relaxed class of a signal's Export…ServiceRequest; its texts are bytes."""
+    message = relaxed_pool().FindMessageTypeByName(signal.spec.request_message)
+    return message_factory.GetMessageClass(message)
 
 
 @cache
 def relaxed_files() -> tuple[Any, ...]:
-    """The relaxed FileDescriptorProtos of all signals, each after what it imports."""
+    """Return the relaxed FileDescriptorProtos of all signals, each after what it imports."""
     files: dict[str, Any] = {}
-    for module in (logs_service_pb2, metrics_service_pb2, trace_service_pb2):
-        _collect(module.DESCRIPTOR, files)
+    for signal in Signal:
+        _collect(importlib.import_module(signal.spec.service_module).DESCRIPTOR, files)
     return tuple(files.values())
 
 
 @cache
 def relaxed_pool() -> Any:
-    """The private pool that holds the relaxed messages."""
+    """Return the private pool that holds the relaxed messages."""
     pool = descriptor_pool.DescriptorPool()
     for file in relaxed_files():
         pool.Add(file)
     return pool
-
-
-@cache
-def _request_classes() -> dict[Signal, Any]:
-    pool = relaxed_pool()
-    return {
-        signal: message_factory.GetMessageClass(pool.FindMessageTypeByName(name))
-        for signal, name in REQUEST_NAMES.items()
-    }
 
 
 def _collect(file: Any, into: dict[str, Any]) -> None:

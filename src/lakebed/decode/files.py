@@ -22,7 +22,7 @@ from lakebed.decode.otlp_json import begin_small
 from lakebed.decode.recognise import guess_signal, json_signals
 from lakebed.decode.requests import MAX_BODY_BYTES, Content
 from lakebed.errors import BadInput, BadPayload, PayloadTooLarge
-from lakebed.model.signal import Signal
+from lakebed.model.signal import Signal, to_json_name
 
 _EXPECTED = (
     "expected an OTLP request as protobuf or JSON, JSON lines or length-prefixed protobuf as the "
@@ -186,7 +186,8 @@ def _json_requests(text: bytes, signal: Signal | None, place: str) -> Iterator[F
         reason = str(error)
         raise BadPayload(f"{place} is no OTLP request: {begin_small(reason)}") from None
     if not found:
-        raise BadPayload(f"{place} has none of resourceLogs, resourceMetrics and resourceSpans")
+        *first, last = (to_json_name(signal.spec.resources) for signal in Signal)
+        raise BadPayload(f"{place} has none of {', '.join(first)} and {last}")
     if signal is not None and found != [signal]:
         raise BadPayload(f"{place} holds {' and '.join(found)}, not {signal}")
     for each in found:

@@ -21,7 +21,7 @@ import msgspec
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from lakebed.decode import json_values
-from lakebed.decode.descriptors import REQUEST_NAMES, relaxed_pool, request_class
+from lakebed.decode.descriptors import request_class
 from lakebed.decode.json_values import LENGTH_DELIMITED, Unfit, encode_length
 from lakebed.errors import BadPayload
 from lakebed.model.signal import Signal
@@ -84,11 +84,10 @@ def check_depth(signal: Signal, encoded: bytes) -> None:
 
 @cache
 def _request_writers() -> dict[Signal, _Writer]:
-    pool = relaxed_pool()
     plans: dict[str, dict[str, _Writer]] = {}
     writers = {}
-    for signal, name in REQUEST_NAMES.items():
-        (resources,) = pool.FindMessageTypeByName(name).fields
+    for signal in Signal:
+        (resources,) = request_class(signal).DESCRIPTOR.fields
         writers[signal] = _message_writer(resources, plans)
     return writers
 

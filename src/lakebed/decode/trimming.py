@@ -14,13 +14,8 @@ from lakebed.decode.descriptors import request_class
 from lakebed.decode.nesting import MAX_LEVELS, check_nesting
 from lakebed.decode.otlp_json import read_json, to_protobuf
 from lakebed.errors import BadPayload
-from lakebed.model.signal import Signal
+from lakebed.model.signal import Signal, to_json_name
 
-_NAMES = {
-    Signal.LOGS: ("scopeLogs", "logRecords"),
-    Signal.METRICS: ("scopeMetrics", "metrics"),
-    Signal.TRACES: ("scopeSpans", "spans"),
-}
 _LEVELS_AROUND = 2
 """A resource stands in an object and in an array."""
 
@@ -66,7 +61,8 @@ def _trim_resource(signal: Signal, text: msgspec.Raw, place: str, trimmed: Trimm
     if _find_problem(signal, bytes(text)) is None:
         trimmed.kept += 1
         return text
-    scopes_name, records_name = _NAMES[signal]
+    scopes_name = to_json_name(signal.spec.scopes)
+    records_name = to_json_name(signal.spec.records)
     resource = msgspec.json.decode(text, type=_Fields)
     scopes = msgspec.json.decode(resource[scopes_name], type=list[_Fields])
     for at, scope in enumerate(scopes):
@@ -107,7 +103,7 @@ def _place(problem: str, alone: str, found: str) -> str:
 
 def _count(signal: Signal, record: msgspec.Raw) -> int:
     """How many records that is; of a metric, its data points, as far as they can be told."""
-    if signal is not Signal.METRICS:
+    if signal.spec.points_in is None:
         return 1
     metric: Any = read_json(bytes(record))
     kinds = metric.values() if isinstance(metric, dict) else ()

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from lakebed.errors import BadInput
+from lakebed.model.signal import Signal
 
-DECODERS = ("logs", "metrics", "traces", "blocks")
+DECODERS = (*Signal, "blocks")
 
 
 @dataclass(frozen=True, slots=True)

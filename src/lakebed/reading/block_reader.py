@@ -5,13 +5,15 @@ same on an executor that builds a partition and in a query that reads what is no
 from __future__ import annotations
 
 import hashlib
+import importlib
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from lakebed.errors import UnknownObject
 from lakebed.model.block import Block
+from lakebed.model.signal import Signal
 from lakebed.model.source import BlockSource
 from lakebed.model.view_set import ViewSet
 from lakebed.storage.objects import Store
@@ -69,9 +71,8 @@ def decode_blocks(
 
 
 def _find_decoder(name: str) -> Callable[..., Any]:
-    from lakebed.decode import logs, metrics, spans
-
-    return {"logs": logs.decode, "metrics": metrics.decode, "traces": spans.decode}[name]
+    decoder = importlib.import_module(f"lakebed.decode.{Signal(name).spec.group}").decode
+    return cast("Callable[..., Any]", decoder)
 
 
 def _chunks(blocks: Sequence[Block]) -> Iterator[list[Block]]:

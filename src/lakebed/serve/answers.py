@@ -168,8 +168,8 @@ def tell_partial_success(signal: Signal, rejected: int, reason: str | None) -> d
     """The answer to a JSON request that landed, but for so many of its records."""
     if not rejected:
         return {}
-    name = {Signal.LOGS: "LogRecords", Signal.METRICS: "DataPoints", Signal.TRACES: "Spans"}[signal]
-    return {"partialSuccess": {f"rejected{name}": str(rejected), "errorMessage": reason}}
+    name = f"rejected{signal.spec.counted}"
+    return {"partialSuccess": {name: str(rejected), "errorMessage": reason}}
 
 
 def _make_headers(error: Exception, status: int) -> dict[str, str]:

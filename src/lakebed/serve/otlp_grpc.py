@@ -17,20 +17,14 @@ if TYPE_CHECKING:
     from lakebed.lake import Lake
     from lakebed.serve.meters import Meters
 
-_SERVICES = {
-    Signal.LOGS: "opentelemetry.proto.collector.logs.v1.LogsService",
-    Signal.METRICS: "opentelemetry.proto.collector.metrics.v1.MetricsService",
-    Signal.TRACES: "opentelemetry.proto.collector.trace.v1.TraceService",
-}
-
 
 def make_services(lake: Lake, answering: Answering, meters: Meters) -> Handlers:
     """The three Export calls of OTLP, by the names of their services."""
     return {
-        service: grpc.method_handlers_generic_handler(
-            service, {"Export": _exporter(lake, answering, meters, signal)}
+        signal.spec.service: grpc.method_handlers_generic_handler(
+            signal.spec.service, {"Export": _exporter(lake, answering, meters, signal)}
         )
-        for signal, service in _SERVICES.items()
+        for signal in Signal
     }
 
 

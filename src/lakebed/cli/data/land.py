@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -13,6 +12,7 @@ import typer
 from lakebed.cli import output, progress
 from lakebed.cli.options import HERE, JsonOption, LakeOption, opened
 from lakebed.errors import LakebedError, Unavailable
+from lakebed.model.signal import Signal
 
 if TYPE_CHECKING:
     from lakebed.ingest.telemetry import LandedFile
@@ -24,21 +24,13 @@ PARTLY = 5
 STANDARD_INPUT = "-"
 
 
-class SignalName(enum.StrEnum):
-    """The signal of a file's requests."""
-
-    LOGS = "logs"
-    METRICS = "metrics"
-    TRACES = "traces"
-
-
 def land(
     files: Annotated[
         list[str],
         typer.Argument(metavar="FILE", help="Files of OTLP requests; - is standard input."),
     ],
     signal: Annotated[
-        SignalName | None,
+        Signal | None,
         typer.Option(help="What the requests hold, where their bytes do not say it."),
     ] = None,
     request_id: Annotated[
