@@ -21,10 +21,10 @@ from lakebed.lifecycle.retire import Retirement
 from lakebed.lifecycle.sweep import LeaseObserver, Sweeper
 from lakebed.model.arguments import checked_methods, checks_itself
 from lakebed.model.time import SECOND, Instant
+from lakebed.operations.sql import SqlOperations
 from lakebed.partitions import Partitions
 from lakebed.pipeline.pipeline import Pipeline
 from lakebed.pipeline.spark_access import SparkAccess
-from lakebed.query.changing import Administration
 from lakebed.query.queries import Queries, QuerySettings
 from lakebed.query.request import QueryRequest
 from lakebed.query.result import Result
@@ -127,7 +127,7 @@ class Lake:
                 timeout=settings.query_seconds,
                 verify_pages=settings.verify_pages,
             ),
-            Administration(self.retirement.begin_changes, self._build),
+            SqlOperations(catalog, self.retirement, self.pipeline),
             SparkAccess(store),
             reader,
         )
@@ -140,11 +140,6 @@ class Lake:
             self.queries,
             self.checker,
         )
-
-    def _build(self, view_set: str, begin: int, end: int) -> list[tuple[int, str]]:
-        from lakebed.pipeline.telling import build_and_tell
-
-        return build_and_tell(self.catalog, self.pipeline, view_set, begin, end)
 
     @checks_itself("sql", "parameters", "limit", "timeout")
     def query(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lakebed.lake import Lake
-from lakebed.lifecycle.retire import RetirementPlan
+from lakebed.lifecycle.planning import RetirementPlan
 from lakebed.lifecycle.selection import find_hiding
 from lakebed.model.partition import Identity, Partition
 from lakebed.model.time import TimeRange

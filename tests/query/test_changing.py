@@ -24,7 +24,7 @@ from lakebed.lifecycle.guard import Breaker, Guard
 from lakebed.model.partition import Partition
 from lakebed.model.time import format_instant
 from lakebed.opening import init_lake, open_lake
-from lakebed.query.changing import Administration
+from lakebed.operations.sql import SqlOperations
 from lakebed.query.queries import Queries, QuerySettings
 from tests.parts.data import HOUR, T0, numbers_in, publish_hour, publish_rebuildable_hour, readings
 from tests.query.functions import H0, H1, H2, H3, ask, fill, history, live, one, with_twin
@@ -170,14 +170,12 @@ def overtaken_queries(lake: Lake, *overtakers: Callable[[], object]) -> Queries:
                 rest.pop(0)()
             super().carry_out()
 
-    guard = Guard(Breaker(), lake.catalog.actor)
-    return Queries(
-        lake.catalog,
-        lake.store,
-        lake.leases,
-        QuerySettings(),
-        Administration(lambda: Overtaken(lake.catalog, new_id, guard), lambda *_: []),
-    )
+    class Operations(SqlOperations):
+        def begin(self) -> Changes:
+            return Overtaken(lake.catalog, Guard(Breaker(), lake.catalog.actor), new_id)
+
+    operations = Operations(lake.catalog, lake.retirement, lake.pipeline)
+    return Queries(lake.catalog, lake.store, lake.leases, QuerySettings(), operations)
 
 
 def test_retire_by_metadata_returns_error_when_another_caller_retired_it_first(lake: Lake) -> None:

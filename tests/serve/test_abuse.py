@@ -21,10 +21,11 @@ import pytest
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 
 from lakebed.access.keys import Role
-from lakebed.client.remote import FUNCTIONS, PREFIX
 from lakebed.errors import Unavailable
 from lakebed.lake import Lake
 from lakebed.opening import init_lake
+from lakebed.operations.actions import ACTIONS as FUNCTIONS
+from lakebed.operations.operation import PREFIX
 from lakebed.samples.generator import Generator
 from lakebed.serve.bodies import MOST_BYTES
 from lakebed.serve.flight.encoding import encode_data

@@ -18,9 +18,10 @@ from lakebed import admin
 from lakebed.access.keys import Role
 from lakebed.catalog import journal
 from lakebed.catalog.acting import find_askers, on_behalf_of
-from lakebed.client.remote import FUNCTIONS, PREFIX
 from lakebed.lake import Lake
 from lakebed.opening import init_lake
+from lakebed.operations.actions import ACTIONS as FUNCTIONS
+from lakebed.operations.operation import PREFIX
 from lakebed.samples.generator import Generator
 from lakebed.wire import protocol
 from tests.parts.data import HOUR, T0, publish_hour, readings

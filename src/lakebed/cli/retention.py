@@ -9,7 +9,7 @@ import typer
 from lakebed.cli import output
 
 if TYPE_CHECKING:
-    from lakebed.lifecycle.retire import RetirementPlan
+    from lakebed.lifecycle.planning import RetirementPlan
 
 FOREVER = "forever"
 UNCHANGED = "Nothing was changed. Repeat with --yes to keep no more than that."

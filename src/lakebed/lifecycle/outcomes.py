@@ -28,6 +28,17 @@ class IncompatibleSummary:
     storage_freed_bytes: int
     messages: tuple[str, ...]
 
+    def as_row(self) -> dict[str, object]:
+        """Return it with the names of columns that every door shows."""
+        return {
+            "view_set_name": self.view_set,
+            "view_instance_id": self.instance,
+            "partitions_retired": self.partitions_retired,
+            "partitions_failed": self.partitions_failed,
+            "storage_freed_bytes": self.storage_freed_bytes,
+            "retirement_messages": list(self.messages),
+        }
+
 
 def summarize(outcomes: Sequence[Outcome]) -> list[IncompatibleSummary]:
     """What happened, by view-set instance."""
@@ -46,3 +57,18 @@ def summarize(outcomes: Sequence[Outcome]) -> list[IncompatibleSummary]:
         )
         for (view_set, instance), group in groups.items()
     ]
+
+
+def describe_success(partition: Partition) -> str:
+    """Return the message of a partition that was retired; programs read how it begins."""
+    return f"SUCCESS: Retired {_describe(partition)}"
+
+
+def describe_restored(partition: Partition) -> str:
+    """Return the message of a partition that was restored, with its new id."""
+    return f"SUCCESS: Restored {_describe(partition)} as {partition.partition_id}"
+
+
+def _describe(partition: Partition) -> str:
+    kind = "empty partition" if partition.is_empty else "partition"
+    return f"{kind} {partition.view_set}/{partition.instance} {partition.insert_range}"

@@ -1,73 +1,31 @@
-"""Statements that change the lake: the verbs that SQL functions call, and the order in which a
-statement runs and commits. The verbs belong to other stages; the lake's wiring passes them in.
-"""
+"""Statements that change the lake: the order in which a statement runs and commits."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from lakebed.errors import Conflict, LakebedError, NotFound
+from lakebed.lifecycle.changes import Changes
 from lakebed.query.result import Stream
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from lakebed.query.embedded.calls import LakeFunction
+
 _ATTEMPTS = 5
 
-Line = tuple[int, str]
-"""A time and a message of a log."""
 
-Identity = tuple[str, str, int, int, bytes | None]
-"""View set, instance, begin, end and, optionally, the schema hash of one partition."""
+class SqlOperations(Protocol):
+    """The administrative operations that SQL can call; `lakebed.operations.sql` has them."""
 
+    def list_functions(self) -> Sequence[LakeFunction]:
+        """Return the functions that change the lake."""
 
-class Changes(Protocol):
-    """The changes of one statement. Each call returns the message that will be true once
-    `carry_out` has committed all of them in one transaction. Until then nothing changes."""
-
-    def retire_partitions_by_metadata(self, identities: Sequence[Identity]) -> list[str]: ...
-
-    def retire_partitions_by_file(self, paths: Sequence[str]) -> list[str]: ...
-
-    def restore_partitions(self, partition_ids: Sequence[str]) -> list[str]: ...
-
-    def retire_partitions(
-        self, view_set: str, instance: str, begin: int, end: int
-    ) -> list[Line]: ...
-
-    def confirm(self, names: Collection[str]) -> None: ...
-
-    def reject(self, message: str) -> str: ...
-
-    def withdraw(self) -> bool: ...
-
-    def begin_again(self) -> None: ...
-
-    def carry_out(self) -> None: ...
-
-    @property
-    def warnings(self) -> Sequence[str]: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Administration:
-    """The verbs that SQL functions call."""
-
-    begin_changes: Callable[[], Changes]
-    build: Callable[[str, int, int], list[Line]]
-    """Build one view set in an insert-time range; many transactions, each by itself."""
-
-
-@dataclass(slots=True)
-class Acting:
-    """One statement that may change the lake, while it runs."""
-
-    administration: Administration
-    changes: Changes
-    error: LakebedError | None = None
-    """The error of one of its functions: engines keep only the text."""
+    def begin(self) -> Changes:
+        """Return the changes of a new statement."""
 
 
 class KeptRows:
@@ -89,26 +47,26 @@ class KeptRows:
         """Do nothing: no resource is held."""
 
 
-def act(acting: Acting, start: Callable[[], Stream], limit: int | None) -> KeptRows:
+def act(changes: Changes, start: Callable[[], Stream], limit: int | None) -> KeptRows:
     """Run a statement to its end, commit the changes of its functions, then return its rows.
 
     If one of its calls fails, the statement is rolled back: it runs again with every call answering
     ``ERROR: …``, so that no row reports a success. If another writer was first, the statement runs
     again on the lake as it is now.
     """
-    rows = _run(acting, start)
+    rows = _run(changes, start)
     for attempt in range(_ATTEMPTS):
-        if acting.changes.withdraw():
-            rows = _run(acting, start)
+        if changes.withdraw():
+            rows = _run(changes, start)
             break
         try:
-            acting.changes.carry_out()
+            changes.carry_out()
             break
         except (Conflict, NotFound):
             if attempt == _ATTEMPTS - 1:
                 raise
-        acting.changes.begin_again()
-        rows = _run(acting, start)
+        changes.begin_again()
+        rows = _run(changes, start)
     return KeptRows(rows.schema, _take(rows.batches, limit))
 
 
@@ -118,12 +76,12 @@ class _Rows:
     batches: Sequence[pa.RecordBatch]
 
 
-def _run(acting: Acting, start: Callable[[], Stream]) -> _Rows:
+def _run(changes: Changes, start: Callable[[], Stream]) -> _Rows:
     stream = start()
     try:
         return _Rows(stream.schema, list(stream))
     except LakebedError as error:
-        raise acting.error or error from error
+        raise changes.error or error from error
 
 
 def _take(batches: Sequence[pa.RecordBatch], limit: int | None) -> list[pa.RecordBatch]:

@@ -6,14 +6,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
-from functools import cache
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from lakebed.catalog.acting import keep_askers
 from lakebed.catalog.catalog import Catalog
 from lakebed.catalog.times import resolve_past
 from lakebed.errors import BadInput
+from lakebed.lifecycle.changes import Changes
 from lakebed.model.time import (
     Instant,
     TimeRange,
@@ -23,7 +22,7 @@ from lakebed.model.time import (
     to_instant,
 )
 from lakebed.model.view_set import ViewSet
-from lakebed.query.changing import Acting, Administration, act
+from lakebed.query.changing import SqlOperations, act
 from lakebed.query.conditions import EVER
 from lakebed.query.content import Content, TableContent
 from lakebed.query.explanation import Explanation, TableExplanation
@@ -82,7 +81,7 @@ class Queries:
         store: Store,
         keeper: LeaseKeeper,
         settings: QuerySettings,
-        administration: Administration | None = None,
+        operations: SqlOperations | None = None,
         spark: SparkTools | None = None,
         reader: RowReader | None = None,
         now: Callable[[], int] = _now,
@@ -91,7 +90,7 @@ class Queries:
         self._store = store
         self._settings = settings
         self._now = now
-        self._administration = administration
+        self._operations = operations
         self._taker = SnapshotTaker(catalog, keeper)
         self._tails = TailReader(
             store, most_bytes=settings.tail_bytes, cache_bytes=settings.tail_cache_bytes
@@ -137,7 +136,7 @@ class Queries:
         with self._taker.begin(past, request.database) as beginning:
             view_sets = beginning.list_tables(sql)
             analysis = self._analyse(sql, view_sets, within, admin=request.admin, deadline=deadline)
-            acting = self._begin_changes(analysis, past) if request.admin else None
+            changes = self._begin_changes(analysis, past) if request.admin else None
             snapshot = beginning.take(
                 analysis.scans,
                 with_tail=not request.stale,
@@ -157,13 +156,13 @@ class Queries:
                     analysis=analysis,
                     listed=snapshot.listed,
                     admin=request.admin,
-                    acting=acting,
-                    limit=None if acting else request.limit,
+                    changes=changes,
+                    limit=None if changes else request.limit,
                     deadline=deadline,
                 )
             )
             return StatementStream(
-                stream, verification, *(() if acting is not None else (log, snapshot))
+                stream, verification, *(() if changes is not None else (log, snapshot))
             )
 
         with _released_on_error(snapshot, verification):
@@ -172,10 +171,10 @@ class Queries:
             if analysis.is_explain and not analysis.is_analyze:
                 verification.skip_pages()
             log.add_snapshot(snapshot)
-            if acting is None:
+            if changes is None:
                 return Result(start(), explanation)
-            rows = act(acting, start, request.limit)
-        explanation.warnings += tuple(acting.changes.warnings)
+            rows = act(changes, start, request.limit)
+        explanation.warnings += tuple(changes.warnings)
         snapshot.close()
         return Result(StatementStream(rows, None, log), explanation)
 
@@ -266,9 +265,9 @@ class Queries:
         within = TimeRange(parse_moment(begin, now), parse_moment(end, now))
         return self.look_up(Asked(empty=[(view_set, within)]), stale=stale).empty[0]
 
-    def _begin_changes(self, analysis: Analysis, past: int | None) -> Acting | None:
+    def _begin_changes(self, analysis: Analysis, past: int | None) -> Changes | None:
         """Return the changes of a statement that calls functions which change the lake."""
-        if not analysis.may_change or self._administration is None:
+        if not analysis.may_change or self._operations is None:
             return None
         if analysis.is_analyze:
             raise BadInput("EXPLAIN ANALYZE would run a function that changes the lake")
@@ -276,10 +275,7 @@ class Queries:
             return None
         if past is not None:
             raise BadInput("a statement about the past cannot change the lake")
-        verbs = self._administration
-        # A thread of the engine calls it; a statement that runs again does not build again.
-        build = cache(keep_askers(verbs.build))
-        return Acting(replace(verbs, build=build), verbs.begin_changes())
+        return self._operations.begin()
 
     def _embedded(self) -> Engine:
         """Return the engine, a new one if a planner that cannot be stopped has the last one."""
@@ -290,7 +286,8 @@ class Queries:
                 settings = self._settings
                 self._resources = Resources(settings.memory_bytes, settings.spill_bytes)
             if self._engine is None or self._engine.is_abandoned:
-                self._engine = Engine(self._store, self._resources)
+                functions = self._operations.list_functions() if self._operations else ()
+                self._engine = Engine(self._store, self._resources, functions)
             return self._engine
 
     def _on_engine(self, plan: Callable[[Engine], T]) -> T:

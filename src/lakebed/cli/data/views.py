@@ -248,7 +248,7 @@ def keep_view(
 
     Example: lakebed views keep log_entries 30d
     """
-    from lakebed.lifecycle.retire import RetirementPlan
+    from lakebed.lifecycle.planning import RetirementPlan
 
     keep = None if time == FOREVER else time
     plan = RetirementPlan((), "")

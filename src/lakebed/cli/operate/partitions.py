@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lakebed.lake import Lake
-    from lakebed.lifecycle.retire import IncompatiblePartition, RetirementPlan
+    from lakebed.lifecycle.planning import IncompatiblePartition, RetirementPlan
 
 app = typer.Typer(no_args_is_help=True, help="Partitions: list, publish, retire, restore.")
 PARTIAL = 5
@@ -310,17 +310,7 @@ def _retire_incompatible(
     summaries = lake.retirement.retire_incompatible_partitions(
         view_set, allow_loss=allow_loss, confirmed=confirmed
     )
-    rows = [
-        {
-            "view_set_name": each.view_set,
-            "view_instance_id": each.instance,
-            "partitions_retired": each.partitions_retired,
-            "partitions_failed": each.partitions_failed,
-            "storage_freed_bytes": each.storage_freed_bytes,
-            "retirement_messages": list(each.messages),
-        }
-        for each in summaries
-    ]
+    rows = [summary.as_row() for summary in summaries]
     output.show(rows, as_json=as_json, empty="nothing to retire")
     if any(each.partitions_failed for each in summaries):
         output.say(

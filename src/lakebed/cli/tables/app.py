@@ -28,7 +28,7 @@ from lakebed.cli.tables.show import BucketName, by_bucket, describe_change, desc
 from lakebed.errors import BadInput
 
 if TYPE_CHECKING:
-    from lakebed.lifecycle.retire import RetirementPlan
+    from lakebed.lifecycle.planning import RetirementPlan
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -155,7 +155,7 @@ def alter(
 
     Example: lakebed tables alter home.heart_rate --keep 90d
     """
-    from lakebed.lifecycle.retire import RetirementPlan
+    from lakebed.lifecycle.planning import RetirementPlan
 
     database, table = split_table_name(name)
     added = dict(_split_column(text) for text in add or [])

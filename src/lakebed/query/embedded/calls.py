@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -18,9 +18,9 @@ import pyarrow as pa
 from datafusion import DataFrame, ScalarUDF, SessionContext, SQLOptions, col, udf, udtf
 
 from lakebed.errors import BadSql, Denied, LakebedError
+from lakebed.lifecycle.changes import Changes, Line
 from lakebed.model.time import Rounding, TimeRange, to_instant
 from lakebed.model.view_set import ViewSet
-from lakebed.query.changing import Acting, Changes, Line
 from lakebed.query.statement import words_of
 
 ONLY_READ = SQLOptions().with_allow_ddl(False).with_allow_dml(False).with_allow_statements(False)
@@ -106,7 +106,8 @@ class LakeChange:
 
     usage: str
     types: Sequence[pa.DataType]
-    answer: Callable[[Changes, Sequence[Any]], list[str]]
+    answer: Callable[[Changes, Sequence[Any]], str]
+    """Takes one row of arguments, in which None stands for one that was left out."""
     times: Sequence[int] = ()
     """Positions of the arguments that are times. The engine hands them over as text: it would cut
     nanoseconds off to reach a type with microseconds."""
@@ -120,6 +121,9 @@ class LakeChange:
         return len(_parameters(self.usage.split("[")[0]))
 
 
+LakeFunction = LakeTable | LakeChange
+
+
 @dataclass(slots=True)
 class Planning:
     """One statement while it is planned: what its functions may use, and which it called."""
@@ -128,8 +132,8 @@ class Planning:
     one: DataFrame
     """One row, from which logs are made."""
     admin: bool = True
-    acting: Acting | None = None
-    """Who acts when the plan is run; nobody while a statement is analysed or explained."""
+    changes: Changes | None = None
+    """What the statement changes; None while it is analysed or explained."""
     frames: Mapping[str, DataFrame] = field(default_factory=dict)
     tables: Mapping[str, Any] = field(default_factory=dict)
     empty_tables: Sequence[Any] = ()
@@ -156,7 +160,7 @@ class Planning:
         self.empty.append((view_set, within))
         return self.empty_tables[place] if self.empty_tables else self.no_empty
 
-    def act(self, name: str, action: Callable[[Acting], list[Line]]) -> Any:
+    def act(self, name: str, action: Callable[[Changes], list[Line]]) -> Any:
         """A table of the log of something that is done, once, when the plan is run."""
         lock = threading.Lock()
         said: list[list[Line]] = []
@@ -166,7 +170,7 @@ class Planning:
                 return pa.array([], _LOG)
             with lock:
                 if not said:
-                    said.append(self.guard(lambda: action(self.require_acting(name))))
+                    said.append(self.guard(lambda: action(self.require_changes(name))))
             lines = [{"time": time, "msg": message} for time, message in said[0]]
             return pa.array([lines] * len(marks), _LOG)
 
@@ -176,19 +180,20 @@ class Planning:
             col("log")["time"].alias("time"), col("log")["msg"].alias("msg")
         ).into_view()
 
-    def require_acting(self, name: str) -> Acting:
-        """Who acts. Only statements that name a function plainly are known to change the lake."""
-        if self.acting is None:
+    def require_changes(self, name: str) -> Changes:
+        """Return the statement's changes. Only statements that name a function plainly are known to
+        change the lake."""
+        if self.changes is None:
             raise BadSql(f"{name} cannot be called here", hint="write its name plainly")
-        return self.acting
+        return self.changes
 
     def guard(self, work: Callable[[], Any]) -> Any:
         """Run what the engine called; it keeps no more than the text of an error."""
         try:
             return work()
         except LakebedError as error:
-            if self.acting is not None:
-                self.acting.error = error
+            if self.changes is not None:
+                self.changes.error = error
             self.error = error
             raise
 
@@ -196,14 +201,10 @@ class Planning:
 class LakeFunctions:
     """The functions of one engine. Whoever plans holds the engine's lock."""
 
-    def __init__(
-        self,
-        context: SessionContext,
-        tables: Iterable[LakeTable],
-        changes: Iterable[LakeChange],
-    ) -> None:
+    def __init__(self, context: SessionContext, functions: Sequence[LakeFunction]) -> None:
         self._context = context
-        self._changes = {each.name: each for each in changes}
+        tables = [each for each in functions if isinstance(each, LakeTable)]
+        self._changes = {each.name: each for each in functions if isinstance(each, LakeChange)}
         self._tables = {each.name: udtf(self._table(each), each.name) for each in tables}
         self._usages = {each.name: each.usage for each in tables}
         self._acts = {each.name for each in tables if each.changes}
@@ -320,17 +321,18 @@ def _bind(function: LakeChange, count: int, planning: Planning | None) -> Scalar
         return planning.guard(lambda: answer(columns, planning))
 
     def answer(columns: Sequence[pa.Array], planning: Planning) -> pa.Array:
-        changes = planning.require_acting(function.name).changes
-        answers: list[str | None] = []
-        complete_rows = []
-        for row in zip(*(column.to_pylist() for column in columns), strict=True):
-            missing = [name for name, value in zip(names, row, strict=False) if value is None]
-            answers.append(changes.reject(f"{missing[0]} is NULL") if missing else None)
-            if not missing:
+        changes = planning.require_changes(function.name)
+        answers = []
+        with changes.reading():
+            for row in zip(*(column.to_pylist() for column in columns), strict=True):
+                missing = [name for name, value in zip(names, row, strict=False) if value is None]
+                if missing:
+                    answers.append(changes.reject(f"{missing[0]} is NULL"))
+                    continue
                 _require_times(function, row)
-                complete_rows.append((*row, *[None] * (len(function.types) - len(row))))
-        rest = iter(function.answer(changes, complete_rows) if complete_rows else [])
-        return pa.array([next(rest) if text is None else text for text in answers], pa.string())
+                nulls = [None] * (len(function.types) - len(row))
+                answers.append(function.answer(changes, (*row, *nulls)))
+        return pa.array(answers, pa.string())
 
     return udf(run, list(function.types[:count]), pa.string(), "volatile", function.name)
 

@@ -26,15 +26,15 @@ from datafusion import (
 )
 from datafusion import expr as expressions
 
+from lakebed.lifecycle.changes import Changes
 from lakebed.model.time import TimeRange
 from lakebed.model.view_set import ViewSet
 from lakebed.query import listings
-from lakebed.query.changing import Acting
 from lakebed.query.conditions import Scan
 from lakebed.query.content import Content, TableContent, UserContent, choose_bounds
-from lakebed.query.embedded import compatibility, histograms, properties
-from lakebed.query.embedded import functions as own_functions
-from lakebed.query.embedded.calls import ONLY_READ, LakeFunctions, Planning
+from lakebed.query.embedded import functions as lake_functions
+from lakebed.query.embedded import histograms, properties
+from lakebed.query.embedded.calls import ONLY_READ, LakeFunction, LakeFunctions, Planning
 from lakebed.query.embedded.failing import translate
 from lakebed.query.embedded.mistakes import require_sound
 from lakebed.query.embedded.planning import Deadline, EngineReplaced, Turns
@@ -86,7 +86,9 @@ class Analysis:
 class Engine:
     """The embedded engine of one lake. Safe to use from several threads."""
 
-    def __init__(self, store: Store, resources: Resources) -> None:
+    def __init__(
+        self, store: Store, resources: Resources, operations: Sequence[LakeFunction] = ()
+    ) -> None:
         self._catalog = LakeCatalog()
         self._tables = self._catalog.main
         self._locator = Locator(store)
@@ -98,11 +100,7 @@ class Engine:
                 self._context.register_udf(each)
             else:
                 self._context.register_udaf(each)
-        self._functions = LakeFunctions(
-            self._context,
-            [*compatibility.TABLES, *own_functions.TABLES],
-            [*compatibility.CHANGES, *own_functions.CHANGES],
-        )
+        self._functions = LakeFunctions(self._context, [*lake_functions.TABLES, *operations])
         one = self._table_of_batches([pa.RecordBatch.from_pydict({"one": [1]})])
         self._one = self._context.read_table(one)
         self._turns = Turns(self._release)
@@ -182,24 +180,24 @@ class Engine:
         analysis: Analysis | None = None,
         listed: Listed | None = None,
         admin: bool = True,
-        acting: Acting | None = None,
+        changes: Changes | None = None,
         limit: int | None = None,
         deadline: Deadline | None = None,
     ) -> BatchStream:
         """Start a statement over exactly this content; of rows that have a time, over those in a
-        range. Functions that change the lake need somebody who acts. With nothing to read, the
+        range. Functions that change the lake add to ``changes``. With nothing to read, the
         plan of the analysis is the statement's."""
         is_empty = all(content.is_empty for content in tables.values())
         if (
             analysis is not None
-            and acting is None
+            and changes is None
             and is_empty
             and (listed is None or listed.is_empty)
         ):
             return self._start(analysis.frame, sql, limit, deadline, at_once=analysis.is_idle)
 
         def plan() -> BatchStream:
-            frame = self._plan_over_content(sql, tables, within, listed, acting, admin=admin)
+            frame = self._plan_over_content(sql, tables, within, listed, changes, admin=admin)
             return self._start(frame, sql, limit, deadline)
 
         return self._turns.take(plan, deadline)
@@ -210,14 +208,14 @@ class Engine:
         tables: Mapping[str, Content],
         within: TimeRange | None,
         listed: Listed | None,
-        acting: Acting | None,
+        changes: Changes | None,
         *,
         admin: bool,
     ) -> DataFrame:
         with translate(sql):
             self._show(sql, tables, within)
             view_sets = {name: each.view_set for name, each in tables.items()}
-            planning = Planning(view_sets, self._one, admin=admin, acting=acting)
+            planning = Planning(view_sets, self._one, admin=admin, changes=changes)
             if listed is not None:
                 planning.tables = {
                     name: self._table_of_rows(each) for name, each in listed.tables.items()
@@ -259,7 +257,7 @@ class Engine:
         if _INSTANCE.search(sql):
             names = [name for name in planning.view_sets if name in sql]
             planning.frames = {name: self._context.table(name) for name in names}
-        return self._functions.plan(compatibility.spell(sql), planning)
+        return self._functions.plan(lake_functions.spell(sql), planning)
 
     def _show(self, sql: str, tables: Mapping[str, Content], within: TimeRange | None) -> None:
         """Make these the tables that SQL can name. Of those whose name is not in the text only the

@@ -1,29 +1,52 @@
-"""Our own functions: what the columns mean, why there are no rows, and bringing partitions back.
+"""Table functions that read what the catalog has, as of the statement's snapshot. All but
+``explain_empty`` and ``list_columns`` have the names, arguments and columns of micromegas.
 
+``list_partitions()``, ``list_view_sets()``
+    What is live, and what is materialized.
 ``list_columns()``
     Every column of every view set, with its comment.
+``view_instance(view_set, id)``
+    The rows of one process or one stream; ``global`` is all of them.
 ``explain_empty(view_set, begin, end)``
     The ranges of insert time between two instants of which a query sees no rows, each with the
     reason, a detail and what to do about it. For a user's table, ``'database.table'``, the ranges
     are of the rows' own time.
-``restore_partition(partition_id)``
-    Bring a retired partition back: ``SUCCESS: …`` or ``ERROR: …``. For administrators.
+
+Functions that change the lake are in `lakebed.operations`.
 """
 
 from __future__ import annotations
 
+import re
+from functools import reduce
+from operator import or_
 from typing import Any
 
-import pyarrow as pa
+from datafusion import col, lit
 
-from lakebed.errors import UnknownViewSet
+from lakebed.errors import BadSql, UnknownViewSet
 from lakebed.model.time import TimeRange
+from lakebed.model.view_set import GLOBAL
 from lakebed.query import listings
-from lakebed.query.embedded.calls import Arguments, LakeChange, LakeTable, Planning
+from lakebed.query.embedded.calls import Arguments, LakeTable, Planning
+from lakebed.query.statement import TEXT
 
 
-def _list_columns(planning: Planning, _arguments: Arguments) -> Any:
-    return planning.find_listing(listings.VIEW_COLUMNS)
+def _view_instance(planning: Planning, arguments: Arguments) -> Any:
+    name = get_view_set_name(planning, arguments)
+    wanted = arguments.text(1)
+    columns = listings.find_instance_columns(planning.view_sets[name])
+    if not columns:
+        raise BadSql(
+            f"view set {name} has no instances: it has no column process_id or stream_id",
+            hint=f"read all of it: SELECT * FROM {name}",
+        )
+    frame = planning.frames.get(name)
+    if frame is None:
+        raise BadSql("the view set of view_instance is computed", hint=f"write its name: '{name}'")
+    if wanted != GLOBAL:
+        frame = frame.filter(reduce(or_, (col(f'"{each}"') == lit(wanted) for each in columns)))
+    return frame.into_view()
 
 
 def _explain_empty(planning: Planning, arguments: Arguments) -> Any:
@@ -41,14 +64,36 @@ def get_view_set_name(planning: Planning, arguments: Arguments) -> str:
     return name
 
 
+def _list(name: str) -> LakeTable:
+    return LakeTable(f"{name}()", lambda planning, _arguments: planning.find_listing(name))
+
+
 TABLES = [
-    LakeTable("list_columns()", _list_columns),
+    _list(listings.PARTITIONS),
+    _list(listings.VIEW_SETS),
+    _list(listings.VIEW_COLUMNS),
+    LakeTable("view_instance(view_set, id)", _view_instance),
     LakeTable("explain_empty(view_set, begin, end)", _explain_empty),
 ]
-CHANGES = [
-    LakeChange(
-        "restore_partition(partition_id)",
-        [pa.string()],
-        lambda changes, rows: changes.restore_partitions([row[0] for row in rows]),
-    ),
-]
+
+_OF_PROCESSES = re.compile(
+    TEXT + r'|"(?:[^"]|"")*"'  # in which nothing is changed
+    r"|\b(?P<name>property_get|properties_length)"
+    r"(?P<rest>\s*\(\s*(?:\w+\s*\.\s*)?\"?process_properties\"?\s*[,)])",
+    re.IGNORECASE | re.DOTALL,
+)
+_OF_TEXT = {"property_get": "json_get", "properties_length": "json_length"}
+
+
+def spell(sql: str) -> str:
+    """The statement as this engine takes it: a function has one list of types, and the properties
+    of processes are a text, not a map. Nothing changes its place, so that errors name the right
+    one."""
+
+    def replace(found: re.Match[str]) -> str:
+        if found["name"] is None:
+            return found[0]
+        name = found["name"].lower()
+        return _OF_TEXT[name].ljust(len(name)) + found["rest"]
+
+    return _OF_PROCESSES.sub(replace, sql)

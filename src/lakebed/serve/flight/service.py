@@ -26,12 +26,13 @@ from lakebed.errors import (
     PayloadTooLarge,
     Unsupported,
 )
+from lakebed.operations import actions
 from lakebed.query import parameters
 from lakebed.query.embedded.tables import CATALOG
 from lakebed.query.parameters import Bound
 from lakebed.query.result import Result
 from lakebed.serve.calls import Answering, Call, Handlers, Headers
-from lakebed.serve.flight import administration, metadata
+from lakebed.serve.flight import metadata
 from lakebed.serve.flight.encoding import (
     decode_stream,
     encode_schema,
@@ -100,7 +101,7 @@ class FlightService:
         yield from ()
 
     def _list_actions(self, _request: bytes, call: Call) -> Iterator[bytes]:
-        for name, description in (_ACTIONS | administration.list_actions(call.caller)).items():
+        for name, description in (_ACTIONS | actions.list_actions(call.caller)).items():
             yield protocol.new("ActionType", type=name, description=description).SerializeToString()
 
     def _get_info(self, request: bytes, call: Call) -> bytes:
@@ -226,7 +227,7 @@ class FlightService:
                 self._cancel(protocol.parse("FlightInfo", asked.info))
                 answer = protocol.new("ActionCancelQueryResult", result=_CANCELLED)
             case _:
-                for piece in administration.act(self._lake, call.caller, action.type, action.body):
+                for piece in actions.act(self._lake, call.caller, action.type, action.body):
                     yield protocol.new("Result", body=piece).SerializeToString()
                 return
         yield protocol.new("Result", body=protocol.wrap(answer)).SerializeToString()

@@ -12,7 +12,7 @@ from lakebed.catalog import clock, journal, tables
 from lakebed.catalog.catalog import Catalog, Connection, Transaction
 from lakebed.catalog.tables import Database
 from lakebed.errors import BadInput, Conflict, Refused, UnknownDatabase, UnknownTable
-from lakebed.lifecycle.changes import restore_row
+from lakebed.lifecycle.commit import restore_row
 from lakebed.model.table import Bucket, TableSchema
 from lakebed.model.table_declaration import parse_schema, plan_alteration
 from lakebed.model.time import Instant, format_instant, to_instant

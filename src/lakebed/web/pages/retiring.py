@@ -9,7 +9,7 @@ from lakebed.catalog import blocks, partitions
 from lakebed.errors import Refused, UnknownPartition
 from lakebed.lake import Lake
 from lakebed.lifecycle.guard import Demand
-from lakebed.lifecycle.retire import RetirementPlan
+from lakebed.lifecycle.planning import RetirementPlan
 from lakebed.model.time import format_duration, format_instant
 from lakebed.model.user_table import is_table
 from lakebed.web.notes import Done

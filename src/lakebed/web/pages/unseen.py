@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from lakebed.errors import Refused, StalePlan
 from lakebed.lake import Lake
-from lakebed.lifecycle.retire import IncompatiblePartition
+from lakebed.lifecycle.planning import IncompatiblePartition
 from lakebed.model.time import format_duration, format_instant
 from lakebed.web.notes import Done
 from lakebed.web.pages.retiring import read_names, require_typed
