@@ -9,10 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.mutants import __main__ as campaign
+from tests.mutants.__main__ import SOURCE as SOURCE_FOLDER
 from tests.mutants.__main__ import (
     Campaign,
+    TestChooser,
     draw_sample,
     list_all,
+    list_targets,
     match_lines,
     read_explained,
     read_survivors,
@@ -229,6 +233,34 @@ def test_line_map_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 def test_match_lines_finds_lines_that_moved() -> None:
     assert match_lines("a\nb\nc", "x\na\nc\nd") == {1: 2, 2: 2, 3: 3}
+
+
+def test_targets_are_every_module_of_their_packages() -> None:
+    targets = {str(file.relative_to(SOURCE_FOLDER)) for file in list_targets()}
+    assert {"catalog/clock.py", "partitions.py", "tables/insert/__init__.py"} <= targets
+    assert not {"catalog/schema.py", "query/embedded/engine.py"} & targets
+    assert not any(path.startswith("catalog/migrations/") for path in targets)
+
+
+def test_target_that_was_moved_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("TARGETS", "NO_TARGETS"):
+        with monkeypatch.context() as patch:
+            patch.setattr(campaign, name, ("no_such_package",))
+            with pytest.raises(FileNotFoundError, match="no_such_package was moved"):
+                list_targets()
+
+
+def test_tests_that_were_moved_or_failed_are_not_chosen() -> None:
+    """A test that does not exist would fail, and count as one that killed the mutant."""
+    mutant = next(mutant for mutant in list_all() if mutant.path == "catalog/clock.py")
+    lines = {mutant.path: set(range(1, 1000))}
+    runs = {
+        "tests/a.py::here": TestRun(1.0, True, lines),
+        "tests/a.py::moved": TestRun(1.0, True, lines),
+        "tests/a.py::failed": TestRun(1.0, False, lines),
+    }
+    chooser = TestChooser(runs, 60, {"tests/a.py::here", "tests/a.py::failed"})
+    assert chooser.choose(mutant) == (["tests/a.py::here"], 1.0)
 
 
 def test_sample_depends_only_on_the_seed() -> None:
