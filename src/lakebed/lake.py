@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import uuid
 from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -18,8 +17,9 @@ from lakebed.lifecycle.check import Checker
 from lakebed.lifecycle.guard import Breaker
 from lakebed.lifecycle.landed import BlockRetirement
 from lakebed.lifecycle.retire import Retirement
-from lakebed.lifecycle.sweep import LeaseObserver, Sweeper
+from lakebed.lifecycle.sweep import Sweeper
 from lakebed.model.arguments import checked_methods, checks_itself
+from lakebed.model.ids import new_id
 from lakebed.model.time import SECOND, Instant
 from lakebed.operations.sql import SqlOperations
 from lakebed.partitions import Partitions
@@ -50,11 +50,6 @@ _DAY = 24 * 3600 * SECOND
 _log = logging.getLogger(__name__)
 
 
-def new_id() -> str:
-    """What nothing else is called."""
-    return str(uuid.uuid4())
-
-
 @checked_methods
 class Lake:
     """One open lake. Close it, or use it as a context manager; open it again after a fork."""
@@ -65,8 +60,6 @@ class Lake:
         row: LakeRow,
         store: Store,
         settings: Settings,
-        new_id: Callable[[], str] = new_id,
-        observer: LeaseObserver | None = None,
     ) -> None:
         self.catalog = catalog
         self.store = store
@@ -79,11 +72,10 @@ class Lake:
             catalog,
             holder=catalog.actor,
             ttl_us=int(settings.lease_seconds * SECOND),
-            new_id=new_id,
         )
-        self._names = NamePool(catalog, self.leases, new_id)
+        self._names = NamePool(catalog, self.leases)
         self.views = Registry(catalog)
-        publisher = Publisher(catalog, store, self._names, new_id)
+        publisher = Publisher(catalog, store, self._names)
         self.partitions = Partitions(
             catalog,
             publisher,
@@ -103,12 +95,11 @@ class Lake:
             store,
             batch_files=settings.sweep_files,
             journal_retention_us=int(settings.journal_days * _DAY),
-            observer=observer,
         )
         self._lander = Lander(catalog, store, self._names)
         self.telemetry = Telemetry(self._lander)
         reader = RowReader(store, settings.tail_cache_mib << 20)
-        tables = TablePublisher(catalog, store, self._names, new_id, reader)
+        tables = TablePublisher(catalog, store, self._names, reader)
         self.pipeline = Pipeline(
             catalog, store, self._names, publisher, tables, self.leases, self.views
         )
@@ -136,7 +127,6 @@ class Lake:
             reader,
             TableSnapshots(catalog, self.leases),
             tables,
-            new_id,
             self.queries,
             self.checker,
         )

@@ -14,10 +14,11 @@ from lakebed.catalog import lakes
 from lakebed.catalog.catalog import Catalog
 from lakebed.catalog.lakes import LakeRow
 from lakebed.errors import BadInput, Conflict, LakeNotFound, ReadOnly, Refused
-from lakebed.lake import Lake, new_id
+from lakebed.lake import Lake
 from lakebed.lifecycle import backup
 from lakebed.lifecycle.backup import CopyProgress
 from lakebed.model.arguments import checked
+from lakebed.model.ids import new_id
 from lakebed.model.time import DEFAULT_GRACE, DEFAULT_LONGEST_READ, SECOND, parse_duration
 from lakebed.settings import Settings, read_settings
 from lakebed.storage import layout, marks

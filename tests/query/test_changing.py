@@ -18,9 +18,10 @@ from lakebed.errors import (
     StalePlan,
     TimedOut,
 )
-from lakebed.lake import Lake, new_id
+from lakebed.lake import Lake
 from lakebed.lifecycle.changes import Changes
 from lakebed.lifecycle.guard import Breaker, Guard
+from lakebed.model.ids import new_id
 from lakebed.model.partition import Partition
 from lakebed.model.time import format_instant
 from lakebed.opening import init_lake, open_lake

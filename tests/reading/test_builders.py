@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack
 
@@ -19,9 +18,7 @@ TTL_US = 400_000
 @pytest.fixture
 def other(lake: Lake) -> Iterator[LeaseKeeper]:
     """Another process's leases, which beat only when told to."""
-    keeper = LeaseKeeper(
-        lake.catalog, holder="another", ttl_us=TTL_US, new_id=lambda: str(uuid.uuid4())
-    )
+    keeper = LeaseKeeper(lake.catalog, holder="another", ttl_us=TTL_US)
     keeper._start = lambda: None  # type: ignore[method-assign]
     yield keeper
     keeper.close()

@@ -19,8 +19,7 @@ from lakebed.tables import delete, erase
 from lakebed.tables.fold import fold as folding
 from lakebed.tables.importing import quarantine
 from lakebed.tables.insert import insert as inserting
-from lakebed.tables.rows import table_publisher
-from lakebed.writing import publish
+from lakebed.writing import files
 from tests.parts.data import publish_hour, readings
 from tests.tables.parts import BY_ID, LOOSE, NOON, make
 
@@ -86,7 +85,7 @@ def insert(lake: Lake) -> tuple[object, str, Callable[[], object]]:
 def write_table(lake: Lake) -> tuple[object, str, Callable[[], object]]:
     table = fill(lake, LOOSE)
     return (
-        lake.tables.deleter._publisher,
+        lake.tables.deleter._publisher._files,
         "_write",
         lambda: table.insert({"time": NOON, "value": 9}),
     )
@@ -94,7 +93,7 @@ def write_table(lake: Lake) -> tuple[object, str, Callable[[], object]]:
 
 def publish_partition(lake: Lake) -> tuple[object, str, Callable[[], object]]:
     lake.views.register(readings())
-    return lake.partitions._publisher, "_write", lambda: publish_hour(lake, 0)
+    return lake.partitions._publisher._files, "_write", lambda: publish_hour(lake, 0)
 
 
 def quarantine_bytes(lake: Lake) -> tuple[object, str, Callable[[], object]]:
@@ -124,9 +123,9 @@ def land_request(lake: Lake) -> tuple[object, str, Callable[[], object]]:
         (forget, erase, LeaseLost("the lease was lost")),
         (insert, inserting, StalePlan("another was faster")),
         (insert, inserting, LeaseLost("the lease was lost")),
-        (write_table, table_publisher, AlreadyThere("the name is taken")),
-        (publish_partition, publish, AlreadyThere("the name is taken")),
-        (publish_partition, publish, LeaseLost("the lease was lost")),
+        (write_table, files, AlreadyThere("the name is taken")),
+        (publish_partition, files, AlreadyThere("the name is taken")),
+        (publish_partition, files, LeaseLost("the lease was lost")),
         (quarantine_bytes, quarantine, AlreadyThere("the name is taken")),
         (land_request, segments, AlreadyThere("the name is taken")),
         (land_request, segments, LeaseLost("the lease was lost")),

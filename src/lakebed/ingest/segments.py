@@ -8,17 +8,16 @@ and a request that is sent again counts as a duplicate.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 
 from lakebed.catalog import blocks, files, journal
 from lakebed.catalog.blocks import Segment
 from lakebed.catalog.catalog import Catalog, Connection, Transaction
-from lakebed.errors import AlreadyThere, Conflict, LakebedError, LeaseLost, Unavailable
+from lakebed.errors import AlreadyThere, Conflict, LeaseLost, Unavailable
 from lakebed.ingest.requests import NewBlock
 from lakebed.model.block import Block
 from lakebed.storage.objects import Store
-from lakebed.writing.name_reservations import NamePool
+from lakebed.writing.name_reservations import NamePool, take_reserved
 
 _ATTEMPTS = 3
 _MOST_REMEMBERED = 100_000
@@ -109,20 +108,11 @@ class SegmentWriter:
         """Write and record the fresh blocks; what of them really was fresh, or None if others
         were faster with something that changes what is to be written."""
         lease, path = self._names.take_segment()
-        try:
+        with self._names.using(lease, [path]):
             with self._store.create(path) as sink:
                 for block in plan.fresh:
                     sink.write(block.payload)
             done = self._record(requests, known, plan, path, lease)
-        except LeaseLost:
-            self._names.forget(lease)
-            raise
-        except BaseException:
-            # A put that seemed to fail may still arrive: sweeps watch the name for a while. If
-            # the catalog cannot be told, the name goes with this process's lease.
-            with suppress(LakebedError):
-                self._names.give_up([path])
-            raise
         if done is not None:
             if len(self._known_streams) > _MOST_REMEMBERED:
                 self._known_streams.clear()
@@ -149,8 +139,7 @@ class SegmentWriter:
             if not is_whole or not really.fresh:
                 files.discard(connection, [path], lease, tick)
                 return really if is_whole else None
-            if files.take_staged(connection, [path], lease) != 1:
-                raise LeaseLost("a reservation was lost, because this process seemed dead")
+            take_reserved(connection, [path], lease)
             first = tick - len(plan.fresh) + 1
             landed = [
                 _landed(block, first + place, path, written[_content(block)])

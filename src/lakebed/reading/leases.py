@@ -16,6 +16,7 @@ from lakebed.catalog import clock, leases
 from lakebed.catalog.catalog import Catalog, Connection, Transaction
 from lakebed.catalog.leases import Lease, LeaseKind
 from lakebed.errors import Conflict, LeaseLost
+from lakebed.model.ids import new_id
 from lakebed.model.time import format_instant
 
 _LOOK_SECONDS = 0.5
@@ -49,13 +50,10 @@ class _Reader:
 class LeaseKeeper:
     """Holds this process's leases. Safe to use from several threads; not across a fork."""
 
-    def __init__(
-        self, catalog: Catalog, *, holder: str, ttl_us: int, new_id: Callable[[], str]
-    ) -> None:
+    def __init__(self, catalog: Catalog, *, holder: str, ttl_us: int) -> None:
         self._catalog = catalog
         self._holder = holder
         self._ttl_us = ttl_us
-        self._new_id = new_id
         self._lock = threading.RLock()
         self._pins_lock = threading.Lock()
         """For the pins alone, and never held while waiting for a connection to the catalog: who
@@ -98,7 +96,7 @@ class LeaseKeeper:
     ) -> str:
         pinned_at = None if oldest_tick is None else tick
         lease = Lease(
-            self._new_id(),
+            new_id(),
             kind,
             self._holder,
             0,

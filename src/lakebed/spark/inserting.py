@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import json
 import logging
-import uuid
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from lakebed.catalog import clock, tables
-from lakebed.errors import BadInput, LeaseLost, OutcomeUnknown, StalePlan
+from lakebed.errors import BadInput, LeaseLost, StalePlan
 from lakebed.lake import Lake
 from lakebed.logs import Operation
 from lakebed.model.arguments import checked
@@ -76,8 +75,8 @@ def _insert(
         raise BadInput(f"{table!r} is not the name of a table", hint="write it as database.table")
     if len(set(frame.columns)) != len(frame.columns):
         raise BadInput(f"a column of the DataFrame for {table} occurs twice")
-    names = NamePool(lake.catalog, lake.leases, _new_id)
-    publisher = TablePublisher(lake.catalog, lake.store, names, _new_id)
+    names = NamePool(lake.catalog, lake.leases)
+    publisher = TablePublisher(lake.catalog, lake.store, names)
     address = StoreAddress.of(lake.store, pass_credentials=pass_credentials)
     require_executors(frame.sparkSession, address)
     files = _FEW_BUCKETS
@@ -98,10 +97,6 @@ def _insert(
                 return done
     finally:
         names.close()
-
-
-def _new_id() -> str:
-    return str(uuid.uuid4())
 
 
 class _Work:
@@ -131,8 +126,8 @@ class _Work:
             now = clock.upcoming(connection)
         lease, paths = self._names.take(self.table.stored_as, FOLDER, NAMES * self._files)
         also, reject_paths = self._names.take(rejects.stored_as, FOLDER, NAMES)
-        unused = [*paths, *reject_paths]
-        try:
+        every_path = [*paths, *reject_paths]
+        with self._names.using(lease, every_path, written_elsewhere=True):
             if also != lease:
                 raise LeaseLost("the lease was lost before anything was written")
             order = InsertOrder(
@@ -145,22 +140,10 @@ class _Work:
                 tuple(reject_paths),
             )
             written = _run(frame, self._address, order)
-            if not written:
-                return Inserted(now, 0)
-            done = self._publish(written, rejects, lease)
-            used = {each.file.path for each in written}
-            unused = [path for path in unused if path not in used]
-        except LeaseLost:
-            self._names.forget(lease)
-            raise
-        except OutcomeUnknown:
-            unused = []  # perhaps published: the lease's end decides
-            raise
-        else:
-            return done
-        finally:
-            if unused:
-                self._names.give_up(unused)
+            done = self._publish(written, rejects, lease) if written else Inserted(now, 0)
+        used = {rows.file.path for rows in written}
+        self._names.give_up([path for path in every_path if path not in used])
+        return done
 
     def _publish(self, written: Sequence[WrittenRows], rejects: UserTable, lease: str) -> Inserted:
         parts = [TableRows(self.table, self.table.view_set.schema.empty_table())]

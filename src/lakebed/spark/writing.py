@@ -6,12 +6,11 @@ from __future__ import annotations
 
 import logging
 import re
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lakebed.catalog.times import resolve
-from lakebed.errors import BadInput, LeaseLost, OutcomeUnknown, Unavailable
+from lakebed.errors import BadInput, LeaseLost, Unavailable
 from lakebed.lake import Lake
 from lakebed.logs import Operation
 from lakebed.model.arguments import checked
@@ -89,16 +88,15 @@ def _write(
     definition, instance, source_hash = new.view_set, new.instance, new.source_hash
     check_publication([new], replaces)
     _check_columns(frame, definition)
-    names = NamePool(lake.catalog, lake.leases, _new_id)
-    publisher = Publisher(lake.catalog, lake.store, names, _new_id)
+    names = NamePool(lake.catalog, lake.leases)
+    publisher = Publisher(lake.catalog, lake.store, names)
     publisher.refuse_early([new], read_at, replaces)
     address = StoreAddress.of(lake.store, pass_credentials=pass_credentials)
     require_executors(frame.sparkSession, address)
 
     def attempt() -> Partition:
         lease, paths = names.take(definition.name, instance, _NAMES)
-        unused = list(paths)
-        try:
+        with names.using(lease, paths, written_elsewhere=True):
             file = _run(frame, address, definition, paths)
             if file is None and not completed_empty:
                 raise BadInput(
@@ -109,19 +107,8 @@ def _write(
             published = publisher.publish_written(
                 [written], lease=lease, replaces=replaces, read_at=read_at, reason=reason
             )[0]
-            if file is not None:
-                unused.remove(file.path)
-        except LeaseLost:  # taken for dead: the names are lost, not the rows
-            names.forget(lease)
-            raise
-        except OutcomeUnknown:
-            unused = []  # perhaps published: the lease's end decides
-            raise
-        else:
-            return published
-        finally:
-            if unused:
-                names.give_up(unused)
+        names.give_up([path for path in paths if path != published.file_path])
+        return published
 
     try:
         return attempt()
@@ -129,10 +116,6 @@ def _write(
         return attempt()
     finally:
         names.close()
-
-
-def _new_id() -> str:
-    return str(uuid.uuid4())
 
 
 def _run(

@@ -41,13 +41,12 @@ class Tables:
         reader: RowReader,
         snapshots: TableSnapshots,
         publisher: TablePublisher,
-        new_id: Callable[[], str],
         queries: TableQueries,
         checker: Checker,
     ) -> None:
         self.reader = reader
         self.snapshots = snapshots
-        self.definitions = Definitions(catalog, new_id)
+        self.definitions = Definitions(catalog)
         self.folder = Folder(reader, snapshots, publisher)
         self.deleter = Deleter(reader, snapshots, publisher, queries)
         self.query = queries.query

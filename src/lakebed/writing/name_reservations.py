@@ -1,16 +1,19 @@
-"""Reserved file names: a path is in the catalog before a byte of it is written, so that no file is
-ever unknown and sweeping never lists. Names are reserved ahead of need, more each time.
+"""Reserved file names: a path is in the catalog before a byte is written under it, so that the
+catalog lists every file and a sweep never lists the store. Names are reserved ahead of need.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 
 from lakebed.catalog import files, lakes
-from lakebed.catalog.catalog import Catalog
+from lakebed.catalog.catalog import Catalog, Connection
 from lakebed.catalog.files import TemporaryFile
+from lakebed.errors import AlreadyThere, LakebedError, LeaseLost, OutcomeUnknown, Unavailable
+from lakebed.model.ids import new_id
 from lakebed.model.partition import FileState
 from lakebed.reading.leases import LeaseKeeper
 from lakebed.storage import layout
@@ -22,29 +25,29 @@ _SEGMENTS = ("", "")
 class NamePool:
     """Unused names that this process has reserved, by view set and instance, and for segments."""
 
-    def __init__(self, catalog: Catalog, keeper: LeaseKeeper, new_id: Callable[[], str]) -> None:
+    def __init__(self, catalog: Catalog, keeper: LeaseKeeper) -> None:
         self._catalog = catalog
         self._keeper = keeper
-        self._new_id = new_id
         self._lock = threading.Lock()
         self._lease = ""
         self._unused: dict[tuple[str, str], list[str]] = defaultdict(list)
         self._ahead: dict[tuple[str, str], int] = defaultdict(int)
 
     def take(self, view_set: str, instance: str, count: int) -> tuple[str, list[str]]:
-        """``count`` names that were never used, and the lease that owns their reservation."""
+        """Return the lease that owns the reservations, and ``count`` names that nothing used."""
         return self._take((view_set, instance), count)
 
     def take_segment(self) -> tuple[str, str]:
-        """A segment's name that was never used, and the lease that owns its reservation."""
+        """Return the lease that owns the reservation, and a segment's name that nothing used."""
         lease, (name,) = self._take(_SEGMENTS, 1)
         return lease, name
 
     def take_quarantine(self, digest: str) -> tuple[str, str]:
-        """A name for foreign bytes with this SHA-256, and the lease that owns its reservation."""
+        """Return the lease that owns the reservation, and a name for foreign bytes with this
+        SHA-256."""
         with self._lock:
             lease = self._current_lease()
-            path = layout.quarantine_path(digest, self._new_id())
+            path = layout.quarantine_path(digest, new_id())
             with self._catalog.write() as transaction:
                 reserved = TemporaryFile(path, 0, FileState.STAGED, lease_id=lease)
                 files.insert_many(transaction.connection, [reserved])
@@ -69,40 +72,69 @@ class NamePool:
 
     def _reserve(self, key: tuple[str, str], count: int) -> None:
         with self._catalog.write() as transaction:
-            paths = [_spell(key, transaction.tick, self._new_id()) for _ in range(count)]
+            paths = [_spell(key, transaction.tick) for _ in range(count)]
             reserved = [
                 TemporaryFile(path, 0, FileState.STAGED, lease_id=self._lease) for path in paths
             ]
             files.insert_many(transaction.connection, reserved)
         self._unused[key].extend(paths)
 
-    def discard(self, paths: list[str]) -> None:
-        """What was written under these names will not be published: let a sweep have it."""
+    @contextmanager
+    def using(
+        self, lease: str, paths: Sequence[str], *, written_elsewhere: bool = False
+    ) -> Iterator[None]:
+        """Write and publish files under these names within the block; if it fails, the names are
+        left to sweeps. With ``written_elsewhere``, other processes may still write under them.
+
+        A write that seems to have failed may still arrive, so its name stays claimed for the lake's
+        longest read. After an unknown outcome of the commit the end of the lease decides.
+        """
+        try:
+            yield
+        except LeaseLost:
+            self.forget(lease)
+            raise
+        except OutcomeUnknown:
+            raise
+        except BaseException as error:
+            may_arrive = not isinstance(error, LakebedError) or isinstance(
+                error, AlreadyThere | Unavailable
+            )
+            # If the catalog cannot be reached, the names end with the lease of this process.
+            with suppress(LakebedError):
+                if paths and (may_arrive or written_elsewhere):
+                    self.give_up(paths)
+                elif paths:
+                    self.discard(paths)
+            raise
+
+    def discard(self, paths: Sequence[str]) -> None:
+        """Let the next sweep delete what was written under these names: it is not published."""
         with self._catalog.write() as transaction:
             files.discard(transaction.connection, paths, self._lease, transaction.tick)
 
-    def give_up(self, paths: list[str]) -> None:
-        """These names were told to attempts elsewhere that may still be running: they stay claimed
-        for the lake's longest read, and sweeps delete what appears under them."""
+    def give_up(self, paths: Sequence[str]) -> None:
+        """Keep these names claimed for the lake's longest read, because writes under them may still
+        arrive; afterwards sweeps delete what was written."""
         with self._catalog.write() as transaction:
             until = transaction.tick + lakes.get(transaction.connection).longest_read_us
             files.discard(transaction.connection, paths, self._lease, until)
 
-    def release(self, paths: list[str]) -> None:
-        """Give back names under which nobody has written or will write."""
+    def release(self, paths: Sequence[str]) -> None:
+        """Return names under which nothing was written or will be."""
         with self._catalog.write() as transaction:
             files.take_staged(transaction.connection, paths, self._lease)
 
     def forget(self, lease: str) -> None:
-        """This lease was lost, and every reservation with it. What another thread reserved
-        meanwhile under a newer lease stays."""
+        """Drop this lost lease and its reservations. Names that another thread has reserved under
+        a newer lease stay."""
         with self._lock:
             if lease == self._lease:
                 self._unused.clear()
             self._keeper.forget_writer(lease)
 
     def close(self) -> None:
-        """Give back the names that were never used."""
+        """Return the names that were not used."""
         with self._lock:
             unused = [path for names in self._unused.values() for path in names]
             self._unused.clear()
@@ -111,7 +143,16 @@ class NamePool:
                     files.take_staged(transaction.connection, unused, self._lease)
 
 
-def _spell(key: tuple[str, str], tick: int, file_id: str) -> str:
+def take_reserved(connection: Connection, paths: Sequence[str], lease: str) -> None:
+    """Take files over from their reservations, or raise `LeaseLost`. Call it at the end of a
+    transaction: only its answer is needed, so the statements before it travel together."""
+    if paths and files.take_staged(connection, paths, lease) != len(paths):
+        raise LeaseLost(
+            "a reservation was lost, because this process seemed dead", hint="do it again"
+        )
+
+
+def _spell(key: tuple[str, str], tick: int) -> str:
     if key == _SEGMENTS:
-        return layout.segment_path(tick, file_id)
-    return layout.partition_path(*key, tick, file_id)
+        return layout.segment_path(tick, new_id())
+    return layout.partition_path(*key, tick, new_id())

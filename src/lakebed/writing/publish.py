@@ -5,8 +5,7 @@ live, retires exactly what they replace, and writes the journal. Or nothing happ
 from __future__ import annotations
 
 import logging
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,15 +15,14 @@ from lakebed.catalog.files import TemporaryFile
 from lakebed.catalog.footers import StoredFooter
 from lakebed.catalog.partitions import Ground
 from lakebed.errors import (
-    AlreadyThere,
     BadInput,
     Conflict,
-    LeaseLost,
     Outdated,
     Overlap,
     StalePlan,
 )
 from lakebed.logs import Operation
+from lakebed.model.ids import new_id
 from lakebed.model.partition import NO_SOURCE, FileState, Identity, Partition
 from lakebed.model.time import Instant, TimeRange, covers, format_instant
 from lakebed.model.view_set import GLOBAL, ViewSet, check_instance
@@ -32,13 +30,13 @@ from lakebed.storage import footer as footer_format
 from lakebed.storage import parquet
 from lakebed.storage.objects import Store
 from lakebed.storage.parquet import WrittenFile
-from lakebed.writing.name_reservations import NamePool
+from lakebed.writing.files import FileWriter, NewFile
+from lakebed.writing.name_reservations import NamePool, take_reserved
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-_ATTEMPTS = 2
 _LOGGED_RANGES = 10
 _log = logging.getLogger(__name__)
 
@@ -144,13 +142,9 @@ def check_publication(new: Sequence[NewPartition], replaced: Sequence[Partition]
 class Publisher:
     """Writes files and publishes them."""
 
-    def __init__(
-        self, catalog: Catalog, store: Store, names: NamePool, new_id: Callable[[], str]
-    ) -> None:
+    def __init__(self, catalog: Catalog, store: Store, names: NamePool) -> None:
         self._catalog = catalog
-        self._store = store
-        self._names = names
-        self._new_id = new_id
+        self._files = FileWriter(store, names)
 
     def publish(
         self,
@@ -167,71 +161,30 @@ class Publisher:
         """
         if not new:
             raise BadInput("there is nothing to publish")
+
+        def commit(lease: str, files: list[WrittenFile]) -> list[Partition]:
+            written = _combine(new, files)
+            return self._commit(written, lease, replaces, read_at, reason)
+
         with start_publishing(new, replaces) as operation:
-            published = self._write_and_commit(new, replaces, read_at, reason)
+            check_publication(new, replaces)
+            files = [
+                NewFile(each.view_set, each.instance, parquet.conform(each.rows, each.view_set))
+                for each in new
+                if each.rows is not None
+            ]
+            self.refuse_early(new, read_at, replaces)
+            published = self._files.publish(files, commit)
             note_published(operation, published)
         return published
-
-    def _write_and_commit(
-        self,
-        new: Sequence[NewPartition],
-        replaces: Sequence[Partition],
-        read_at: int | None,
-        reason: str | None,
-    ) -> list[Partition]:
-        check_publication(new, replaces)
-        tables = [
-            None if each.rows is None else parquet.conform(each.rows, each.view_set) for each in new
-        ]
-        self.refuse_early(new, read_at, replaces)
-        for attempt in range(_ATTEMPTS):
-            lease, paths = self._reserve(new)
-            try:
-                written = self._write(new, tables, list(paths))
-                return self._commit(written, lease, replaces, read_at, reason)
-            except (LeaseLost, AlreadyThere) as error:
-                # Taken for dead, or a put whose answer was lost: the names are lost, not the rows.
-                if isinstance(error, LeaseLost):
-                    self._names.forget(lease)
-                if attempt == _ATTEMPTS - 1:
-                    raise
-            except (Conflict, BadInput):
-                self._names.discard(paths)
-                raise
-        raise AssertionError("every attempt returns or raises")
-
-    def _write(
-        self, new: Sequence[NewPartition], tables: Sequence[pa.Table | None], paths: list[str]
-    ) -> list[WrittenPartition]:
-        """Write every file under a reserved name; nobody sees them yet."""
-        written = []
-        for each, table in zip(new, tables, strict=True):
-            file = None
-            if table is not None:
-                file = parquet.write(self._store, paths.pop(0), table, each.view_set)
-            written.append(
-                WrittenPartition(
-                    each.view_set, each.insert_range, each.instance, each.source_hash, file
-                )
-            )
-        return written
 
     def refuse_early(
         self, new: Sequence[NewPartition], read_at: int | None, replaces: Sequence[Partition]
     ) -> None:
-        """Find out before anything is written what the transaction would refuse anyway."""
+        """Raise before anything is written what the transaction would raise anyway."""
         with self._catalog.glance() as connection:
-            for each in new:
-                _check_may_publish(connection, each, read_at, replaces)
-
-    def _reserve(self, new: Sequence[NewPartition]) -> tuple[str, list[str]]:
-        """A name for each partition with rows, in their order, and the lease they belong to."""
-        wanted = Counter((e.view_set.name, e.instance) for e in new if e.rows is not None)
-        lease, names = "", {}
-        for key, count in wanted.items():
-            lease, names[key] = self._names.take(*key, count)
-        paths = [names[e.view_set.name, e.instance].pop() for e in new if e.rows is not None]
-        return lease, paths
+            for partition in new:
+                _check_may_publish(connection, partition, read_at, replaces)
 
     def publish_written(
         self,
@@ -257,16 +210,13 @@ class Publisher:
         reason: str | None,
     ) -> list[Partition]:
         """Make the partitions live in one transaction."""
-        ids = [self._new_id() for _ in written]
+        ids = [new_id() for _ in written]
 
         def work(transaction: Transaction) -> list[Partition]:
             return _publish(transaction, written, ids, lease, replaces, read_at, reason)
 
-        def happened(connection: Connection, published: list[Partition]) -> bool:
-            return len(partitions.list_by_id(connection, ids)) == len(published)
-
         try:
-            return self._catalog.commit(work, happened)
+            return self._catalog.commit(work, lambda connection, _: are_there(connection, ids))
         except Overlap as overlap:
             if overlap.hint is None:
                 names = ", ".join(
@@ -277,6 +227,21 @@ class Publisher:
                     hint="replace what is there (replaces=…, --replaces ID), or take another range",
                 ) from overlap
             raise
+
+
+def _combine(new: Sequence[NewPartition], files: Sequence[WrittenFile]) -> list[WrittenPartition]:
+    """Return the new partitions with their files; one that is empty has none."""
+    remaining = iter(files)
+    return [
+        WrittenPartition(
+            partition.view_set,
+            partition.insert_range,
+            partition.instance,
+            partition.source_hash,
+            None if partition.rows is None else next(remaining),
+        )
+        for partition in new
+    ]
 
 
 def start_publishing(
@@ -315,10 +280,11 @@ def _publish(
     connection, tick = transaction.connection, transaction.tick
     last = tick if read_at is None else min(read_at, tick)
     series: dict[partitions.SeriesKey, int] = {}
-    for each in written:
-        ground = _check_may_publish(connection, each, last, replaces)
+    for partition in written:
+        ground = _check_may_publish(connection, partition, last, replaces)
         if ground.series_id is not None:
-            series[each.view_set.name, each.instance, ground.schema_hash] = ground.series_id
+            key = (partition.view_set.name, partition.instance, ground.schema_hash)
+            series[key] = ground.series_id
     retire_rows(
         transaction,
         replaces,
@@ -327,25 +293,40 @@ def _publish(
         hint="take a new snapshot and plan again",
         replaced=True,
     )
-    made = [each.file for each in written if each.file is not None]
-    footers.insert_many(connection, stored_footers(made), tick)
     new = [
-        each.to_partition(partition_id, tick)
-        for each, partition_id in zip(written, ids, strict=True)
+        partition.to_partition(partition_id, tick)
+        for partition, partition_id in zip(written, ids, strict=True)
     ]
-    partitions.insert_many(connection, new, series)
-    journal.append(transaction, [journal.Entry.about("publish", each, reason) for each in new])
-    # Last, because it is the one of these whose answer is needed: they travel together.
-    paths = [file.path for file in made]
-    if paths and files.take_staged(connection, paths, lease) != len(paths):
-        raise LeaseLost(
-            "a reservation was lost, because this process seemed dead", hint="publish again"
-        )
+    entries = [journal.Entry.about("publish", partition, reason) for partition in new]
+    files = [partition.file for partition in written if partition.file is not None]
+    insert_partitions(transaction, new, series, files, lease, entries)
     return new
 
 
+def insert_partitions(
+    transaction: Transaction,
+    new: Sequence[Partition],
+    series: Mapping[partitions.SeriesKey, int],
+    files: Sequence[WrittenFile],
+    lease: str,
+    entries: Sequence[journal.Entry],
+) -> None:
+    """Insert live partitions with their footers, write the journal, and take their files over from
+    the reservations of a lease: the end of each transaction that publishes."""
+    connection = transaction.connection
+    footers.insert_many(connection, stored_footers(files), transaction.tick)
+    partitions.insert_many(connection, new, series)
+    journal.append(transaction, entries)
+    take_reserved(connection, [file.path for file in files], lease)
+
+
+def are_there(connection: Connection, partition_ids: Sequence[str]) -> bool:
+    """Return whether all of these partitions were inserted, live or not."""
+    return len(partitions.list_by_id(connection, partition_ids)) == len(partition_ids)
+
+
 def stored_footers(written: Iterable[WrittenFile]) -> list[StoredFooter]:
-    """The footers of new files, as they are stored."""
+    """Return the footers of new files as the catalog stores them."""
     return [
         StoredFooter(
             file.path,

@@ -12,11 +12,11 @@ from typing import BinaryIO
 from lakebed.catalog import files, journal
 from lakebed.catalog.catalog import Catalog, Transaction
 from lakebed.catalog.files import TemporaryFile
-from lakebed.errors import AlreadyThere, LakebedError, LeaseLost, StalePlan
+from lakebed.errors import AlreadyThere, LakebedError, StalePlan
 from lakebed.model.partition import FileState
 from lakebed.storage import layout
 from lakebed.storage.objects import Store
-from lakebed.writing.name_reservations import NamePool
+from lakebed.writing.name_reservations import NamePool, take_reserved
 
 _ATTEMPTS = 2
 _CHUNK_BYTES = 8 << 20
@@ -52,25 +52,21 @@ class Quarantine:
     def keep(self, open_source: Callable[[], BinaryIO], digest: str, reason: str) -> Kept:
         """Copy bytes whose SHA-256 is known, durably; `StalePlan` if they have become others,
         OSError if they cannot be read."""
-        known = self.find(digest)
-        if known is not None:
-            return Kept(known, repeated=True)
+        earlier = self.find(digest)
+        if earlier is not None:
+            return Kept(earlier, repeated=True)
         for attempt in range(_ATTEMPTS):
             lease, path = self._names.take_quarantine(digest)
             try:
-                size = self._copy(open_source, path, digest)
-            except AlreadyThere:  # a put whose answer was lost: the name is lost, not the bytes
+                with self._names.using(lease, [path]):
+                    size = self._copy(open_source, path, digest)
+                    aside = TemporaryFile(path, size, FileState.QUARANTINED, reason=reason)
+                    return self._record(aside, digest, lease)
+            except AlreadyThere:  # the answer to a write was lost: the name is lost, not the bytes
                 if attempt == _ATTEMPTS - 1:
                     raise
-                continue
             except _BadSource as error:
-                self._names.discard([path])
                 raise error.error from None
-            except Exception:
-                self._names.discard([path])
-                raise
-            aside = TemporaryFile(path, size, FileState.QUARANTINED, reason=reason)
-            return self._record(aside, digest, lease)
         raise AssertionError("every attempt returns or raises")
 
     def _copy(self, open_source: Callable[[], BinaryIO], path: str, digest: str) -> int:
@@ -93,23 +89,16 @@ class Quarantine:
             if known is not None:  # another process was quicker
                 files.discard(connection, [path], lease, transaction.tick)
                 return Kept(known, repeated=True)
-            if files.take_staged(connection, [path], lease) != 1:
-                raise LeaseLost(
-                    "a reservation was lost, because this process seemed dead", hint="do it again"
-                )
+            take_reserved(connection, [path], lease)
             files.insert_many(connection, [aside])
             entry = journal.Entry("quarantine", aside.reason, file_path=path, bytes=aside.file_size)
             journal.append(transaction, [entry])
             return Kept(path)
 
-        try:
-            return self._catalog.commit(
-                work,
-                lambda connection, done: files.find_quarantined(connection, done.path) is not None,
-            )
-        except LeaseLost:
-            self._names.forget(lease)
-            raise
+        return self._catalog.commit(
+            work,
+            lambda connection, done: files.find_quarantined(connection, done.path) is not None,
+        )
 
 
 class _BadSource(LakebedError):

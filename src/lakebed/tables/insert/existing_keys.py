@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakebed.model.partition import Partition
@@ -39,24 +40,30 @@ def leave_out_existing(reader: RowReader, snapshot: TableSnapshot, rows: pa.Tabl
     return rows.take(left.take(pc.sort_indices(left)))
 
 
-def have_keys(
-    table: UserTable, rows: pa.Table, reader: RowReader | None, partitions: Sequence[Partition]
-) -> bool:
-    """Whether one of some partitions has a key of one of the rows. Without a reader they are not
-    opened, and what may have one does."""
-    import pyarrow.compute as pc
+@dataclass(frozen=True, slots=True)
+class NewKeys:
+    """The keys of rows of an insert. Without a reader, statistics alone decide."""
 
-    chosen = [each for each in partitions if _may_have(table, each, rows)]
-    if reader is None or not chosen:
-        return bool(chosen)
-    names = list(table.key)
-    wanted = rows.select(names)
-    for partition in chosen:
-        keys = reader.read(table, partition, names).select(names)
-        keys = keys.filter(pc.is_in(keys[names[0]], value_set=pc.unique(wanted[names[0]])))
-        if keys.join(wanted, names, join_type="left semi").num_rows:
-            return True
-    return False
+    table: UserTable
+    rows: pa.Table
+    reader: RowReader | None = None
+
+    def are_in(self, partitions: Sequence[Partition]) -> bool:
+        """Return whether one of the partitions has one of the keys; without a reader, whether one
+        may have."""
+        import pyarrow.compute as pc
+
+        candidates = [part for part in partitions if _may_have(self.table, part, self.rows)]
+        if self.reader is None or not candidates:
+            return bool(candidates)
+        names = list(self.table.key)
+        new = self.rows.select(names)
+        for partition in candidates:
+            keys = self.reader.read(self.table, partition, names).select(names)
+            keys = keys.filter(pc.is_in(keys[names[0]], value_set=pc.unique(new[names[0]])))
+            if keys.join(new, names, join_type="left semi").num_rows:
+                return True
+        return False
 
 
 def _may_have(table: UserTable, partition: Partition, rows: pa.Table) -> bool:

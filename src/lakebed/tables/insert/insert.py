@@ -7,7 +7,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lakebed.catalog import clock, inserts, tables
@@ -17,7 +16,7 @@ from lakebed.logs import Operation
 from lakebed.model.user_table import REJECTS, UserTable, is_speakable, require_text
 from lakebed.tables.fold import fold_rows
 from lakebed.tables.fold.fold import Folder
-from lakebed.tables.insert.existing_keys import have_keys, leave_out_existing
+from lakebed.tables.insert.existing_keys import NewKeys, leave_out_existing
 from lakebed.tables.insert.insert_values import (
     Inserted,
     Insertion,
@@ -152,8 +151,7 @@ class Inserter:
                 with self._snapshots.take(table.table_id) as snapshot:
                     parts[0] = TableRows(table, leave_out_existing(self._reader, snapshot, rows))
                 reader = self._reader if attempt >= _PATIENCE else None
-                minds = partial(have_keys, table, rows, reader)
-                premise = Premise(snapshot.tick, minds=minds)
+                premise = Premise(snapshot.tick, keys=NewKeys(table, rows, reader))
         insertion = Insertion(parts, premise=premise, remembered=remembered)
         if not any(each.rows.num_rows for each in parts) and remembered is None:
             with self._catalog.read() as connection:

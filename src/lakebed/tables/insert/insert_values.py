@@ -1,15 +1,15 @@
-"""What an insert into users' tables is, what it rests on, and what came of it: plain values."""
+"""Values that describe an insert: its rows, its condition and its result."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lakebed.catalog import journal
 from lakebed.catalog.inserts import KnownInsert
 from lakebed.errors import Conflict
-from lakebed.model.partition import Partition
 from lakebed.model.user_table import UserTable
+from lakebed.tables.insert.existing_keys import NewKeys
 from lakebed.tables.rows.stored_rows import TableRows
 
 
@@ -23,14 +23,14 @@ class Remembered:
 
 @dataclass(frozen=True, slots=True)
 class Premise:
-    """What a change rests on: that a table is as it was read at a tick, or at least that nothing
-    was done since which matters."""
+    """The condition of a change: the table did not change after the tick at which it was read. With
+    ``operations`` or ``keys``, only such changes fail it."""
 
     tick: int
-    undone: tuple[str, ...] = ()
-    """Only these operations matter."""
-    minds: Callable[[Sequence[Partition]], bool] | None = None
-    """Only what is live since then matters; whether it does."""
+    operations: tuple[str, ...] = ()
+    """Operations of the journal that fail the condition."""
+    keys: NewKeys | None = None
+    """Keys that fail the condition if a partition that is live since the tick has one."""
 
 
 @dataclass(frozen=True, slots=True)

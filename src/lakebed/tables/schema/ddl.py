@@ -4,7 +4,7 @@ transaction.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -13,6 +13,7 @@ from lakebed.catalog.catalog import Catalog, Connection, Transaction
 from lakebed.catalog.tables import Database
 from lakebed.errors import BadInput, Conflict, Refused, UnknownDatabase, UnknownTable
 from lakebed.lifecycle.commit import restore_row
+from lakebed.model.ids import new_id
 from lakebed.model.table import Bucket, TableSchema
 from lakebed.model.table_declaration import parse_schema, plan_alteration
 from lakebed.model.time import Instant, format_instant, to_instant
@@ -26,9 +27,8 @@ _Gone = TypeVar("_Gone", UserTable, Database)
 class Definitions:
     """What databases and tables a lake has."""
 
-    def __init__(self, catalog: Catalog, new_id: Callable[[], str]) -> None:
+    def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
-        self._new_id = new_id
 
     def create_database(self, name: str) -> Database:
         """Make a database."""
@@ -36,7 +36,7 @@ class Definitions:
         with self._catalog.write() as transaction:
             if tables.find_database(transaction.connection, name) is not None:
                 raise Conflict(f"there is a database {name} already")
-            made = Database(self._new_id(), name, transaction.tick)
+            made = Database(new_id(), name, transaction.tick)
             tables.insert_database(transaction.connection, made)
             journal.append(transaction, [journal.Entry("create database", detail={"name": name})])
             return made
@@ -79,7 +79,7 @@ class Definitions:
         if bucket not in list(Bucket):
             raise BadInput(f"{bucket!r} is not a bucket", hint=f"one of {', '.join(Bucket)}")
         kept = None if retention is None else parse_retention(retention)
-        table_id = self._new_id().replace("-", "")[:16]
+        table_id = new_id().replace("-", "")[:16]
         return UserTable(table_id, database, name, Bucket(bucket), (schema,), kept)
 
     def list_tables(self, database: str | None = None) -> list[UserTable]:
@@ -251,7 +251,7 @@ class Definitions:
             retired = [each for each in gone if each.retired_at == table.deleted_at]
             tables.mark(connection, [one.table_id], None)
             for each in retired:
-                restore_row(transaction, each.partition_id, self._new_id())
+                restore_row(transaction, each.partition_id, new_id())
         _note(transaction, "restore table", table)
 
 
