@@ -22,7 +22,7 @@ from lakebed.lake import Lake
 from lakebed.model.block import Block, encodings_of
 from lakebed.model.signal import Signal
 from lakebed.model.time import TimeRange
-from lakebed.pipeline.session import open_session
+from lakebed.pipeline.sessions.session import open_session
 from lakebed.samples.generator import Generator
 
 if TYPE_CHECKING:
@@ -168,8 +168,8 @@ def _run_loops(lake: Lake, spark: SparkSession, folder: Path) -> None:
     """The ordinary job: each task reads its blocks, decodes record by record, yields Arrow."""
     from lakebed.decode.logs import SCHEMA
     from lakebed.model.view_set import ViewSet
-    from lakebed.pipeline.executors import StoreAddress
-    from lakebed.pipeline.types import spark_schema
+    from lakebed.pipeline.frames.types import spark_schema
+    from lakebed.pipeline.sessions.executors import StoreAddress
 
     with lake.catalog.read() as connection:
         landed = blocks.list_blocks(connection, TimeRange(0, 1 << 60), encodings_of(Signal.LOGS))

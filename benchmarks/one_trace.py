@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from benchmarks.harness import Places, Result, median_ms, percentile_ms
 from lakebed.ingest.segments import Receipt
 from lakebed.lake import Lake
-from lakebed.pipeline.session import open_session
+from lakebed.pipeline.sessions.session import open_session
 from lakebed.samples.generator import Generator
 
 TITLE = "One trace by its id among many spans (stated, no target)"

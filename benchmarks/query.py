@@ -162,7 +162,7 @@ def _measure(
 
 
 def _measure_spark(lake: Lake, statements: dict[str, str], late: int, times: int) -> list[Result]:
-    from lakebed.pipeline.session import open_session
+    from lakebed.pipeline.sessions.session import open_session
 
     spark = open_session(cores=2)
     try:

@@ -23,8 +23,8 @@ from lakebed.model.ids import new_id
 from lakebed.model.time import SECOND, Instant
 from lakebed.operations.sql import SqlOperations
 from lakebed.partitions import Partitions
+from lakebed.pipeline.frames.spark_access import SparkAccess
 from lakebed.pipeline.pipeline import Pipeline
-from lakebed.pipeline.spark_access import SparkAccess
 from lakebed.query.queries import Queries, QuerySettings
 from lakebed.query.request import QueryRequest
 from lakebed.query.result import Result
@@ -193,7 +193,7 @@ class Lake:
         """Define SQL view sets, which may read each other; what reads a changed one changes too.
         All of it or nothing: `BadDefinition` says everything that is wrong. Spark is asked about
         the SQL (the caller's session, or one of our own) unless it is active already."""
-        from lakebed.pipeline.declare import SparkAnalyser
+        from lakebed.pipeline.frames.declare import SparkAnalyser
         from lakebed.query.embedded import small
         from lakebed.views.analysis import Engines
         from lakebed.views.builtin import built_in

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from lakebed.decode.nesting import MAX_LEVELS, check_nesting
-from lakebed.decode.otlp_json import to_protobuf
+from lakebed.decode.json_requests.nesting import MAX_LEVELS, check_nesting
+from lakebed.decode.json_requests.otlp_json import to_protobuf
 from lakebed.decode.requests import split
 from lakebed.errors import BadPayload
 from lakebed.model.signal import Signal

@@ -10,7 +10,7 @@ import pytest
 from google.protobuf import message_factory
 
 from lakebed.decode.descriptors import request_class
-from lakebed.decode.otlp_json import to_protobuf
+from lakebed.decode.json_requests.otlp_json import to_protobuf
 from lakebed.errors import BadPayload
 from lakebed.model.signal import Signal
 from lakebed.samples.generator import Generator

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from lakebed.decode.nesting import MAX_LEVELS
-from lakebed.decode.trimming import Trimmed, trim
+from lakebed.decode.json_requests.nesting import MAX_LEVELS
+from lakebed.decode.json_requests.trimming import Trimmed, trim
 from lakebed.model.signal import Signal
 
 GOOD: dict[str, Any] = {"body": {"stringValue": "kept"}}

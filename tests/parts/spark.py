@@ -26,7 +26,7 @@ _ROOT = Path(__file__).parents[2]
 @pytest.fixture(scope="session")
 def spark(s3_endpoint: str) -> Iterator[SparkSession]:
     """A session on this machine, started once; tests/parts/schedule.py names who uses it."""
-    from lakebed.pipeline.session import open_session
+    from lakebed.pipeline.sessions.session import open_session
 
     with pytest.MonkeyPatch.context() as environment:
         for name, value in servers.s3_environment(s3_endpoint).items():

@@ -29,9 +29,9 @@ from lakebed.model.table_declaration import parse_schema
 from lakebed.model.time import TimeRange
 from lakebed.model.user_table import UserTable
 from lakebed.opening import open_lake
-from lakebed.pipeline.executors import StoreAddress
 from lakebed.pipeline.pipeline import Progress
 from lakebed.pipeline.plan import Limits, TableState, plan_folds
+from lakebed.pipeline.sessions.executors import StoreAddress
 from lakebed.pipeline.steps import Fold
 from lakebed.pipeline.tasks import FoldOrder, build_task
 from lakebed.settings import Settings

@@ -17,8 +17,8 @@ from py4j.protocol import Py4JJavaError, Py4JNetworkError
 
 import lakebed
 from lakebed.errors import Unavailable
-from lakebed.pipeline import jvm
 from lakebed.pipeline.pipeline import Progress
+from lakebed.pipeline.sessions import jvm
 from lakebed.samples.generator import Generator
 
 

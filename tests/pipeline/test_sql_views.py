@@ -23,8 +23,8 @@ from lakebed.lifecycle.check import Level
 from lakebed.model.partition import add_source_hashes, hash_sources
 from lakebed.model.source import SqlSource
 from lakebed.model.time import TimeRange
-from lakebed.pipeline.declare import SparkAnalyser, arrow_schema
-from lakebed.pipeline.types import spark_schema
+from lakebed.pipeline.frames.declare import SparkAnalyser, arrow_schema
+from lakebed.pipeline.frames.types import spark_schema
 from lakebed.query.embedded import small
 from lakebed.samples.generator import Generator
 from lakebed.storage.local import LocalStore

@@ -9,7 +9,7 @@ import sys
 from dataclasses import replace
 
 from lakebed.opening import open_lake
-from lakebed.pipeline.session import open_session
+from lakebed.pipeline.sessions.session import open_session
 
 
 def main(lake_url: str, master: str, records: int) -> None:

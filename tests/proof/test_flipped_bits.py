@@ -22,7 +22,7 @@ from lakebed.lake import Lake
 from lakebed.lifecycle.check import Level, Severity
 from lakebed.model.view_set import ViewSet
 from lakebed.opening import init_lake, open_lake
-from lakebed.pipeline.executors import StoreAddress
+from lakebed.pipeline.sessions.executors import StoreAddress
 from lakebed.pipeline.tasks import BuildOrder, carry_out
 from lakebed.storage.disk import Disk
 from lakebed.storage.local import LocalStore
@@ -218,7 +218,7 @@ def test_a_merge_of_a_file_with_a_flipped_bit_raises(samples: Lake) -> None:
 
 
 def test_a_data_source_task_over_a_file_with_a_flipped_bit_raises(samples: Lake) -> None:
-    from lakebed.pipeline.types import spark_schema
+    from lakebed.pipeline.frames.types import spark_schema
     from lakebed.spark.source import Files, _read_files
 
     files = Files(StoreAddress.of(samples.store), [_path(samples)])

@@ -17,7 +17,7 @@ CLUSTER = "local-cluster[2,1,1024]"
 def test_missing_pyspark_is_one_clear_line() -> None:
     code = (
         "import sys; sys.modules['pyspark'] = None\n"
-        "from lakebed.pipeline.session import open_session\n"
+        "from lakebed.pipeline.sessions.session import open_session\n"
         "from lakebed.errors import BadInput\n"
         "try: open_session()\n"
         "except BadInput as error: print(error.hint)\n"

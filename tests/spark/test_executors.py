@@ -20,8 +20,8 @@ import lakebed
 import lakebed.spark
 from lakebed.errors import BadInput, Unavailable
 from lakebed.lake import Lake
-from lakebed.pipeline.executors import StoreAddress, require_executors
-from lakebed.pipeline.reading import explain_s3a
+from lakebed.pipeline.frames.reading import explain_s3a
+from lakebed.pipeline.sessions.executors import StoreAddress, require_executors
 from lakebed.samples.generator import Generator
 from lakebed.storage import layout
 from tests.parts.data import HOUR, T0, readings

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from lakebed.errors import BadInput
-from lakebed.pipeline.archive import Archive
-from lakebed.pipeline.java import Java, cache_folder, find_java, make_wrapper
+from lakebed.pipeline.sessions.archive import Archive
+from lakebed.pipeline.sessions.java import Java, cache_folder, find_java, make_wrapper
 
 
 def fake_java(home: Path, version: str, *, release: bool = True) -> Path:
@@ -106,7 +106,7 @@ def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Archive:
     """An archive of one class of the real Java."""
     import os
 
-    monkeypatch.setattr("lakebed.pipeline.archive._FEWEST_CLASSES", 1)
+    monkeypatch.setattr("lakebed.pipeline.sessions.archive._FEWEST_CLASSES", 1)
     (tmp_path / "cache").mkdir()
     (tmp_path / "jars").mkdir()
     (tmp_path / "jars" / "spark-core_2.13.jar").touch()

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lakebed.errors import BadInput, Unavailable
-from lakebed.pipeline.executors import StoreAddress, ship
-from lakebed.pipeline.session import _start, is_remote, open_session, use_session
+from lakebed.pipeline.sessions.executors import StoreAddress, ship
+from lakebed.pipeline.sessions.session import _start, is_remote, open_session, use_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

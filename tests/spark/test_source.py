@@ -13,7 +13,7 @@ import pytest
 import lakebed.spark
 from lakebed.errors import BadInput
 from lakebed.lake import Lake
-from lakebed.pipeline.jvm import logging_no_errors
+from lakebed.pipeline.sessions.jvm import logging_no_errors
 from lakebed.spark.source import group_files
 from lakebed.views.builtin import built_in
 from tests.parts.data import HOUR, T0, numbers_in, publish_hour, readings

@@ -20,7 +20,7 @@ from lakebed.catalog import clock
 from lakebed.errors import BadInput, SnapshotExpired, UnknownDatabase, UnknownTable
 from lakebed.lake import Lake
 from lakebed.lifecycle.check import Level
-from lakebed.pipeline.executors import StoreAddress
+from lakebed.pipeline.sessions.executors import StoreAddress
 from lakebed.spark.insert_task import ANSWER, InsertOrder, insert_task
 from lakebed.tables.table import Table
 from tests.parts.building import tick

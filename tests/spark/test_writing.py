@@ -15,7 +15,7 @@ from lakebed.catalog import files
 from lakebed.errors import BadInput, Overlap, StalePlan, Unavailable
 from lakebed.lake import Lake
 from lakebed.model.partition import FileState
-from lakebed.pipeline.executors import StoreAddress
+from lakebed.pipeline.sessions.executors import StoreAddress
 from lakebed.pipeline.writing import DESCRIPTOR, read_descriptor, write_task
 from lakebed.views.builtin import built_in
 from tests.parts.data import HOUR, T0, numbers_in, publish_hour, readings, rows, stored_files

@@ -18,7 +18,7 @@ from typing import BinaryIO, NamedTuple, cast
 
 import msgspec
 
-from lakebed.decode.otlp_json import begin_small
+from lakebed.decode.json_requests.otlp_json import begin_small
 from lakebed.decode.recognise import guess_signal, json_signals
 from lakebed.decode.requests import MAX_BODY_BYTES, Content
 from lakebed.errors import BadInput, BadPayload, PayloadTooLarge

@@ -7,14 +7,21 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.decode.arrays import STRING_MAP, TIME, Marks, list_of, microseconds, optional_text
-from lakebed.decode.batches import decode_blocks
 from lakebed.decode.blocks import Decoded, LandedBlock
-from lakebed.decode.columnar import CannotRead, Way
-from lakebed.decode.envelope import LEADING, PROCESS_PROPERTIES, TRAILING, Envelope
+from lakebed.decode.columns.arrays import (
+    STRING_MAP,
+    TIME,
+    Marks,
+    list_of,
+    microseconds,
+    optional_text,
+)
+from lakebed.decode.columns.batches import decode_blocks
+from lakebed.decode.columns.columnar import CannotRead, Way
+from lakebed.decode.columns.envelope import LEADING, PROCESS_PROPERTIES, TRAILING, Envelope
+from lakebed.decode.columns.spread import Family
+from lakebed.decode.columns.values import string_maps
 from lakebed.decode.points import EXEMPLAR, POINT_TYPES, count_points, read_points
-from lakebed.decode.spread import Family
-from lakebed.decode.values import string_maps
 from lakebed.model.signal import Signal
 
 COLUMNS = {

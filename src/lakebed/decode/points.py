@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.decode.arrays import (
+from lakebed.decode.columns.arrays import (
     STRING_MAP,
     Marks,
     counts,
@@ -18,8 +18,8 @@ from lakebed.decode.arrays import (
     relist,
     relist_structs,
 )
-from lakebed.decode.columnar import CannotRead, Way
-from lakebed.decode.values import string_maps
+from lakebed.decode.columns.columnar import CannotRead, Way
+from lakebed.decode.columns.values import string_maps
 
 EXEMPLAR = pa.struct(
     [

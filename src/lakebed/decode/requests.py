@@ -18,8 +18,8 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from lakebed.decode.descriptors import request_class
 from lakebed.decode.extents import measure
-from lakebed.decode.nesting import check_nesting
-from lakebed.decode.otlp_json import TOO_DEEP, begin_small, to_protobuf
+from lakebed.decode.json_requests.nesting import check_nesting
+from lakebed.decode.json_requests.otlp_json import TOO_DEEP, begin_small, to_protobuf
 from lakebed.decode.recognise import json_signals
 from lakebed.decode.resources import Resource, describe_resource
 from lakebed.errors import BadPayload, PayloadTooLarge

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.decode.arrays import (
+from lakebed.decode.blocks import Decoded, LandedBlock
+from lakebed.decode.columns.arrays import (
     STRING_MAP,
     TIME,
     Marks,
@@ -19,11 +20,10 @@ from lakebed.decode.arrays import (
     optional_text,
     relist_structs,
 )
-from lakebed.decode.batches import decode_blocks
-from lakebed.decode.blocks import Decoded, LandedBlock
-from lakebed.decode.columnar import Way
-from lakebed.decode.envelope import LEADING, PROCESS_PROPERTIES, TRAILING, Envelope
-from lakebed.decode.values import string_maps
+from lakebed.decode.columns.batches import decode_blocks
+from lakebed.decode.columns.columnar import Way
+from lakebed.decode.columns.envelope import LEADING, PROCESS_PROPERTIES, TRAILING, Envelope
+from lakebed.decode.columns.values import string_maps
 from lakebed.model.signal import Signal
 
 COLUMNS = {

@@ -54,7 +54,7 @@ def describe_java() -> str:
     """Return the Java that Spark would run on; raise `BadInput` if there is none."""
     import pyspark.version
 
-    from lakebed.pipeline.session import own_java
+    from lakebed.pipeline.sessions.session import own_java
 
     java = own_java()
     return f"Java {java.version} at {java.home}, for Spark {pyspark.version.__version__}"
@@ -72,7 +72,7 @@ def run_spark_job() -> tuple[str, str]:
     """Run a small job as `lakebed build` would; return the versions of Spark and its Python."""
     from pyspark.errors import PySparkException
 
-    from lakebed.pipeline.session import use_session
+    from lakebed.pipeline.sessions.session import use_session
 
     try:
         with use_session(quick=True) as spark:

@@ -24,7 +24,7 @@ from lakebed.model.arguments import checked_methods
 from lakebed.model.signal import Signal
 
 if TYPE_CHECKING:
-    from lakebed.decode.trimming import Trimmed
+    from lakebed.decode.json_requests.trimming import Trimmed
 
 _MOST_OUTSTANDING = 64
 _PARSED_AT_ONCE_BYTES = 16 << 20
@@ -108,7 +108,7 @@ class Telemetry:
         return self._lander.land(blocks).result()
 
     def _trim(self, signal: Signal, body: bytes) -> Trimmed | None:
-        from lakebed.decode.trimming import trim
+        from lakebed.decode.json_requests.trimming import trim
 
         with self._parsing.hold(len(body)):
             return trim(signal, body)

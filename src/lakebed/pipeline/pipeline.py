@@ -25,11 +25,11 @@ from lakebed.errors import Cancelled
 from lakebed.logs import Operation
 from lakebed.model.arguments import checked_methods, list_names
 from lakebed.model.time import Instant, TimeRange, to_instant
-from lakebed.pipeline import jvm
-from lakebed.pipeline.executors import StoreAddress
 from lakebed.pipeline.plan import Limits
 from lakebed.pipeline.publishing import Outcome, StepPublisher, TaskNames, fold_here
-from lakebed.pipeline.session import require_spark
+from lakebed.pipeline.sessions import jvm
+from lakebed.pipeline.sessions.executors import StoreAddress
+from lakebed.pipeline.sessions.session import require_spark
 from lakebed.pipeline.state import choose, make_plan
 from lakebed.pipeline.step_log import end_step, start_step
 from lakebed.pipeline.steps import Fold, Plan, Skip, Step
@@ -312,7 +312,7 @@ class Pipeline:
 
     def _silence(self) -> None:
         """Let the kept session, if nobody else has it, say nothing of tasks that are cut off."""
-        from lakebed.pipeline.session import is_remote
+        from lakebed.pipeline.sessions.session import is_remote
 
         if self._kept is not None and self._is_ours and not is_remote(self._kept[0]):
             jvm.silence(self._kept[0])
@@ -348,9 +348,9 @@ class Pipeline:
         notice: Callable[[Lease], None],
     ) -> None:
         """Run steps of one plan; what became of each is told."""
-        from lakebed.pipeline.reading import read_files
+        from lakebed.pipeline.frames.reading import read_files
+        from lakebed.pipeline.frames.sql import SqlSteps
         from lakebed.pipeline.runner import Runner
-        from lakebed.pipeline.sql import SqlSteps
 
         with self._catalog.read() as connection:
             active = {
@@ -434,7 +434,7 @@ class Pipeline:
 
 
 def _cancel_jobs(session: SparkSession) -> None:
-    from lakebed.pipeline.session import is_remote
+    from lakebed.pipeline.sessions.session import is_remote
 
     if is_remote(session):
         session.interruptAll()
@@ -452,8 +452,8 @@ def _use_session(
     quick: bool,
 ) -> Iterator[SparkSession]:
     """Yield a session whose executors have this package, its dependencies and the store."""
-    from lakebed.pipeline.executors import require_executors, ship
-    from lakebed.pipeline.session import use_session
+    from lakebed.pipeline.sessions.executors import require_executors, ship
+    from lakebed.pipeline.sessions.session import use_session
 
     with use_session(spark, master=master, remote=remote, quick=quick) as session:
         ship(session)
@@ -466,9 +466,9 @@ def own_session(session: SparkSession) -> Iterator[SparkSession]:
     """A session beside the caller's, in which names in double quotes are columns. The connection to
     a Connect server is closed: pyspark asks open ones at exit, for minutes if the server is gone.
     A classic session must not be stopped: that stops them all."""
-    from lakebed.pipeline import jvm
-    from lakebed.pipeline.executors import ship_beside
-    from lakebed.pipeline.session import is_remote
+    from lakebed.pipeline.sessions import jvm
+    from lakebed.pipeline.sessions.executors import ship_beside
+    from lakebed.pipeline.sessions.session import is_remote
 
     own = session.newSession()
     ship_beside(session, own)

@@ -16,11 +16,11 @@ from lakebed.catalog import blocks
 from lakebed.catalog.catalog import Catalog
 from lakebed.model.source import BlockSource, SqlSource
 from lakebed.model.view_set import ViewSet
-from lakebed.pipeline.executors import StoreAddress
-from lakebed.pipeline.jvm import logging_no_errors
+from lakebed.pipeline.frames.sql import SqlSteps
 from lakebed.pipeline.publishing import Outcome, StepPublisher, TaskNames
-from lakebed.pipeline.session import is_remote
-from lakebed.pipeline.sql import SqlSteps
+from lakebed.pipeline.sessions.executors import StoreAddress
+from lakebed.pipeline.sessions.jvm import logging_no_errors
+from lakebed.pipeline.sessions.session import is_remote
 from lakebed.pipeline.step_log import end_step, start_step
 from lakebed.pipeline.steps import Build, Fold, Merge, Query, Step
 from lakebed.pipeline.tasks import BuildOrder, FoldOrder, Order, build_task

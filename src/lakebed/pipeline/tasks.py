@@ -18,7 +18,7 @@ from lakebed.model.block import Block
 from lakebed.model.partition import Partition
 from lakebed.model.user_table import UserTable
 from lakebed.model.view_set import ViewSet
-from lakebed.pipeline.executors import StoreAddress
+from lakebed.pipeline.sessions.executors import StoreAddress
 from lakebed.pipeline.writing import describe, to_batch, write_once
 from lakebed.reading.block_reader import MadeRows, decode_blocks
 from lakebed.storage import parquet

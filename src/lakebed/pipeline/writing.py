@@ -13,8 +13,8 @@ from lakebed.errors import AlreadyThere, BadInput
 from lakebed.logs import Operation
 from lakebed.model.partition import EventRange
 from lakebed.model.view_set import ViewSet
-from lakebed.pipeline.executors import StoreAddress
-from lakebed.pipeline.types import to_view_set
+from lakebed.pipeline.frames.types import to_view_set
+from lakebed.pipeline.sessions.executors import StoreAddress
 from lakebed.storage import parquet
 from lakebed.storage.objects import Store
 from lakebed.storage.parquet import WrittenFile

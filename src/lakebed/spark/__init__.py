@@ -19,9 +19,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lakebed.pipeline.executors import ship
-    from lakebed.pipeline.session import open_session
-    from lakebed.pipeline.types import spark_schema
+    from lakebed.pipeline.frames.types import spark_schema
+    from lakebed.pipeline.sessions.executors import ship
+    from lakebed.pipeline.sessions.session import open_session
     from lakebed.spark.frames import SparkReader, create_temp_views, read, reader
     from lakebed.spark.inserting import insert
     from lakebed.spark.registration import register
@@ -44,12 +44,12 @@ _HOMES = {
     "SparkReader": "lakebed.spark.frames",
     "create_temp_views": "lakebed.spark.frames",
     "insert": "lakebed.spark.inserting",
-    "open_session": "lakebed.pipeline.session",
+    "open_session": "lakebed.pipeline.sessions.session",
     "read": "lakebed.spark.frames",
     "reader": "lakebed.spark.frames",
     "register": "lakebed.spark.registration",
-    "ship": "lakebed.pipeline.executors",
-    "spark_schema": "lakebed.pipeline.types",
+    "ship": "lakebed.pipeline.sessions.executors",
+    "spark_schema": "lakebed.pipeline.frames.types",
     "write": "lakebed.spark.writing",
 }
 

@@ -29,10 +29,10 @@ from lakebed.model.time import Instant, TimeRange, format_instant, parse_moment,
 from lakebed.model.user_table import UserTable
 from lakebed.model.view_set import GLOBAL, ViewSet
 from lakebed.opening import open_lake
-from lakebed.pipeline.reading import read_native
-from lakebed.pipeline.spark_access import SparkAccess
-from lakebed.pipeline.sql import as_declared
-from lakebed.pipeline.types import spark_schema
+from lakebed.pipeline.frames.reading import read_native
+from lakebed.pipeline.frames.spark_access import SparkAccess
+from lakebed.pipeline.frames.sql import as_declared
+from lakebed.pipeline.frames.types import spark_schema
 from lakebed.query import user_tables
 from lakebed.query.conditions import EVER, Interval, Scan
 from lakebed.query.content import choose_bounds, keeps_times

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from lakebed.errors import BadInput, BadRecords
 from lakebed.logs import Operation
 from lakebed.model.user_table import UserTable
-from lakebed.pipeline.executors import StoreAddress
+from lakebed.pipeline.sessions.executors import StoreAddress
 from lakebed.pipeline.writing import DESCRIPTOR, describe, to_batch, write_once
 from lakebed.storage.objects import Store
 from lakebed.tables.fold.fold_rows import keep_last

@@ -16,7 +16,7 @@ from lakebed.lake import Lake
 from lakebed.logs import Operation
 from lakebed.model.arguments import checked
 from lakebed.model.user_table import REJECTS, UserTable
-from lakebed.pipeline.executors import StoreAddress, require_executors
+from lakebed.pipeline.sessions.executors import StoreAddress, require_executors
 from lakebed.pipeline.writing import read_descriptor
 from lakebed.spark.insert_task import ANSWER, NAMES, InsertOrder, insert_task
 from lakebed.spark.writing import collect_answers

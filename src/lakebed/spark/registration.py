@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import lakebed
 from lakebed.errors import BadInput
 from lakebed.model.arguments import checked
-from lakebed.pipeline.session import find_worker_python, is_remote, runs_this_python
+from lakebed.pipeline.sessions.session import find_worker_python, is_remote, runs_this_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -29,8 +29,8 @@ from lakebed.errors import BadInput, SnapshotExpired, UnknownObject, Unsupported
 from lakebed.model.source import SqlSource
 from lakebed.model.time import TimeRange, is_relative, to_instant
 from lakebed.model.view_set import GLOBAL, ViewSet
-from lakebed.pipeline.executors import StoreAddress
-from lakebed.pipeline.types import spark_schema
+from lakebed.pipeline.frames.types import spark_schema
+from lakebed.pipeline.sessions.executors import StoreAddress
 from lakebed.storage import parquet
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from lakebed.model.arguments import checked
 from lakebed.model.partition import NO_SOURCE, Partition
 from lakebed.model.time import Instant, TimeRange
 from lakebed.model.view_set import GLOBAL, ViewSet
-from lakebed.pipeline.executors import StoreAddress, require_executors
-from lakebed.pipeline.types import spark_schema
+from lakebed.pipeline.frames.types import spark_schema
+from lakebed.pipeline.sessions.executors import StoreAddress, require_executors
 from lakebed.pipeline.writing import DESCRIPTOR, by_position, read_descriptor, write_task
 from lakebed.storage.parquet import WrittenFile
 from lakebed.writing.name_reservations import NamePool

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class SparkTools(Protocol):
-    """Sessions and frames; `lakebed.pipeline.spark_access.SparkAccess` documents each method."""
+    """Sessions and frames; `SparkAccess` documents each method."""
 
     def use(
         self, spark: SparkSession | None, master: str | None, remote: str | None

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.decode.blocks import Decoded, Failure, LandedBlock
-from lakebed.decode.columnar import CannotRead, Way, envelope_reader, read, record_reader
-from lakebed.decode.envelope import Envelope
-from lakebed.decode.spread import TooLarge
+from lakebed.decode.columns.columnar import CannotRead, Way, envelope_reader, read, record_reader
+from lakebed.decode.columns.envelope import Envelope
+from lakebed.decode.columns.spread import TooLarge
 from lakebed.errors import BadInput
 from lakebed.model.signal import Signal
 
@@ -126,7 +126,7 @@ def _protobuf(block: LandedBlock, signal: Signal) -> bytes:
     if block.encoding == f"otlp/{signal}+protobuf":
         return block.payload
     if block.encoding == f"otlp/{signal}+json":
-        from lakebed.decode.otlp_json import to_protobuf
+        from lakebed.decode.json_requests.otlp_json import to_protobuf
 
         return to_protobuf(signal, block.payload)
     raise BadInput(f"a block of {signal} has the encoding {block.encoding!r}")

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from lakebed.errors import BadInput, LakebedError, Unavailable
 from lakebed.model.user_table import VERSION
 from lakebed.model.view_set import ViewSet
-from lakebed.pipeline.executors import StoreAddress
-from lakebed.pipeline.types import spark_schema
+from lakebed.pipeline.frames.types import spark_schema
+from lakebed.pipeline.sessions.executors import StoreAddress
 from lakebed.storage import parquet
 from lakebed.storage.local import LocalStore
 from lakebed.storage.objects import Store

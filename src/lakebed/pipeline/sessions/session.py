@@ -33,9 +33,9 @@ from typing import TYPE_CHECKING
 from lakebed.errors import BadInput, Unavailable
 from lakebed.extras import missing_extra, require_extra
 from lakebed.model.arguments import checked
-from lakebed.pipeline import jvm
-from lakebed.pipeline.archive import Archive
-from lakebed.pipeline.java import Java, cache_folder, find_java, make_wrapper
+from lakebed.pipeline.sessions import jvm
+from lakebed.pipeline.sessions.archive import Archive
+from lakebed.pipeline.sessions.java import Java, cache_folder, find_java, make_wrapper
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

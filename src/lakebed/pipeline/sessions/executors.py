@@ -20,7 +20,7 @@ from weakref import WeakKeyDictionary
 
 from lakebed.errors import BadInput, LakebedError, Unavailable, UnknownObject
 from lakebed.logs import find_stderr_level, print_to_stderr
-from lakebed.pipeline.session import is_remote, runs_this_python
+from lakebed.pipeline.sessions.session import is_remote, runs_this_python
 from lakebed.storage import layout
 from lakebed.storage.objects import Store, open_store
 
@@ -178,7 +178,7 @@ def require_executors(session: SparkSession, address: StoreAddress) -> None:
         except ImportError as error:
             module = error.name or str(error)
         else:
-            executors = importlib.import_module("lakebed.pipeline.executors")
+            executors = importlib.import_module("lakebed.pipeline.sessions.executors")
             problem, hint = executors.find_store_problem(url, environment) or ("", "")
         answer = {"host": socket.gethostname(), "module": module, "problem": problem, "hint": hint}
         for batch in batches:
@@ -241,7 +241,7 @@ def _version() -> str:
 
 
 def _zip_package(archive: Path) -> None:
-    root = Path(__file__).parents[1]
+    root = Path(__file__).parents[2]
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as target:
         for file in sorted(root.rglob("*")):
             if file.is_file() and "__pycache__" not in file.parts:

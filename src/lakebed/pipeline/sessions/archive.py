@@ -19,7 +19,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from lakebed.pipeline.java import Java
+from lakebed.pipeline.sessions.java import Java
 
 _QUIET = "-Xlog:disable"  # or the JVM talks on stdout about archives that do not fit
 _FEWEST_CLASSES = 8_000  # a session that ran a query loads about 15,000

@@ -11,12 +11,12 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.decode.arrays import TIME, Marks, optional_text
 from lakebed.decode.blocks import LandedBlock
-from lakebed.decode.columnar import Way
+from lakebed.decode.columns.arrays import TIME, Marks, optional_text
+from lakebed.decode.columns.columnar import Way
+from lakebed.decode.columns.spread import Budget, Family, StringMaps
+from lakebed.decode.columns.values import string_maps
 from lakebed.decode.resources import spell_exe
-from lakebed.decode.spread import Budget, Family, StringMaps
-from lakebed.decode.values import string_maps
 
 _ROW_BYTES = 384
 

@@ -20,9 +20,9 @@ from typing import Any
 import msgspec
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
-from lakebed.decode import json_values
 from lakebed.decode.descriptors import request_class
-from lakebed.decode.json_values import LENGTH_DELIMITED, Unfit, encode_length
+from lakebed.decode.json_requests import json_values
+from lakebed.decode.json_requests.json_values import LENGTH_DELIMITED, Unfit, encode_length
 from lakebed.errors import BadPayload
 from lakebed.model.signal import Signal
 

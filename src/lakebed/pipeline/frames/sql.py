@@ -11,10 +11,10 @@ from lakebed.model.partition import Partition
 from lakebed.model.source import SqlSource
 from lakebed.model.time import TimeRange
 from lakebed.model.view_set import ViewSet
-from lakebed.pipeline.executors import StoreAddress
+from lakebed.pipeline.frames.types import spark_schema
 from lakebed.pipeline.plan import tells_insert_time
+from lakebed.pipeline.sessions.executors import StoreAddress
 from lakebed.pipeline.steps import Merge, Query
-from lakebed.pipeline.types import spark_schema
 from lakebed.pipeline.writing import DESCRIPTOR, by_position, write_task
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 
 from lakebed.decode.descriptors import request_class
-from lakebed.decode.nesting import MAX_LEVELS, check_nesting
-from lakebed.decode.otlp_json import read_json, to_protobuf
+from lakebed.decode.json_requests.nesting import MAX_LEVELS, check_nesting
+from lakebed.decode.json_requests.otlp_json import read_json, to_protobuf
 from lakebed.errors import BadPayload
 from lakebed.model.signal import Signal, to_json_name
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 from lakebed.errors import BadInput
 from lakebed.model.view_set import ViewSet
-from lakebed.pipeline import jvm
-from lakebed.pipeline.types import spark_schema
+from lakebed.pipeline.frames.types import spark_schema
+from lakebed.pipeline.sessions import jvm
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -54,7 +54,7 @@ class SparkAnalyser:
 
     def _open(self) -> SparkSession:
         from lakebed.pipeline.pipeline import own_session
-        from lakebed.pipeline.session import use_session
+        from lakebed.pipeline.sessions.session import use_session
 
         if self._session is None:
             spark, master, remote = self._given

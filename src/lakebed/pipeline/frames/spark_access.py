@@ -26,22 +26,22 @@ class SparkAccess:
         self, spark: SparkSession | None, master: str | None, remote: str | None
     ) -> AbstractContextManager[SparkSession]:
         """Return the caller's session, or one of a master or a Connect server until it is left."""
-        from lakebed.pipeline.session import use_session
+        from lakebed.pipeline.sessions.session import use_session
 
         return use_session(spark, master=master, remote=remote)
 
     def beside(self, session: SparkSession) -> AbstractContextManager[SparkSession]:
         """Return a session of its own beside another."""
-        from lakebed.pipeline.executors import ship
         from lakebed.pipeline.pipeline import own_session
+        from lakebed.pipeline.sessions.executors import ship
 
         ship(session)  # where Spark cannot reach a bucket, tasks read it with this package
         return own_session(session)
 
     def read(self, session: SparkSession, view_set: ViewSet, paths: Sequence[str]) -> DataFrame:
         """Return the rows of exactly these files."""
-        from lakebed.pipeline.executors import StoreAddress
-        from lakebed.pipeline.reading import read_files, read_native
+        from lakebed.pipeline.frames.reading import read_files, read_native
+        from lakebed.pipeline.sessions.executors import StoreAddress
 
         try:
             return read_native(session, self._store, paths, view_set)
@@ -53,14 +53,14 @@ class SparkAccess:
     ) -> DataFrame:
         """Return the rows of exactly these files, each with the version of its file unless it has
         its own."""
-        from lakebed.pipeline import reading
-        from lakebed.pipeline.executors import StoreAddress
+        from lakebed.pipeline.frames import reading
+        from lakebed.pipeline.sessions.executors import StoreAddress
 
         address = StoreAddress.of(self._store)
         return reading.read_versions(session, self._store, address, versions, view_set)
 
     def schema(self, view_set: ViewSet) -> StructType:
         """Return a view set's columns as Spark has them."""
-        from lakebed.pipeline.types import spark_schema
+        from lakebed.pipeline.frames.types import spark_schema
 
         return spark_schema(view_set)

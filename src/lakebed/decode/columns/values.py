@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.decode.arrays import (
+from lakebed.decode.columns.arrays import (
     Marks,
     counting,
     each_distinct,
@@ -27,9 +27,9 @@ from lakebed.decode.arrays import (
     offsets_of,
     text,
 )
-from lakebed.decode.columnar import CannotRead, Way, attribute_reader, parse, read
+from lakebed.decode.columns.columnar import CannotRead, Way, attribute_reader, parse, read
+from lakebed.decode.columns.spread import StringMaps
 from lakebed.decode.descriptors import relaxed_pool
-from lakebed.decode.spread import StringMaps
 
 KINDS = ("string", "bool", "int", "double", "array", "kvlist", "bytes")
 """The kinds of AnyValue, in the order of its fields."""

@@ -10,7 +10,7 @@ from itertools import pairwise
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.decode.arrays import int32_view, offsets_of
+from lakebed.decode.columns.arrays import int32_view, offsets_of
 
 MOST_BYTES = (1 << 31) - 1
 """What the shared columns of one block may take. A large resource or many rows are fine; a large

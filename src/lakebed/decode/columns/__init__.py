@@ -1,0 +1,1 @@
+"""Protobuf messages to Arrow columns, many blocks at once."""

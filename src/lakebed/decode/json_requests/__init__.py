@@ -1,0 +1,1 @@
+"""OTLP/JSON requests: their conversion to protobuf, and what can be read of damaged ones."""

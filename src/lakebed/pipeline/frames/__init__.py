@@ -1,0 +1,1 @@
+"""DataFrames over the files of partitions, and the types of their columns."""
