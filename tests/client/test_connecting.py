@@ -38,7 +38,7 @@ from lakebed.errors import (
 )
 from lakebed.lake import Lake
 from lakebed.opening import init_lake
-from lakebed.serve.http import ServerSettings
+from lakebed.serve.limits import ServerSettings
 from lakebed.wire.error_codec import decode_error, encode_error
 from tests.parts.data import T0, publish_hour, readings
 from tests.query.test_result import ENDLESS

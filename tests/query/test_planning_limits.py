@@ -16,7 +16,7 @@ from lakebed.lake import Lake
 from lakebed.opening import init_lake
 from lakebed.query.embedded.planning import Deadline, EngineReplaced, Turns, Workers
 from lakebed.query.queries import Queries, QuerySettings
-from lakebed.serve.http import ServerSettings
+from lakebed.serve.limits import ServerSettings
 from lakebed.wire import protocol
 from tests.parts.data import publish_hour, readings
 from tests.serve.parts import serving

@@ -27,9 +27,9 @@ from lakebed.opening import init_lake
 from lakebed.operations.actions import ACTIONS as FUNCTIONS
 from lakebed.operations.operation import PREFIX
 from lakebed.samples.generator import Generator
-from lakebed.serve.bodies import MOST_BYTES
 from lakebed.serve.flight.encoding import encode_data
 from lakebed.serve.flight.service import NAME
+from lakebed.serve.limits import MOST_BYTES
 from lakebed.views.builtin import built_in
 from lakebed.wire import protocol
 from tests.conftest import CAMPAIGN

@@ -26,7 +26,7 @@ from lakebed.catalog import blocks
 from lakebed.errors import BadInput, Refused, Unavailable
 from lakebed.lake import Lake
 from lakebed.samples.generator import Generator
-from lakebed.serve.http import ServerSettings
+from lakebed.serve.limits import ServerSettings
 from lakebed.serve.server import Listening, Server, require_guarded
 from tests.parts.building import build
 from tests.query.test_engine import ENDLESS

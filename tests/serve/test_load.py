@@ -5,6 +5,7 @@ and again, while others query and retire: whatever was acknowledged is there, on
 from __future__ import annotations
 
 import contextlib
+import math
 import statistics
 import tempfile
 import threading
@@ -17,6 +18,7 @@ import pytest
 
 import lakebed
 from lakebed import admin
+from lakebed.catalog import blocks
 from lakebed.errors import Unavailable
 from lakebed.lake import Lake
 from lakebed.opening import init_lake
@@ -121,6 +123,8 @@ def test_everything_acknowledged_is_there_once(
 
 def disturb(lake: Lake, load: Load, restart: Callable[[], None] | None) -> None:
     """Kill the server so often, restart PostgreSQL once if it can be, and build meanwhile."""
+    while tick(lake) < find_first_block(lake):
+        load.stop.wait(0.1)
     begun = time.monotonic()
     built = dict.fromkeys(("log_entries", "measures", "spans"))
     for number in range(KILLS + 1):
@@ -138,6 +142,13 @@ def disturb(lake: Lake, load: Load, restart: Callable[[], None] | None) -> None:
             await_catalog(lake)
         if number < KILLS:
             load.server.kill()
+
+
+def find_first_block(lake: Lake) -> float:
+    """Return the tick of the first block, infinite before it has landed."""
+    with lake.catalog.read() as connection:
+        first = blocks.first_insert_time(connection)
+    return math.inf if first is None else first
 
 
 def await_catalog(lake: Lake) -> None:

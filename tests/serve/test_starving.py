@@ -32,7 +32,7 @@ from lakebed.samples.generator import Generator
 from lakebed.serve import workers
 from lakebed.serve.flight.prepared import MOST_BOUND_BYTES, PreparedStatements
 from lakebed.serve.heads import BoundedHeads
-from lakebed.serve.http import ServerSettings
+from lakebed.serve.limits import ServerSettings
 from lakebed.views.builtin import built_in
 from lakebed.wire import protocol
 from tests.query.test_engine import ENDLESS
@@ -147,7 +147,7 @@ def test_half_a_body_counts_before_it_is_whole(lake: Lake) -> None:
         for _ in range(2):
             each = stack.enter_context(socket.create_connection(("127.0.0.1", served.port)))
             each.sendall(head.encode() + bytes(1_500_000))
-        wait_until(lambda: served.server._gate.budget.held == 3_000_000)
+        wait_until(lambda: served.server.guard.body_bytes.held == 3_000_000)
         third = stack.enter_context(socket.create_connection(("127.0.0.1", served.port)))
         third.sendall(head.encode() + bytes(1_500_000))
         answer = third.recv(65536)
@@ -165,7 +165,7 @@ def test_half_a_body_counts_before_it_is_whole(lake: Lake) -> None:
             ]
             delay = error_details_pb2.RetryInfo.FromString(retry.value).retry_delay
             assert delay.ToSeconds() > 0
-    assert served.server._gate.budget.held == 0
+    assert served.server.guard.body_bytes.held == 0
 
 
 def test_a_body_that_stops_coming_is_given_up(lake: Lake) -> None:
@@ -319,11 +319,11 @@ def test_threads_that_hang_are_told_of_in_time(lake: Lake, monkeypatch: pytest.M
     with serving(lake) as served, ExitStack() as stack:
         stack.callback(hanging.set)
         monkeypatch.setattr(lake.telemetry, "land", lambda *_, **__: hanging.wait())
-        most = served.server.http._workers.admission.units
+        most = served.server.http.workers.admission.units
         pool = stack.enter_context(ThreadPoolExecutor(most))
         for _ in range(most):
             pool.submit(served.post, "/v1/logs", body, PROTOBUF)
-        wait_until(lambda: served.server.http._workers.admission.held == most)
+        wait_until(lambda: served.server.http.workers.admission.held == most)
         refused = served.post("/v1/logs", body, PROTOBUF)
         assert (refused.status, refused.headers["retry-after"]) == (503, "2")
         assert served.ask("GET", "/metrics").status == 200

@@ -50,18 +50,18 @@ def test_requests_fail_while_the_catalog_probe_hangs_and_no_work_is_started(
     async def request() -> int:
         workers = Workers("requests", probed, 2)
         with pytest.raises(Unresponsive):
-            await workers.do(lambda: work(1))
+            await workers.run(lambda: work(1))
         while not (probed._looking and started):  # a busy machine starts threads late
             await asyncio.sleep(0.01)
         await asyncio.sleep(max(0, probed._looked_at + 0.1 - time.monotonic()))
         with pytest.raises(NotStarted):
-            await workers.do(lambda: work(2))
+            await workers.run(lambda: work(2))
         catalog_responds.set()
         while probed._looking:
             await asyncio.sleep(0.01)
         finish.set()
         monkeypatch.setattr(health, "_PATIENCE_SECONDS", 300)
-        return await workers.do(lambda: work(3))
+        return await workers.run(lambda: work(3))
 
     assert asyncio.run(request()) == 3
     assert started == [1, 3]
@@ -95,7 +95,7 @@ def test_running_work_goes_on_when_the_catalog_probe_is_refused(
 
 
 async def _do(workers: Workers, work: Any) -> Any:
-    return await workers.do(work)
+    return await workers.run(work)
 
 
 def test_work_that_ends_after_the_event_loop_logs_nothing(
@@ -106,7 +106,10 @@ def test_work_that_ends_after_the_event_loop_logs_nothing(
 
     async def start() -> None:
         workers.append(Workers("late", probed, 1))
-        await workers[0].start(finish.wait)
+        starting = asyncio.ensure_future(workers[0].run(finish.wait))
+        while not workers[0].admission.held:
+            await asyncio.sleep(0)
+        del starting
 
     asyncio.run(start())
     finish.set()

@@ -12,9 +12,8 @@ from functools import partial
 from typing import Protocol
 
 from lakebed.errors import BadPayload, Busy, PayloadTooLarge, UnsupportedEncoding
+from lakebed.serve.limits import MOST_BYTES, STALL_SECONDS
 
-MOST_BYTES = 64 << 20
-STALL_SECONDS = 30.0
 _PIECE_BYTES = 1 << 20
 _MAX_PARTS = 10_000
 _SNAPPY_HEADER = b"\xff\x06\x00\x00sNaPpY"

@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 import grpc
 import grpc.aio
 
-from lakebed.serve.bodies import MOST_BYTES
 from lakebed.serve.calls import Answering, Handlers
 from lakebed.serve.health import Health, make_health
+from lakebed.serve.limits import MOST_BYTES
 
 _OPTIONS = [
     ("grpc.max_receive_message_length", MOST_BYTES),

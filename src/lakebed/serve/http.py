@@ -6,64 +6,47 @@ waits for disks. A body is acknowledged when it is durable.
 
 from __future__ import annotations
 
-import asyncio
 import re
-import time
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Annotated, Any, TypeVar
+from collections.abc import Collection, Mapping
+from functools import partial
+from typing import Annotated, Any
 
 import msgspec
 from starlette.applications import Starlette
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from lakebed import __version__
-from lakebed.access.credentials import read_secret
-from lakebed.access.keys import ANYBODY, Caller, Role
-from lakebed.access.origins import require_own_site
-from lakebed.admission import Admission, Share
-from lakebed.catalog.acting import on_behalf_of
-from lakebed.errors import (
-    BadInput,
-    BadPayload,
-    Denied,
-    NotAcceptable,
-    NotStarted,
-    Unauthenticated,
-    Unresponsive,
-    UnsupportedContent,
-)
+from lakebed.access.keys import Role
+from lakebed.admission import Share
+from lakebed.errors import BadInput, BadPayload, NotAcceptable, Unresponsive, UnsupportedContent
 from lakebed.lake import Lake
 from lakebed.model.signal import Signal
 from lakebed.query.formats import CsvWriter, JsonWriter, NdjsonWriter
 from lakebed.query.request import MOST_ROWS
-from lakebed.query.result import Result
 from lakebed.query.streaming import stream, stream_arrow
 from lakebed.serve.answers import (
     JSON,
     PROTOBUF,
-    answer_nowhere,
+    answer_otlp_refusal,
+    answer_refusal,
     answer_wrong_method,
-    doubt,
-    note_denial,
-    refuse,
-    refuse_otlp,
-    stopping,
-    tell_partial_success,
+    describe_partial_success,
+    no_address,
+    read_content_type,
 )
-from lakebed.serve.bodies import MOST_BYTES, STALL_SECONDS, read_body, without_stalling
+from lakebed.serve.bodies import read_body, without_stalling
 from lakebed.serve.flight.wishes import shorter
-from lakebed.serve.health import Health
-from lakebed.serve.meters import CONTENT_TYPE, Meters
+from lakebed.serve.guard import Guard
+from lakebed.serve.http_guard import Handler, Render, answer, let_in
+from lakebed.serve.limits import ServerSettings
+from lakebed.serve.meters import CONTENT_TYPE
+from lakebed.serve.pages import Pages
+from lakebed.serve.refusals import refuse, stopping
 from lakebed.serve.rows import RowsResponse
 from lakebed.serve.workers import Workers
-from lakebed.web.app import Hooks, Web
 
-_ASIDE_THREADS = 4
-"""For what is short and must be known however much there is to do: keys and meters."""
-_MOST_IN_FLIGHT_BYTES = 512 << 20
 _ARROW = "application/vnd.apache.arrow.stream"
 _WRITERS: dict[str, Any] = {
     JSON: JsonWriter,
@@ -73,199 +56,73 @@ _WRITERS: dict[str, Any] = {
 _OTLP_PREFIXES = ("/v1", "/ingestion/otlp/v1")
 """The second is where micromegas serves OTLP."""
 _NOUGHT = re.compile(r"q=0(\.0*)?")
-T = TypeVar("T")
-Handler = Callable[[Request], Awaitable[Response]]
-
-
-@dataclass(frozen=True, slots=True)
-class ServerSettings:
-    """What a server takes at most."""
-
-    open_to_all: bool = False
-    """True for a server that needs no keys and is reached by any name."""
-    most_body_bytes: int = MOST_BYTES
-    most_in_flight_bytes: int = _MOST_IN_FLIGHT_BYTES
-    query_seconds: float | None = 300.0
-    stall_seconds: float = STALL_SECONDS
-    """How long a request may say nothing."""
 
 
 class HttpSide:
     """The routes over one lake."""
 
     def __init__(
-        self,
-        lake: Lake,
-        settings: ServerSettings,
-        meters: Meters,
-        roles: Collection[str],
-        budget: Admission,
-        health: Health,
+        self, lake: Lake, settings: ServerSettings, roles: Collection[str], guard: Guard
     ) -> None:
-        self._roles = roles
         self._lake = lake
         self._settings = settings
-        self._meters = meters
-        self._budget = budget
-        self._health = health
-        self._workers = Workers("lakebed-http", health)
-        self._aside = Workers("lakebed-http-aside", health, _ASIDE_THREADS)
+        self._roles = roles
+        self._guard = guard
+        self._meters = guard.meters
+        self.workers = Workers("lakebed-http", guard.health)
 
     def make_app(self) -> Starlette:
-        """The ASGI application."""
+        """Return the ASGI application."""
         routes = [
-            Route("/livez", self._plain("livez", self._livez)),
-            Route("/readyz", self._plain("readyz", self._readyz)),
-            Route("/health", self._plain("readyz", self._readyz)),
-            Route("/metrics", self._plain("metrics", self._metrics)),
-            Route("/version", self._plain("version", self._version)),
+            self._route("/livez", "livez", self._livez),
+            self._route("/readyz", "readyz", self._readyz),
+            self._route("/health", "readyz", self._readyz),
+            self._route("/metrics", "metrics", self._metrics),
+            self._route("/version", "version", self._version),
         ]
         if "ingest" in self._roles:
             routes += [
-                Route(f"{prefix}/{signal.value}", self._otlp(signal), methods=["POST"])
+                self._route(
+                    f"{prefix}/{signal.value}",
+                    signal.value,
+                    partial(self._land, signal),
+                    "POST",
+                    answer_otlp_refusal,
+                )
                 for prefix in _OTLP_PREFIXES
                 for signal in Signal
             ]
-            insert = self._plain("tables", self._insert)
-            routes.append(Route("/v1/tables/{database}/{table}", insert, methods=["POST"]))
+            routes.append(
+                self._route("/v1/tables/{database}/{table}", "tables", self._insert, "POST")
+            )
         if "query" in self._roles:
-            routes.append(Route("/v1/query", self._plain("query", self._query), methods=["POST"]))
-        nowhere: Any = answer_nowhere
+            routes.append(self._route("/v1/query", "query", self._query, "POST"))
+        answer_nowhere: Any = _answer_nowhere
         if "web" in self._roles:
-            hooks = Hooks(
-                self._work,
-                self._measured,
-                refuse,
-                self._needs_key,
-                self._require_own_site,
-                self._answer_rows,
-            )
-            web = Web(
-                self._lake,
-                hooks,
-                open_to_all=self._settings.open_to_all,
-                query_seconds=self._settings.query_seconds,
-            )
-            routes += web.make_routes()
-            nowhere = web.answer_nowhere
-        handlers = {404: nowhere, 405: answer_wrong_method}
+            pages = Pages(self._lake, self._settings, self._guard, self.workers)
+            routes += pages.make_routes()
+            answer_nowhere = pages.answer_nowhere
+        handlers = {404: answer_nowhere, 405: answer_wrong_method}
         return Starlette(routes=routes, exception_handlers=handlers)
 
     def close(self) -> None:
-        """Wait for what is being done."""
-        self._workers.close()
-        self._aside.close()
+        """Wait for the threads to finish."""
+        self.workers.close()
 
-    # -- what every route shares --------------------------------------------------------------
-
-    def _plain(self, route: str, handle: Handler) -> Handler:
-        async def answer(request: Request) -> Response:
-            return await self._measured(route, handle, refuse, request)
-
-        return answer
-
-    async def _measured(
+    def _route(
         self,
-        route: str,
+        path: str,
+        name: str,
         handle: Handler,
-        refusal: Callable[[Exception], Response],
-        request: Request,
-    ) -> Response:
-        begun = time.perf_counter()
-        self._meters.waiting.inc()
-        try:
-            response = await handle(request)
-        except ClientDisconnect:
-            response = refusal(BadPayload("the sender went away before the body was complete"))
-        except asyncio.CancelledError:
-            if not self._health.draining:
-                raise
-            response = refusal(stopping())  # which it could not wait for any longer
-        except Exception as error:  # noqa: BLE001  (answered, logged and counted)
-            if isinstance(error, Unauthenticated | Denied):
-                note_denial(error, route, getattr(request.state, "caller", None))
-            response = refusal(error)
-        finally:
-            self._meters.waiting.dec()
-
-        def count(status: int) -> None:
-            self._meters.requests.labels(route, str(status)).inc()
-            self._meters.seconds.labels(route).observe(time.perf_counter() - begun)
-
-        if isinstance(response, RowsResponse):
-            response.when_done = count
-        else:
-            count(response.status_code)
-        return response
-
-    async def _work(
-        self, do: Callable[[], T], caller: Caller | None = None, *, once: bool = False
-    ) -> T:
-        """Do it on a thread; on behalf of whom, if it changes the lake, and whether it would be
-        done twice if it were asked for again."""
-
-        def work() -> T:
-            with on_behalf_of(*([] if caller is None else [caller.asker])):
-                return do()
-
-        try:
-            return await self._workers.do(work)
-        except Unresponsive as error:
-            raise doubt(error) if once else error from None
-
-    def _answer_rows(
-        self,
-        result: Result,
-        pieces: Iterator[bytes],
-        media_type: str,
-        headers: Mapping[str, str] | None = None,
-    ) -> Response:
-        return RowsResponse(result, pieces, self._workers, media_type, headers)
-
-    async def _needs_key(self) -> bool:
-        """Return True if callers must show a key: from the first one on, wherever it is made."""
-        if self._settings.open_to_all:
-            return False
-        keys = self._lake.keys
-        if keys.must_look_for_any():
-            await self._aside.do(keys.has_any)
-        return keys.had_any
-
-    async def _let_in(self, request: Request, role: Role) -> Caller:
-        """Who asks, if they may; before a byte of the body is read."""
-        if not await self._needs_key():
-            self._require_own_site(request)
-            return ANYBODY
-        secret = read_secret(request.headers)
-        if secret is None:
-            raise Unauthenticated(
-                "a key is needed",
-                hint="send: Authorization: Bearer KEY; or HTTP Basic with the key as password",
-            )
-        caller = await self._aside.do(lambda: self._lake.keys.check(secret))
-        request.state.caller = caller
-        caller.require(role)
-        return caller
-
-    def _let_in_again(self, request: Request, role: Role) -> None:
-        """Raise unless whoever asks was let in before; keys cannot be looked up now."""
-        if self._settings.open_to_all or not self._lake.keys.had_any:
-            return
-        caller = self._lake.keys.recall(read_secret(request.headers) or "")
-        if caller is None:
-            raise NotStarted("the key cannot be looked up")
-        caller.require(role)
-
-    def _require_own_site(self, request: Request) -> None:
-        require_own_site(
-            request.headers.get("host", ""),
-            request.headers.get("origin"),
-            any_name=self._settings.open_to_all,
-        )
+        method: str = "GET",
+        render: Render = answer_refusal,
+    ) -> Route:
+        endpoint = partial(answer, self._guard, name, handle, render)
+        return Route(path, endpoint, methods=[method])
 
     async def _read(self, request: Request, share: Share) -> bytes:
-        """The body; `Busy` if there is too much of others' in memory already."""
-        if self._health.draining:
+        """Return the body; raise `Busy` if too much of other requests is in memory already."""
+        if self._guard.health.draining:
             raise stopping()
         return await read_body(
             without_stalling(request.stream(), self._settings.stall_seconds),
@@ -277,44 +134,36 @@ class HttpSide:
 
     # -- telemetry ----------------------------------------------------------------------------
 
-    def _otlp(self, signal: Signal) -> Handler:
-        async def answer(request: Request) -> Response:
-            content = _content_type(request)
-            refusal = lambda error: refuse_otlp(error, content)  # noqa: E731
-            return await self._measured(
-                signal.value, lambda req: self._land(req, signal, content), refusal, request
-            )
-
-        return answer
-
-    async def _land(self, request: Request, signal: Signal, content: str) -> Response:
-        caller = await self._let_in(request, Role.INGEST)
+    async def _land(self, signal: Signal, request: Request) -> Response:
+        caller = await let_in(self._guard, request, Role.INGEST)
+        content = read_content_type(request)
         if content not in (PROTOBUF, JSON):
             raise UnsupportedContent(
                 f"requests of type {content or 'none'} are not taken",
                 hint=f"send {PROTOBUF} or {JSON}",
             )
         kind = "json" if content == JSON else "protobuf"
-        with self._budget.share() as share:
+        with self._guard.body_bytes.share() as share:
             body = await self._read(request, share)
-            receipt = await self._work(
-                lambda: self._lake.telemetry.land(signal, body, content=kind, partial=True), caller
+            receipt = await self.workers.run(
+                lambda: self._lake.telemetry.land(signal, body, content=kind, partial=True),
+                caller=caller,
             )
         self._meters.records.labels(signal.value).inc(receipt.records)
         self._meters.bytes.labels(signal.value).inc(len(body))
         if content == JSON:
-            return JSONResponse(tell_partial_success(signal, receipt.rejected, receipt.reason))
+            return JSONResponse(describe_partial_success(signal, receipt.rejected, receipt.reason))
         return Response(b"", media_type=content)
 
     # -- records and queries ------------------------------------------------------------------
 
     async def _insert(self, request: Request) -> Response:
-        caller = await self._let_in(request, Role.INGEST)
+        caller = await let_in(self._guard, request, Role.INGEST)
         database, name = request.path_params["database"], request.path_params["table"]
         asked = _read_options(request, "on_error", "if_exists")
-        with self._budget.share() as share:
+        with self._guard.body_bytes.share() as share:
             body = await self._read(request, share)
-            done = await self._work(
+            done = await self.workers.run(
                 lambda: self._lake.tables.insert(
                     database,
                     name,
@@ -323,7 +172,7 @@ class HttpSide:
                     if_exists=asked.get("if_exists", "replace"),
                     key=request.headers.get("idempotency-key"),
                 ),
-                caller,
+                caller=caller,
                 once="idempotency-key" not in request.headers,
             )
         self._meters.records.labels("records").inc(done.rows)
@@ -333,18 +182,18 @@ class HttpSide:
         )
 
     async def _query(self, request: Request) -> Response:
-        caller = await self._let_in(request, Role.READ)
+        caller = await let_in(self._guard, request, Role.READ)
         _read_options(request)
-        with self._budget.share() as share:
+        with self._guard.body_bytes.share() as share:
             asked = _read_query(await self._read(request, share), request)
         wanted = asked.pop("format")
         admin = caller.may(Role.ADMIN)
         timeout = shorter(asked.pop("timeout", None), self._settings.query_seconds)
-        result: Result = await self._work(
-            lambda: self._lake.queries.query(**asked, admin=admin, timeout=timeout), caller
+        result = await self.workers.run(
+            lambda: self._lake.queries.query(**asked, admin=admin, timeout=timeout), caller=caller
         )
         made = stream_arrow(result) if wanted == _ARROW else stream(result, _WRITERS[wanted])
-        return self._answer_rows(result, made, wanted)
+        return RowsResponse(result, made, self.workers, wanted)
 
     # -- how it is doing ----------------------------------------------------------------------
 
@@ -353,15 +202,15 @@ class HttpSide:
 
     async def _readyz(self, _request: Request) -> Response:
         """Catalog and store are asked, and a server that is stopping is not ready."""
-        await self._health.require()
+        await self._guard.health.require()
         return PlainTextResponse("ready\n")
 
     async def _metrics(self, request: Request) -> Response:
         try:
-            await self._let_in(request, Role.READ)
-            shown = await self._aside.do(self._meters.show)
+            await let_in(self._guard, request, Role.READ)
+            shown = await self._guard.aside.run(self._meters.show)
         except Unresponsive:
-            self._let_in_again(request, Role.READ)
+            self._guard.identify_again(request.headers, Role.READ)
             shown = self._meters.show_without_lake()
         return Response(shown, media_type=CONTENT_TYPE)
 
@@ -369,8 +218,9 @@ class HttpSide:
         return JSONResponse({"lakebed": __version__})
 
 
-def _content_type(request: Request) -> str:
-    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+async def _answer_nowhere(request: Request, _error: Exception) -> Response:
+    error = no_address("what else is here depends on the server's roles")
+    return answer_refusal(request, refuse(error))
 
 
 def _read_options(request: Request, *known: str) -> Mapping[str, str]:
@@ -402,7 +252,7 @@ def _read_query(body: bytes, request: Request) -> dict[str, Any]:
     """A statement as JSON (``sql``, and ``parameters``, ``begin``, ``end``, ``as_of``, ``limit``,
     ``timeout``), or as the text itself."""
     wanted = _choose_format(request.headers.get("accept") or "*/*")
-    if _content_type(request) != JSON:
+    if read_content_type(request) != JSON:
         try:
             return {"sql": body.decode(), "format": wanted}
         except UnicodeDecodeError:

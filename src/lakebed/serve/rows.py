@@ -11,10 +11,12 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
+from starlette.requests import Request
 from starlette.responses import Response
 
 from lakebed.errors import LakebedError
-from lakebed.serve.answers import find_status, refuse, stopping
+from lakebed.serve.answers import answer_refusal
+from lakebed.serve.refusals import Refusal, find_status, refuse, stopping
 from lakebed.serve.workers import Workers
 
 if TYPE_CHECKING:
@@ -53,7 +55,7 @@ class RowsResponse(Response):
         try:
             async with stopped_with_its_caller(self._result, receive):
                 try:
-                    piece = await self._workers.do(self._next)
+                    piece = await self._workers.run(self._next)
                 except asyncio.CancelledError:  # by the end of the server
                     status = await _answer(refuse(stopping()), scope, receive, send)
                     return
@@ -65,7 +67,7 @@ class RowsResponse(Response):
                 while piece is not None:
                     body = {"type": "http.response.body", "body": piece}
                     await send({**body, "more_body": True})
-                    piece = await self._workers.do(self._next, patient=True)
+                    piece = await self._workers.run(self._next, patient=True)
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
         except Exception as error:
             status, _ = find_status(error)
@@ -79,9 +81,9 @@ class RowsResponse(Response):
         return next(self._pieces, None)
 
 
-async def _answer(refusal: Response, scope: Scope, receive: Receive, send: Send) -> int:
-    await refusal(scope, receive, send)
-    return refusal.status_code
+async def _answer(refusal: Refusal, scope: Scope, receive: Receive, send: Send) -> int:
+    await answer_refusal(Request(scope), refusal)(scope, receive, send)
+    return refusal.status
 
 
 @asynccontextmanager

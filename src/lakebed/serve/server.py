@@ -17,17 +17,17 @@ from pathlib import Path
 
 import uvicorn
 
-from lakebed.admission import Admission
 from lakebed.errors import BadInput, Refused, Unavailable
 from lakebed.lake import Lake
 from lakebed.query.embedded.spilling import remove_abandoned
-from lakebed.serve.bodies import MOST_BYTES
-from lakebed.serve.calls import Answering, Gatekeeper, Handlers
+from lakebed.serve.calls import Answering, Handlers
 from lakebed.serve.flight.service import FlightService
 from lakebed.serve.grpc_side import GrpcPort
+from lakebed.serve.guard import Guard
 from lakebed.serve.heads import bounded_heads
 from lakebed.serve.health import Health
-from lakebed.serve.http import HttpSide, ServerSettings
+from lakebed.serve.http import HttpSide
+from lakebed.serve.limits import MOST_BYTES, ServerSettings
 from lakebed.serve.meters import Meters
 from lakebed.serve.otlp_grpc import make_services
 from lakebed.serve.own_telemetry import OwnTelemetry
@@ -160,11 +160,8 @@ class Server:
         if listening.own_telemetry_seconds is not None:
             self._own_telemetry = OwnTelemetry(lake, meters, listening.own_telemetry_seconds)
         self.health = Health(lake)
-        budget = Admission(settings.most_in_flight_bytes, hint="send it again a little later")
-        self.http = HttpSide(lake, settings, meters, listening.roles, budget, self.health)
-        self._gate = Gatekeeper(
-            lake, meters, budget, self.health, open_to_all=listening.open_to_all
-        )
+        self.guard = Guard(lake, settings, meters, self.health)
+        self.http = HttpSide(lake, settings, listening.roles, self.guard)
         self._grpc: dict[str, GrpcPort] = {}
         if INGEST in listening.roles and listening.otlp_port is not None:
             answering = self._answer(settings)
@@ -185,7 +182,7 @@ class Server:
     def _answer(self, settings: ServerSettings) -> Answering:
         at_once = max(1, settings.most_in_flight_bytes // MOST_BYTES)
         receiver = Receiver(at_once, message_seconds=settings.stall_seconds)
-        return Answering(self._gate, receiver, settings.query_seconds)
+        return Answering(self.guard, receiver, settings.query_seconds)
 
     def _add_grpc(self, what: str, port: int, services: Handlers, answering: Answering) -> None:
         certificate = _read_certificate(self._listening)
@@ -251,7 +248,7 @@ class Server:
             for each in self._grpc.values():
                 each.wait_stopped()
             self.http.close()
-            self._gate.close()
+            self.guard.close()
             self.health.close()
             while upkeep.is_alive():
                 self._lake.pipeline.cancel()  # again: its build may not have begun

@@ -1,15 +1,18 @@
-"""The threads on which a server does the lake's work: so many at once, and nobody waits for a free
-one, or for a catalog that does not answer, longer than callers have patience.
+"""The threads on which a server does the lake's work, because that waits for disks: so many at
+once, and no request waits for a free one, or for a catalog that hangs, longer than callers do.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+from lakebed.access.keys import Caller
 from lakebed.admission import Admission
+from lakebed.catalog.acting import on_behalf_of
+from lakebed.errors import NotStarted, OutcomeUnknown, Unresponsive
 from lakebed.serve.health import Health
 
 _THREADS = 64
@@ -18,34 +21,55 @@ T = TypeVar("T")
 
 
 class Workers:
-    """A number of threads, used from one event loop."""
+    """A number of threads, used from event loops."""
 
     def __init__(self, name: str, health: Health, threads: int = _THREADS) -> None:
         self._health = health
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix=name)
         self.admission = Admission(threads, hint="try again a little later")
 
-    async def do(self, work: Callable[[], T], *, patient: bool = False) -> T:
-        """Return the result of some work. Raise `Busy` if no thread is free in time, and
-        `Unresponsive` if the catalog or the store does not respond, unless it is patient."""
-        done = self._do(work, patient=patient)
-        return await (done if patient else self._health.attend(done))
+    async def run(
+        self,
+        work: Callable[[], T],
+        *,
+        caller: Caller | None = None,
+        once: bool = False,
+        patient: bool = False,
+    ) -> T:
+        """Return the result of work that a thread does. The journal names ``caller``.
 
-    async def _do(self, work: Callable[[], T], *, patient: bool) -> T:
-        return await asyncio.wrap_future(await self.start(work, patient=patient))
+        Raise `Busy` if no thread is free in time, and `Unresponsive` if the catalog or the store
+        does not respond, or `OutcomeUnknown` if the work must be done ``once``. Patient work waits
+        as long as it takes.
+        """
+        if patient:
+            return await self._run(work, caller, None)
+        try:
+            return await self._health.attend(self._run(work, caller, _WAIT_SECONDS))
+        except NotStarted:
+            raise
+        except Unresponsive as error:
+            if once:
+                raise OutcomeUnknown(f"{error}, and it may have happened") from None
+            raise
 
-    async def start(self, work: Callable[[], T], *, patient: bool = False) -> Future[T]:
-        """Let a thread do it. `Busy` if none is free for long, unless there is patience."""
-        await self.admission.wait_async(1, None if patient else _WAIT_SECONDS)
-        done = self._threads.submit(work)
+    async def _run(self, work: Callable[[], T], caller: Caller | None, seconds: float | None) -> T:
+        def act() -> T:
+            if caller is None:
+                return work()
+            with on_behalf_of(caller.asker):
+                return work()
+
+        await self.admission.wait_async(1, seconds)
+        done = self._threads.submit(act)
         # The thread is free when it has done it, even if nobody waits for that any more.
         done.add_done_callback(lambda _done: self.admission.release(1))
-        return done
+        return await asyncio.wrap_future(done)
 
-    def submit(self, work: Callable[[], object]) -> None:
-        """Let it be done sometime; nobody waits for it."""
+    def run_later(self, work: Callable[[], object]) -> None:
+        """Let a thread do some work, for which nobody waits."""
         self._threads.submit(work)
 
     def close(self) -> None:
-        """Wait for what is being done."""
+        """Wait for the threads to finish."""
         self._threads.shutdown()

@@ -164,7 +164,7 @@ def serve(
 
 def _read_listening(settings: Settings) -> Listening:
     """Return what a server listens on, from the settings."""
-    from lakebed.serve.http import ServerSettings
+    from lakebed.serve.limits import ServerSettings
     from lakebed.serve.server import Listening
 
     limits = ServerSettings()

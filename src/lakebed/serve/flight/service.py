@@ -16,8 +16,7 @@ import pyarrow as pa
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from lakebed.access.credentials import parse_authorization
-from lakebed.access.keys import Caller, Role
-from lakebed.catalog.acting import on_behalf_of
+from lakebed.access.keys import Role
 from lakebed.errors import (
     BadInput,
     BadPayload,
@@ -188,8 +187,7 @@ class FlightService:
 
     def _run(self, sql: str, handle: bytes, call: Call, wishes: Wishes) -> Iterator[bytes]:
         admin = wishes.admin and call.caller.may(Role.ADMIN)
-        with on_behalf_of(call.caller.asker):
-            result = self._lake.queries.query(sql, admin=admin, **wishes.options)
+        result = self._lake.queries.query(sql, admin=admin, **wishes.options)
         call.stop_with(result.cancel)
         if handle:
             with self._lock:
@@ -270,7 +268,7 @@ class FlightService:
         name = command.DESCRIPTOR.name
         if name == "CommandStatementIngest":
             call.caller.require(Role.INGEST)
-            return lambda messages: self._ingest(command, messages, call.caller)
+            return lambda messages: self._ingest(command, messages)
         if name == "CommandPreparedStatementQuery":
             call.caller.require(Role.READ)
             return lambda messages: self._bind(command, messages)
@@ -279,12 +277,11 @@ class FlightService:
             hint="insert records by ingestion; administrators call functions in SELECT",
         )
 
-    def _ingest(self, command: Any, messages: list[bytes], caller: Caller) -> bytes:
+    def _ingest(self, command: Any, messages: list[bytes]) -> bytes:
         database = command.schema or "public"
         self._require_append(command, database)
         rows = decode_stream(_read_put(messages))
-        with on_behalf_of(caller.asker):
-            done = self._lake.tables.insert(database, command.table, rows)
+        done = self._lake.tables.insert(database, command.table, rows)
         self._meters.records.labels("records").inc(done.rows)
         return _put_result(protocol.new("DoPutUpdateResult", record_count=done.rows))
 

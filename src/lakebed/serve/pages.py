@@ -4,11 +4,10 @@ the data itself. Who asks is told by a key in the header, or by a session that b
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import parse_qsl
@@ -19,7 +18,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from lakebed import __version__
-from lakebed.access.credentials import has_credentials, read_secret
+from lakebed.access.credentials import has_credentials
 from lakebed.access.keys import ANYBODY, Caller, Role
 from lakebed.errors import (
     BadInput,
@@ -33,8 +32,14 @@ from lakebed.errors import (
 )
 from lakebed.lake import Lake
 from lakebed.query.formats import CsvWriter, JsonWriter, ParquetWriter
-from lakebed.query.result import Result
 from lakebed.query.streaming import stream
+from lakebed.serve.answers import answer_refusal, no_address
+from lakebed.serve.guard import Guard
+from lakebed.serve.http_guard import Handler, answer, let_in
+from lakebed.serve.limits import ServerSettings
+from lakebed.serve.refusals import Refusal, refuse
+from lakebed.serve.rows import RowsResponse
+from lakebed.serve.workers import Workers
 from lakebed.web import shown
 from lakebed.web.administration import ADMIN_PAGES, DEEDS
 from lakebed.web.asking import keep_local, read_every
@@ -54,8 +59,6 @@ from lakebed.web.routes import (
 )
 from lakebed.web.sessions import COOKIE, Sessions
 
-Handler = Callable[[Request], Awaitable[Response]]
-
 _FOR_EVER = "public, max-age=31536000, immutable"
 _MOST_FORM_BYTES = 64 << 10
 _JSON = "application/json"
@@ -66,37 +69,16 @@ _DOWNLOADS: dict[str, tuple[str, Any]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Hooks:
-    """What the server lends to the pages."""
-
-    work: Callable[..., Awaitable[Any]]
-    """Do something that waits for disks; on behalf of whom, if it changes the lake, and ``once`` if
-    it must not be asked for again without a look."""
-    measured: Callable[
-        [str, Handler, Callable[[Exception], Response], Request], Awaitable[Response]
-    ]
-    """Answer a request, and count it."""
-    refuse: Callable[[Exception], Response]
-    """An error as JSON with its status; what is worth it is logged."""
-    needs_key: Callable[[], Awaitable[bool]]
-    """Tell if callers must show a key."""
-    require_own_site: Callable[[Request], None]
-    """Raise for what pages of other sites ask; for servers without keys."""
-    answer_rows: Callable[[Result, Iterator[bytes], str, Mapping[str, str]], Response]
-    """Pieces of a result, as they are computed."""
-
-
-class Web:
+class Pages:
     """The pages over one lake."""
 
     def __init__(
-        self, lake: Lake, hooks: Hooks, *, open_to_all: bool, query_seconds: float | None = None
+        self, lake: Lake, settings: ServerSettings, guard: Guard, workers: Workers
     ) -> None:
         self._lake = lake
-        self._hooks = hooks
-        self._open_to_all = open_to_all
-        self._seconds = query_seconds
+        self._guard = guard
+        self._workers = workers
+        self._seconds = settings.query_seconds
         self._sessions = Sessions()
         self._notes = Notes()
 
@@ -133,15 +115,15 @@ class Web:
             asked = self._make_asked(request, caller)
             status, told = 200, None
             try:
-                data = await self._hooks.work(lambda: page.read(self._lake, asked))
+                data = await self._workers.run(lambda: page.read(self._lake, asked))
             except LakebedError as caught:
                 error = caught
-                data = await self._hooks.work(lambda: read_again(page, self._lake, asked, error))
-                refused = self._hooks.refuse(error)
-                status = refused.status_code
+                data = await self._workers.run(lambda: read_again(page, self._lake, asked, error))
+                refusal = refuse(error)
+                status = refusal.status
                 if page.failed is None:  # nothing in it says what was wrong
-                    told = json.loads(bytes(refused.body))["error"]
-            response: Response = await self._hooks.work(
+                    told = refusal.parts
+            return await self._workers.run(
                 lambda: self._render(
                     request,
                     page.name,
@@ -152,20 +134,16 @@ class Web:
                     told=told,
                 )
             )
-            return response
 
         return self._counted(page.name, show)
 
     def _data(self, page: Page) -> Handler:
         async def give(request: Request) -> Response:
             asked = self._make_asked(request, await self._let_in(request, page.role))
-            data = await self._hooks.work(lambda: page.read(self._lake, asked))
+            data = await self._workers.run(lambda: page.read(self._lake, asked))
             return Response(msgspec.json.encode(data), media_type=_JSON, headers=HEADERS)
 
-        async def answer(request: Request) -> Response:
-            return await self._hooks.measured(f"web/{page.name}", give, self._refuse_data, request)
-
-        return answer
+        return partial(answer, self._guard, f"web/{page.name}", give, _refuse_data)
 
     def _make_asked(self, request: Request, caller: Caller) -> Asked:
         return Asked(
@@ -185,11 +163,12 @@ class Web:
         if kind not in _DOWNLOADS:
             raise NotFound(f"rows cannot be had as {kind}", hint=", ".join(_DOWNLOADS))
         media_type, writer = _DOWNLOADS[kind]
-        result = await self._hooks.work(
+        result = await self._workers.run(
             lambda: sql_page.run(self._lake, asked.parameters, asked.seconds)
         )
         headers = HEADERS | {"Content-Disposition": f'attachment; filename="rows.{kind}"'}
-        return self._hooks.answer_rows(result, stream(result, writer), media_type, headers)
+        pieces = stream(result, writer)
+        return RowsResponse(result, pieces, self._workers, media_type, headers)
 
     def _do(self, deed: Deed) -> Handler:
         """Do what a form asks for, and lead to the page that says what came of it."""
@@ -199,7 +178,7 @@ class Web:
             sent = Sent(await self._read_form(request), dict(request.path_params))
             try:
                 do = lambda: deed.do(self._lake, sent)  # noqa: E731
-                done: Done = await self._hooks.work(do, caller, once=True)
+                done: Done = await self._workers.run(do, caller=caller, once=True)
             except (BadInput, NotFound, Conflict, Refused) as error:
                 if deed.page is None:
                     raise
@@ -218,46 +197,31 @@ class Web:
         """The page of a form as it is now, with why nothing was done."""
         asked = self._make_asked(request, caller)
         try:
-            data = await self._hooks.work(lambda: page.read(self._lake, asked))
+            data = await self._workers.run(lambda: page.read(self._lake, asked))
         except NotFound:
             raise error from None
-        refused = self._hooks.refuse(error)
-        told = json.loads(bytes(refused.body))["error"]
-        response: Response = await self._hooks.work(
+        refusal = refuse(error)
+        return await self._workers.run(
             lambda: self._render(
                 request,
                 page.name,
-                refused.status_code,
+                refusal.status,
                 page=data,
                 caller=caller,
-                told=told,
+                told=refusal.parts,
                 given=sent.fields,
             )
         )
-        return response
 
     def _counted(self, name: str, handle: Handler) -> Handler:
-        async def answer(request: Request) -> Response:
-            def refuse(error: Exception) -> Response:
-                return self._refuse_page(request, error)
+        return partial(answer, self._guard, f"web/{name}", handle, self._render_refusal)
 
-            return await self._hooks.measured(f"web/{name}", handle, refuse, request)
-
-        return answer
-
-    def _refuse_data(self, error: Exception) -> Response:
-        response = self._hooks.refuse(error)
-        response.headers.update(HEADERS)
-        return response
-
-    def _refuse_page(self, request: Request, error: Exception) -> Response:
-        refused = self._hooks.refuse(error)
-        status = refused.status_code
-        page = json.loads(bytes(refused.body))["error"] | {"status": status}
-        if status == HTTPStatus.NOT_FOUND and "trace_id" in request.path_params:
+    def _render_refusal(self, request: Request, refusal: Refusal) -> Response:
+        page: dict[str, Any] = refusal.parts | {"status": refusal.status}
+        if refusal.status == HTTPStatus.NOT_FOUND and "trace_id" in request.path_params:
             page["trace_id"] = request.path_params["trace_id"]
         caller = getattr(request.state, "caller", None) if self._with_keys else ANYBODY
-        return self._render(request, "error", status, page=page, caller=caller)
+        return self._render(request, "error", refusal.status, page=page, caller=caller)
 
     def _render(
         self,
@@ -299,15 +263,12 @@ class Web:
     async def answer_nowhere(self, request: Request, _error: Exception) -> Response:
         """For addresses of nothing: a page for browsers, JSON for programs."""
         if "text/html" not in request.headers.get("accept", ""):
-            return self._hooks.refuse(
-                NotFound(
-                    "there is nothing at this address",
-                    hint="telemetry goes to /v1/logs, /v1/metrics and /v1/traces; pages are at /",
-                )
-            )
+            return answer_refusal(request, refuse(no_address("pages are at /")))
         with suppress(LakebedError):  # strangers are told the same, but not who they are
             await self._let_in(request)
-        return self._refuse_page(request, NotFound(f"there is nothing at {request.url.path}"))
+        return self._render_refusal(
+            request, refuse(NotFound(f"there is nothing at {request.url.path}"))
+        )
 
     async def _home(self, _request: Request) -> Response:
         return RedirectResponse("/lake", 307)
@@ -315,7 +276,7 @@ class Web:
     async def _asset(self, request: Request) -> Response:
         found = shown.read_assets().get(request.path_params["name"])
         if found is None:
-            return self._refuse_page(request, NotFound("there is no such file"))
+            return self._render_refusal(request, refuse(NotFound("there is no such file")))
         kind, body = found
         headers = HEADERS | {"Cache-Control": _FOR_EVER}
         return Response(body, media_type=kind, headers=headers)
@@ -325,32 +286,22 @@ class Web:
     @property
     def _with_keys(self) -> bool:
         """True if callers had to show a key at the last look; for what pages show."""
-        return not self._open_to_all and self._lake.keys.had_any
-
-    def _find_key(self, request: Request) -> str | None:
-        return self._sessions.find_key(request.cookies.get(COOKIE, ""))
+        return not self._guard.open_to_all and self._lake.keys.had_any
 
     async def _let_in(self, request: Request, role: Role = Role.READ) -> Caller:
-        if not await self._hooks.needs_key():
-            self._hooks.require_own_site(request)
-            return ANYBODY
-        key = read_secret(request.headers) or self._find_key(request)
-        if key is None:
-            raise Unauthenticated("a key is needed", hint="sign in with one that may read")
-        caller: Caller = await self._hooks.work(lambda: self._lake.keys.check(key))
-        request.state.caller = caller
-        caller.require(role)
-        return caller
+        session_key = self._sessions.find_key(request.cookies.get(COOKIE, ""))
+        hint = "sign in with one that may read"
+        return await let_in(self._guard, request, role, session_key=session_key, hint=hint)
 
     async def _sign_in(self, request: Request) -> Response:
         """The form, and what comes of it. A key that may not read is refused like no key."""
-        if request.method == "GET" or not await self._hooks.needs_key():
+        if request.method == "GET" or not await self._guard.needs_key():
             return self._ask_for_key(request, request.query_params.get("next", ""), 200, None)
         form = await self._read_form(request)
         next_path = form.get("next", "")
         key = form.get("key", "").strip()
         try:
-            caller = await self._hooks.work(lambda: self._lake.keys.check(key))
+            caller = await self._guard.check_key(key)
             request.state.caller = caller
             caller.require(Role.READ)
         except (Unauthenticated, Denied) as error:
@@ -409,3 +360,9 @@ class Web:
     def _set_cookie(self, request: Request, response: Response, word: str) -> None:
         secure = request.url.scheme == "https"
         response.set_cookie(COOKIE, word, httponly=True, samesite="strict", secure=secure)
+
+
+def _refuse_data(request: Request, refusal: Refusal) -> Response:
+    response = answer_refusal(request, refusal)
+    response.headers.update(HEADERS)
+    return response

@@ -1,0 +1,22 @@
+"""Limits of what a server takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MOST_BYTES = 64 << 20
+STALL_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSettings:
+    """Limits of a server."""
+
+    open_to_all: bool = False
+    """True for a server that needs no keys and is reached by any name."""
+    most_body_bytes: int = MOST_BYTES
+    most_in_flight_bytes: int = 512 << 20
+    """Of bodies in memory, over all ports."""
+    query_seconds: float | None = 300.0
+    stall_seconds: float = STALL_SECONDS
+    """How long a request may send nothing."""
