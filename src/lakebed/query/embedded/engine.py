@@ -1,5 +1,5 @@
-"""DataFusion over a lake's files: plans a statement twice, first against empty tables to learn what
-it needs, then against exactly the files and rows of its snapshot.
+"""DataFusion over a lake's files: plans a statement over empty tables to learn what it needs, and
+keeps that analysis; then over exactly the files and rows of its snapshot, if there are any.
 
 One context serves all statements of a lake, because it keeps what it has read of files' footers.
 Planning is done one statement at a time, a few milliseconds each; running is not.
@@ -49,6 +49,10 @@ from lakebed.query.listings import Asked, Listed
 from lakebed.storage.objects import Store
 
 _KEPT_TABLES = 64
+_KEPT_ANALYSES = 64
+_MOST_KEPT_CHARACTERS = 10_000
+_CLOCK = re.compile(r"\b(?:now|today|current_\w+|local\w+)\b", re.IGNORECASE)
+"""Functions that the planner replaces by the time. SQL view sets cannot call them."""
 _BATCH_ROWS = 16_384
 """Twice what the engine takes by itself, because each batch of a result is handed over by Python.
 More is quicker still, but sorts that spill, and readers that take their time, need more memory."""
@@ -109,6 +113,7 @@ class Engine:
             self._context, self._table_of_files, self._table_of_rows, self._plan_over
         )
         self._empty: dict[tuple[str, bytes], Any] = {}
+        self._analyses: OrderedDict[Any, Analysis] = OrderedDict()
 
     def close(self) -> None:
         """Let go of all tables: they hold the context, which holds them, and Python cannot see the
@@ -120,6 +125,7 @@ class Engine:
         self._catalog.show({})
         self._files.clear()
         self._empty.clear()
+        self._analyses.clear()
         self._functions.close()
 
     @property
@@ -136,10 +142,29 @@ class Engine:
         admin: bool = True,
         deadline: Deadline | None = None,
     ) -> Analysis:
-        """Return what a statement over these view sets needs. Nothing is run."""
-        return self._turns.take(
-            lambda: self._analyse(sql, view_sets, within, admin=admin), deadline
-        )
+        """Return what a statement over these view sets needs. Nothing is run. A statement that was
+        described, or run before, is not planned again for this, unless it reads the clock."""
+        key = None
+        if len(sql) <= _MOST_KEPT_CHARACTERS and not _CLOCK.search(sql):
+            tables = tuple(
+                (name, view_set.schema_hash, TableContent(view_set).merge_sql)
+                for name, view_set in view_sets.items()
+            )
+            key = (sql, within, admin, tables)
+
+        def analyse() -> Analysis:
+            if key in self._analyses:
+                self._analyses.move_to_end(key)
+                return self._analyses[key]
+            analysis = self._analyse(sql, view_sets, within, admin=admin)
+            # What the engine tells of itself depends on what it shows at that moment.
+            if key is not None and analysis.is_idle and not analysis.is_explain:
+                self._analyses[key] = analysis
+                if len(self._analyses) > _KEPT_ANALYSES:
+                    self._analyses.popitem(last=False)
+            return analysis
+
+        return self._turns.take(analyse, deadline)
 
     def _analyse(
         self, sql: str, view_sets: Mapping[str, ViewSet], within: TimeRange | None, *, admin: bool
