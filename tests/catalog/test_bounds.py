@@ -9,15 +9,15 @@ from dataclasses import dataclass
 
 import pytest
 
-from lakebed.catalog import clock, coverage, finding, search, tables
+from lakebed.catalog import blocks, clock, coverage, finding, listing, overview, search, tables
 from lakebed.catalog.catalog import Connection
 from lakebed.catalog.finding import Search
 from lakebed.catalog.search import Wanted
 from lakebed.errors import SnapshotExpired
 from lakebed.lake import Lake
 from lakebed.model.partition import Partition
-from lakebed.model.time import TimeRange
-from tests.parts.data import HOUR, T0, publish_hour, readings
+from lakebed.model.time import SECOND, TimeRange
+from tests.parts.data import HOUR, T0, publish_hour, publish_rebuildable_hour, readings
 
 VIEW_SET = readings()
 HASH = VIEW_SET.schema_hash
@@ -73,7 +73,7 @@ def with_events(partitions: Iterable[Partition], events: TimeRange) -> set[str]:
     }
 
 
-def ids(partitions: Iterable[Partition]) -> set[str]:
+def ids(partitions: Iterable[Partition | listing.Stretch]) -> set[str]:
     return {partition.partition_id for partition in partitions}
 
 
@@ -245,3 +245,159 @@ def test_a_horizon_never_goes_back(lake: Lake) -> None:
         with pytest.raises(SnapshotExpired):
             clock.require_readable(transaction.connection, 6)
         clock.require_readable(transaction.connection, 7)
+
+
+def insert_ranges(history: History) -> list[TimeRange]:
+    """Return ranges that begin, end, or begin and end at a bound of a partition's insert range."""
+    ranges = [partition.insert_range for partition in history.partitions]
+    bounds = around({r.begin for r in ranges} | {r.end for r in ranges})
+    result = [TimeRange(bound, bound + 1) for bound in bounds]
+    result += [TimeRange(bound, bounds[-1] + HOUR) for bound in bounds]
+    return result + [TimeRange(bounds[0] - HOUR, bound) for bound in bounds]
+
+
+def test_pieces_of_the_overview_touch_an_insert_range_at_every_bound(
+    lake: Lake, history: History
+) -> None:
+    with lake.catalog.read() as connection:
+        assert {p.partition_id for p in overview.list_pieces(connection)} == ids(history.partitions)
+        for within in insert_ranges(history):
+            touching = ids(p for p in history.partitions if p.insert_range.overlaps(within))
+            pieces = overview.list_pieces(connection, within)
+            assert {piece.partition_id for piece in pieces} == touching, within
+
+
+def test_stretches_touch_an_insert_range_at_every_bound(lake: Lake, history: History) -> None:
+    last = max(history.ticks())
+    with lake.catalog.read() as connection:
+        for within in insert_ranges(history):
+            live, gone = listing.list_stretches(connection, "readings", within, last)
+            touching = [p for p in history.partitions if p.insert_range.overlaps(within)]
+            assert ids(gone) == ids(p for p in touching if not p.is_live), within
+            covered = sum(stretch.within.end - stretch.within.begin for stretch in live)
+            expected = [p.insert_range for p in touching if p.is_live]
+            assert covered == sum(each.end - each.begin for each in expected), within
+            rows = sum(p.num_rows for p in touching if p.is_live)
+            assert sum(stretch.num_rows for stretch in live) == rows, within
+
+
+def test_stretches_are_live_or_retired_at_every_tick(lake: Lake, history: History) -> None:
+    everything = TimeRange(T0 - HOUR, T0 + 99 * HOUR)
+    with lake.catalog.read() as connection:
+        for tick in history.ticks():
+            live, gone = listing.list_stretches(connection, "readings", everything, tick)
+            retired = [
+                p for p in history.partitions if p.retired_at is not None and p.retired_at <= tick
+            ]
+            assert ids(gone) == ids(retired), tick
+            rows = sum(partition.num_rows for partition in history.live_at(tick))
+            assert sum(stretch.num_rows for stretch in live) == rows, tick
+
+
+def test_stretches_join_neighbours_that_are_alike(lake: Lake) -> None:
+    """Of one schema, both empty or both not, both frozen or both not, and without a gap."""
+    lake.views.register(VIEW_SET)
+    first = publish_hour(lake, 0, 1)
+    publish_hour(lake, 1, 2)
+    empty = publish_hour(lake, 2, 0)
+    publish_hour(lake, 3, 0)
+    rebuildable = publish_rebuildable_hour(lake, 4)
+    publish_rebuildable_hour(lake, 5)
+    frozen = publish_hour(lake, 6, 1)
+    after_gap = publish_hour(lake, 8, 1)
+    lake.views.register(readings(2))
+    other_schema = publish_hour(lake, 9, 1, version=2)
+    lake.retirement.retire_partitions("readings", T0 + 8 * HOUR, T0 + 9 * HOUR, hold=True)
+    everything = TimeRange(T0 - HOUR, T0 + 99 * HOUR)
+    with lake.catalog.read() as connection:
+        last = clock.now(connection)
+        live, gone = listing.list_stretches(connection, "readings", everything, last)
+    found = {
+        stretch.partition_id: (
+            (stretch.within.begin - T0) // HOUR,
+            (stretch.within.end - T0) // HOUR,
+            stretch.num_rows,
+            stretch.is_frozen,
+        )
+        for stretch in live
+    }
+    assert found == {
+        first.partition_id: (0, 2, 3, True),
+        empty.partition_id: (2, 4, 0, False),
+        rebuildable.partition_id: (4, 6, 6, False),
+        frozen.partition_id: (6, 7, 1, True),
+        other_schema.partition_id: (9, 10, 1, True),
+    }
+    (held,) = gone
+    assert (held.partition_id, held.held, held.retired_at) == (after_gap.partition_id, True, last)
+    assert (held.is_empty, held.replaced) == (False, False)
+
+
+def test_listed_columns_are_those_of_live_partitions_at_every_tick(
+    lake: Lake, history: History
+) -> None:
+    with lake.catalog.read() as connection:
+        for tick in [None, *history.ticks()]:
+            *_, partition_ids = listing.list_columns(connection, ["readings"], tick)
+            assert set(partition_ids) == ids(history.live_at(tick)), tick
+
+
+def test_stretches_of_a_table_have_times_in_a_range_at_every_bound_and_tick(lake: Lake) -> None:
+    lake.tables.create_database("home")
+    table = lake.tables.create_table("home", "pulse", {"time": "datetime", "bpm": "int"})
+    for day in (1, 2, 3):
+        table.insert([{"time": f"2026-01-0{day}T05:00:0{second}Z", "bpm": 1} for second in (0, 1)])
+    table.delete_rows("time < '2026-01-02'")
+    stored_as = table.definition.stored_as
+    listed = lake.partitions.list_partitions(include_retired=True)
+    history = History([p for p in listed if p.view_set == stored_as and p.events is not None])
+    last = max(history.ticks())
+    assert any(not partition.is_live for partition in history.partitions)
+    with lake.catalog.read() as connection:
+        for within in history.event_ranges():
+            live, gone = listing.list_table_stretches(connection, stored_as, within, last)
+            touching = with_events(history.partitions, within)
+            assert ids([*live, *gone]) == touching, within
+        for tick in history.ticks():
+            everything = TimeRange(0, 1 << 60)
+            live, gone = listing.list_table_stretches(connection, stored_as, everything, tick)
+            assert ids(live) == ids(history.live_at(tick)), tick
+            retired = [p for p in history.partitions if (p.retired_at or last + 1) <= tick]
+            assert ids(gone) == ids(retired), tick
+            assert all(stretch.replaced for stretch in gone)
+    first = min(live, key=lambda stretch: stretch.within)
+    assert first.within.end - first.within.begin == SECOND + 1
+    assert first.is_frozen
+
+
+def test_frozen_ranges_are_those_of_other_schemas_with_rows_that_cannot_be_rebuilt(
+    lake: Lake,
+) -> None:
+    lake.views.register(VIEW_SET)
+    publish_rebuildable_hour(lake, 0)
+    lost = publish_hour(lake, 1)
+    publish_hour(lake, 2, 0)
+    retired = publish_hour(lake, 3)
+    lake.views.register(readings(2))
+    publish_hour(lake, 4, version=2)
+    lake.retirement.retire_partitions(
+        "readings", T0 + 3 * HOUR, T0 + 4 * HOUR, confirmed=["readings"]
+    )
+    new_hash = readings(2).schema_hash
+    with lake.catalog.read() as connection:
+        now = listing.list_frozen(connection, "readings", new_hash)
+        then = listing.list_frozen(connection, "readings", new_hash, retired.published_at)
+    assert now == [lost.insert_range]
+    assert then == [lost.insert_range, retired.insert_range]
+
+
+def test_rows_are_frozen_if_their_range_begins_before_the_oldest_block(lake: Lake) -> None:
+    lake.views.register(VIEW_SET)
+    partitions = [publish_rebuildable_hour(lake, hour) for hour in range(3)]
+    with lake.catalog.write() as transaction:
+        clock.raise_blocks_from(transaction.connection, T0 + HOUR)
+    with lake.catalog.read() as connection:
+        frozen = listing.list_frozen(connection, "readings", b"another")
+        rebuildable = blocks.list_rebuildable(connection, partitions)
+    assert frozen == [partitions[0].insert_range]
+    assert rebuildable == ids(partitions[1:])

@@ -4,7 +4,10 @@ it and one above, and rows of other names beside them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
+import sqlalchemy as sa
 
 from lakebed.catalog import (
     blocks,
@@ -16,12 +19,18 @@ from lakebed.catalog import (
     leases,
     partitions,
     rounds,
+    rules,
 )
-from lakebed.catalog.catalog import Connection
+from lakebed.catalog.catalog import Catalog, Connection
+from lakebed.catalog.duties import DutyState
+from lakebed.catalog.expressions import catalog_clock
 from lakebed.catalog.failures import BuildFailure
 from lakebed.catalog.files import TemporaryFile
+from lakebed.catalog.health import examine
 from lakebed.catalog.inserts import KnownInsert
 from lakebed.catalog.leases import Lease, LeaseKind
+from lakebed.catalog.migrate import HEAD
+from lakebed.catalog.schema import lake_clock
 from lakebed.lake import Lake
 from lakebed.model.block import Block
 from lakebed.model.partition import FileState
@@ -351,3 +360,60 @@ def test_rounds_go_from_path_to_path(lake: Lake) -> None:
         )
         size = sum(p.file_size for p in live) + sum(s.file_size for s in landed)
         assert rounds.weigh(connection) == (5, size)
+
+
+@pytest.mark.parametrize(
+    ("next_run", "made_at", "overdue"),
+    [(10, 5, 90), (100, 5, 0), (99, 5, 1), (101, 5, 0), (0, 40, 60), (0, 100, 0)],
+)
+def test_duty_is_overdue_since_its_next_run_or_since_there_is_a_lake(
+    next_run: int, made_at: int, overdue: int
+) -> None:
+    assert DutyState("sweep", next_run=next_run).overdue_us(100, made_at) == overdue
+
+
+def test_retired_files_are_overdue_from_their_expiration_on(lake: Lake) -> None:
+    with lake.catalog.write() as transaction:
+        later = sa.update(lake_clock).values(now=lake_clock.c.now + 10**15)
+        transaction.connection.execute(later)
+    with lake.catalog.write() as transaction:
+        assert rules.count_overdue(transaction.connection) == 0
+        assert rules.oldest_overdue(transaction.connection) is None
+        next_tick = transaction.tick + 1
+        states = {FileState.RETIRED: (-2, -1, 0, 1), FileState.DELETING: (-9,)}
+        files.insert_many(
+            transaction.connection,
+            [
+                TemporaryFile(f"{state} {offset}", 1, state, next_tick + offset)
+                for state, offsets in states.items()
+                for offset in offsets
+            ],
+        )
+    with lake.catalog.read() as connection:
+        assert rules.count_overdue(connection) == 3
+        assert rules.oldest_overdue(connection) == ("retired -2", next_tick - 2)
+
+
+def test_health_compares_the_clocks_of_catalog_lake_and_machine(lake: Lake, dialect: str) -> None:
+    with lake.catalog.read() as connection:
+        moment = connection.scalar(sa.select(catalog_clock()))
+    times = iter([moment - 1000, moment + 3000])
+    health = examine(lake.catalog, lambda: next(times))
+    assert health.software.startswith("SQLite 3." if dialect == "sqlite" else "PostgreSQL ")
+    assert health.revision == health.needed_revision == HEAD
+    assert health.is_known_revision
+    assert health.give_or_take_us == 2000
+    assert health.ahead_us >= -1000
+    assert health.ticks_ahead_us is not None
+    assert health.ticks_ahead_us <= 0
+    assert (health.journal_mode is None) == (dialect == "postgresql")
+
+
+def test_health_of_a_database_without_a_catalog_has_no_revision_and_no_ticks(
+    new_catalog: Callable[..., str],
+) -> None:
+    catalog = Catalog(new_catalog(blank=True), actor="test")
+    health = examine(catalog, lambda: 0)
+    catalog.close()
+    assert (health.revision, health.ticks_ahead_us, health.is_known_revision) == (None, None, True)
+    assert health.ahead_us > 0

@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NoReturn
 
 import psycopg
 import pytest
@@ -162,3 +163,68 @@ def test_a_server_that_falls_silent_while_it_is_connected_to_is_unavailable(
         for _ in range(9):
             read_clock(catalog)
     catalog.close()
+
+
+class GaveUp(Exception):
+    """The watched connection was given up."""
+
+
+class ScriptedConnection(silence._Attentive):
+    """A connection without a server, whose probes find what a script says."""
+
+    def __init__(self, probes: Sequence[silence._Probe]) -> None:
+        self.probes = list(probes)
+
+    def __del__(self, *_arguments: object) -> None:
+        """Close nothing."""
+
+    def _probe(self) -> silence._Probe:
+        return self.probes.pop(0)
+
+    def _give_up(self, reason: str) -> NoReturn:
+        raise GaveUp(reason)
+
+
+REFUSED, WORKING, IDLE = silence._Probe.REFUSED, silence._Probe.WORKING, silence._Probe.IDLE
+ANSWER = None
+"""In a script: the server answers, and no probe is made."""
+
+
+@pytest.mark.parametrize(
+    ("script", "end"),
+    [
+        ([REFUSED] * 3 + [WORKING], None),
+        ([REFUSED] * 4, "accepts no connections"),
+        ([REFUSED] * 3 + [WORKING] + [REFUSED] * 3, None),
+        ([REFUSED] * 3 + [WORKING] + [REFUSED] * 4, "accepts no connections"),
+        ([REFUSED] * 3 + [ANSWER] + [REFUSED] * 3, None),
+        ([REFUSED] * 3 + [ANSWER] + [REFUSED] * 4, "accepts no connections"),
+        ([IDLE, WORKING, IDLE, ANSWER, IDLE], None),
+        ([IDLE, IDLE], "the connection is dead"),
+        ([IDLE, WORKING, IDLE, IDLE], "the connection is dead"),
+        ([IDLE, ANSWER, IDLE, IDLE], "the connection is dead"),
+    ],
+)
+def test_connection_is_given_up_after_repeated_probes_without_an_answer_between(
+    script: list[silence._Probe | None], end: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(silence, "SILENT_SECONDS", -1.0)
+    connection = ScriptedConnection([probe for probe in script if probe is not None])
+
+    def wait_for_server() -> Generator[Any, Any, str]:
+        for _ in range(len(script) + 1):
+            yield "socket"
+        return "result"
+
+    watched = connection._watched(wait_for_server())
+    next(watched)
+    for probe in script[:-1]:
+        watched.send(probe is ANSWER)
+    if end is None:
+        watched.send(False)
+        with pytest.raises(StopIteration, match="result"):
+            watched.send(True)
+    else:
+        with pytest.raises(GaveUp, match=end):
+            watched.send(False)
+    assert connection.probes == []
