@@ -27,7 +27,7 @@ from lakebed.opening import init_lake
 from lakebed.operations.actions import ACTIONS as FUNCTIONS
 from lakebed.operations.operation import PREFIX
 from lakebed.samples.generator import Generator
-from lakebed.serve.flight.encoding import encode_data
+from lakebed.serve.flight._encoding import encode_data
 from lakebed.serve.flight.service import NAME
 from lakebed.serve.limits import MOST_BYTES
 from lakebed.views.builtin import built_in

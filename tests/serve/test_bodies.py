@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from lakebed.errors import BadPayload, PayloadTooLarge, UnsupportedEncoding
-from lakebed.serve.bodies import read_body
+from lakebed.serve.http._bodies import read_body
 
 MIB = 1 << 20
 FRAMED = b"\xff\x06\x00\x00sNaPpY"

@@ -30,8 +30,8 @@ from lakebed.opening import init_lake
 from lakebed.query.parameters import prepare
 from lakebed.samples.generator import Generator
 from lakebed.serve import workers
-from lakebed.serve.flight.prepared import MOST_BOUND_BYTES, PreparedStatements
-from lakebed.serve.heads import BoundedHeads
+from lakebed.serve.flight._prepared import MOST_BOUND_BYTES, PreparedStatements
+from lakebed.serve.http._connections import BoundedHeads
 from lakebed.serve.limits import ServerSettings
 from lakebed.views.builtin import built_in
 from lakebed.wire import protocol
@@ -290,7 +290,7 @@ def test_a_server_may_open_as_many_files_as_it_is_allowed_to() -> None:
         "import resource as r\n"
         "hard = r.getrlimit(r.RLIMIT_NOFILE)[1]\n"
         "r.setrlimit(r.RLIMIT_NOFILE, (64, hard))\n"
-        "from lakebed.serve.heads import bounded_heads\n"
+        "from lakebed.serve.http._connections import bounded_heads\n"
         "most = bounded_heads(1).most_connections\n"
         "assert r.getrlimit(r.RLIMIT_NOFILE)[0] == 2 * most > 64\n"
     )

@@ -20,18 +20,18 @@ import uvicorn
 from lakebed.errors import BadInput, Refused, Unavailable
 from lakebed.lake import Lake
 from lakebed.query.embedded.spilling import remove_abandoned
-from lakebed.serve.calls import Answering, Handlers
 from lakebed.serve.flight.service import FlightService
-from lakebed.serve.grpc_side import GrpcPort
+from lakebed.serve.grpc._receiving import Receiver
+from lakebed.serve.grpc.calls import Answering, Handlers
+from lakebed.serve.grpc.otlp import make_services
+from lakebed.serve.grpc.port import GrpcPort
 from lakebed.serve.guard import Guard
-from lakebed.serve.heads import bounded_heads
 from lakebed.serve.health import Health
-from lakebed.serve.http import HttpSide
+from lakebed.serve.http._connections import bounded_heads
+from lakebed.serve.http.routes import HttpSide
 from lakebed.serve.limits import MOST_BYTES, ServerSettings
 from lakebed.serve.meters import Meters
-from lakebed.serve.otlp_grpc import make_services
 from lakebed.serve.own_telemetry import OwnTelemetry
-from lakebed.serve.receiving import Receiver
 from lakebed.upkeep.upkeep import Upkeep
 
 INGEST, QUERY, PIPELINE, WEB = "ingest", "query", "pipeline", "web"

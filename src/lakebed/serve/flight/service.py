@@ -30,17 +30,17 @@ from lakebed.query import parameters
 from lakebed.query.embedded.tables import CATALOG
 from lakebed.query.parameters import Bound
 from lakebed.query.result import Result
-from lakebed.serve.calls import Answering, Call, Handlers, Headers
-from lakebed.serve.flight import metadata
-from lakebed.serve.flight.encoding import (
+from lakebed.serve.flight import _metadata
+from lakebed.serve.flight._encoding import (
     decode_stream,
     encode_schema,
     encode_stream,
     encode_stream_schema,
     show,
 )
-from lakebed.serve.flight.prepared import MOST_BOUND_BYTES, PreparedStatements
-from lakebed.serve.flight.wishes import Wishes, read_wishes
+from lakebed.serve.flight._prepared import MOST_BOUND_BYTES, PreparedStatements
+from lakebed.serve.flight._wishes import Wishes, read_wishes
+from lakebed.serve.grpc.calls import Answering, Call, Handlers, Headers
 from lakebed.wire import protocol
 
 if TYPE_CHECKING:
@@ -153,17 +153,17 @@ class FlightService:
         name = command.DESCRIPTOR.name
         if name in ("CommandGetTables", "CommandGetDbSchemas"):
             tables = self._lake.queries.list_tables()
-            make = metadata.list_tables if name == "CommandGetTables" else metadata.schemas
+            make = _metadata.list_tables if name == "CommandGetTables" else _metadata.schemas
             return make(tables, command)
         match name:
             case "CommandGetCatalogs":
-                return metadata.catalogs()
+                return _metadata.catalogs()
             case "CommandGetTableTypes":
-                return metadata.table_types()
+                return _metadata.table_types()
             case "CommandGetPrimaryKeys":
-                return metadata.primary_keys()
+                return _metadata.primary_keys()
             case "CommandGetSqlInfo":
-                return metadata.sql_info(command.info)
+                return _metadata.sql_info(command.info)
         raise Unsupported(f"{name} is not served")
 
     def _do_get(self, request: bytes, call: Call) -> Iterator[bytes]:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from lakebed import __version__
 from lakebed.model.view_set import ViewSet
 from lakebed.query.embedded.tables import CATALOG, SCHEMA
-from lakebed.serve.flight.encoding import encode_schema
+from lakebed.serve.flight._encoding import encode_schema
 
 _KIND = "TABLE"
 _INFO_VALUES = pa.dense_union(

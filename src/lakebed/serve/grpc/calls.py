@@ -19,8 +19,8 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from lakebed.access.keys import Caller, Role
 from lakebed.admission import Admission, Share
 from lakebed.errors import BadPayload, LakebedError, PayloadTooLarge, TimedOut
+from lakebed.serve.grpc._receiving import Receiver
 from lakebed.serve.guard import Guard
-from lakebed.serve.receiving import Receiver
 from lakebed.serve.refusals import refuse
 from lakebed.serve.workers import Workers
 from lakebed.wire import error_codec

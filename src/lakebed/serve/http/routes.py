@@ -26,7 +26,9 @@ from lakebed.model.signal import Signal
 from lakebed.query.formats import CsvWriter, JsonWriter, NdjsonWriter
 from lakebed.query.request import MOST_ROWS
 from lakebed.query.streaming import stream, stream_arrow
-from lakebed.serve.answers import (
+from lakebed.serve.flight._wishes import shorter
+from lakebed.serve.guard import Guard
+from lakebed.serve.http._answers import (
     JSON,
     PROTOBUF,
     answer_otlp_refusal,
@@ -36,15 +38,13 @@ from lakebed.serve.answers import (
     no_address,
     read_content_type,
 )
-from lakebed.serve.bodies import read_body, without_stalling
-from lakebed.serve.flight.wishes import shorter
-from lakebed.serve.guard import Guard
-from lakebed.serve.http_guard import Handler, Render, answer, let_in
+from lakebed.serve.http._bodies import read_body, without_stalling
+from lakebed.serve.http._guard import Handler, Render, answer, let_in
+from lakebed.serve.http._pages import Pages
+from lakebed.serve.http._rows import RowsResponse
 from lakebed.serve.limits import ServerSettings
 from lakebed.serve.meters import CONTENT_TYPE
-from lakebed.serve.pages import Pages
 from lakebed.serve.refusals import refuse, stopping
-from lakebed.serve.rows import RowsResponse
 from lakebed.serve.workers import Workers
 
 _ARROW = "application/vnd.apache.arrow.stream"

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from lakebed.errors import LakebedError
-from lakebed.serve.answers import answer_refusal
+from lakebed.serve.http._answers import answer_refusal
 from lakebed.serve.refusals import Refusal, find_status, refuse, stopping
 from lakebed.serve.workers import Workers
 

@@ -13,8 +13,8 @@ from lakebed.access.keys import ANYBODY, Caller, Role
 from lakebed.access.origins import require_own_site
 from lakebed.errors import BadPayload
 from lakebed.serve.guard import Guard
+from lakebed.serve.http._rows import RowsResponse
 from lakebed.serve.refusals import Refusal, refuse, stopping
-from lakebed.serve.rows import RowsResponse
 
 Handler = Callable[[Request], Awaitable[Response]]
 Render = Callable[[Request, Refusal], Response]

@@ -33,12 +33,12 @@ from lakebed.errors import (
 from lakebed.lake import Lake
 from lakebed.query.formats import CsvWriter, JsonWriter, ParquetWriter
 from lakebed.query.streaming import stream
-from lakebed.serve.answers import answer_refusal, no_address
 from lakebed.serve.guard import Guard
-from lakebed.serve.http_guard import Handler, answer, let_in
+from lakebed.serve.http._answers import answer_refusal, no_address
+from lakebed.serve.http._guard import Handler, answer, let_in
+from lakebed.serve.http._rows import RowsResponse
 from lakebed.serve.limits import ServerSettings
 from lakebed.serve.refusals import Refusal, refuse
-from lakebed.serve.rows import RowsResponse
 from lakebed.serve.workers import Workers
 from lakebed.web import shown
 from lakebed.web.administration import ADMIN_PAGES, DEEDS

@@ -10,7 +10,7 @@ import grpc
 
 from lakebed.access.keys import Role
 from lakebed.model.signal import Signal
-from lakebed.serve.calls import Answering, Call, Handlers
+from lakebed.serve.grpc.calls import Answering, Call, Handlers
 
 if TYPE_CHECKING:
     from lakebed.lake import Lake

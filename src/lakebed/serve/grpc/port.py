@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import grpc
 import grpc.aio
 
-from lakebed.serve.calls import Answering, Handlers
+from lakebed.serve.grpc.calls import Answering, Handlers
 from lakebed.serve.health import Health, make_health
 from lakebed.serve.limits import MOST_BYTES
 

@@ -1,0 +1,1 @@
+"""gRPC: its ports, its calls, and OTLP over it."""

@@ -1,0 +1,1 @@
+"""HTTP: OTLP and records in, SQL and pages out."""
