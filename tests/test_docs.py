@@ -22,7 +22,8 @@ from lakebed.cli.main import run
 from lakebed.model.table import BUCKET_COLUMN
 from lakebed.model.user_table import REJECTS, RESERVED_DATABASES, RESERVED_WORDS
 from lakebed.operations.sql_functions import make_functions
-from lakebed.query.embedded import functions, histograms, properties
+from lakebed.query.embedded.functions import histograms, properties
+from lakebed.query.embedded.functions import lake_functions as functions
 from tests.parts import servers
 from tests.serve.parts import Served, serving
 from tests.test_operating import require_accepted

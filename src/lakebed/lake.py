@@ -25,9 +25,9 @@ from lakebed.operations.sql import SqlOperations
 from lakebed.partitions import Partitions
 from lakebed.pipeline.frames.spark_access import SparkAccess
 from lakebed.pipeline.pipeline import Pipeline
+from lakebed.query.output.result import Result
 from lakebed.query.queries import Queries, QuerySettings
-from lakebed.query.request import QueryRequest
-from lakebed.query.result import Result
+from lakebed.query.request.request import QueryRequest
 from lakebed.reading.leases import LeaseKeeper
 from lakebed.reading.snapshot import SnapshotReader
 from lakebed.settings import Settings

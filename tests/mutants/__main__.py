@@ -51,8 +51,8 @@ NO_TARGETS = (
     "catalog/schema.py",
     "query/embedded",  # what the engines do is compared with other engines
     "query/spark",
-    "query/explanation.py",  # texts, as the next one
-    "query/formats.py",
+    "query/output/explanation.py",  # texts, as the next one
+    "query/output/formats.py",
 )
 
 TESTS = (

@@ -11,7 +11,7 @@ import pytest
 from lakebed.errors import BadInput, BadSql, LakebedError, UnknownViewSet
 from lakebed.lake import Lake
 from lakebed.opening import init_lake
-from lakebed.query.statement import check_statement
+from lakebed.query.request.statement_limits import check_statement
 from tests.parts.data import publish_hour, readings
 
 

@@ -28,8 +28,8 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 from lakebed.lake import Lake
 from lakebed.model.time import to_instant
 from lakebed.opening import init_lake
-from lakebed.query.conditions import Scan
-from lakebed.query.content import choose_bounds
+from lakebed.query.planning.conditions import Scan
+from lakebed.query.planning.content import choose_bounds
 from lakebed.samples.generator import BEGIN_NS, Generator
 from lakebed.views.builtin import built_in
 from tests.conftest import CAMPAIGN

@@ -241,7 +241,7 @@ def test_many_statements_run_at_once(hours: Lake) -> None:
 def test_a_statement_is_cancelled_while_it_begins(
     small_lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from lakebed.query.embedded import streams
+    from lakebed.query.embedded.running import streams
 
     result = small_lake.query(ENDLESS)
     really = streams._Pump

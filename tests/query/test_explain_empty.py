@@ -17,7 +17,7 @@ from lakebed.catalog.view_sets import ActiveViewSet
 from lakebed.errors import UnknownViewSet
 from lakebed.lake import Lake
 from lakebed.model.time import TimeRange, format_instant, to_instant
-from lakebed.query.emptiness import Known, Reason, explain
+from lakebed.query.snapshot.emptiness import Known, Reason, explain
 from lakebed.views.builtin import built_in
 from tests.parts.building import build, land, tick
 from tests.parts.data import HOUR, T0, publish_hour, readings

@@ -11,7 +11,7 @@ from datafusion import AggregateUDF, SessionConfig, SessionContext
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakebed.query.embedded.histograms import HISTOGRAM, MAX_BINS, functions
+from lakebed.query.embedded.functions.histograms import HISTOGRAM, MAX_BINS, functions
 
 NOT_COUNTED = (None, math.nan, math.inf, -math.inf)
 NUMBERS = st.floats(-1e100, 1e100)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import sqlglot
 
-from lakebed.query.keeping import keeps_apart, keeps_as_it_is
+from lakebed.query.planning.merged_columns import keeps_apart, keeps_as_it_is
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,11 @@ from lakebed.model.block import Block
 from lakebed.model.partition import NO_SOURCE, EventRange, Identity, Partition
 from lakebed.model.time import TimeRange
 from lakebed.model.user_table import UserTable
-from lakebed.query import conditions, content, snapshot, statement, table_views, user_tables
-from lakebed.query.conditions import EVER, Interval, Scan
+from lakebed.query.planning import conditions, content
+from lakebed.query.planning.conditions import EVER, Interval, Scan
+from lakebed.query.request import statement_limits as statement
+from lakebed.query.snapshot import snapshot, user_tables
+from lakebed.query.snapshot import view_tables as table_views
 from lakebed.views.builtin import built_in
 from tests.parts.data import T0
 

@@ -14,7 +14,7 @@ import pytest
 from lakebed.errors import BadSql, TimedOut, Unavailable
 from lakebed.lake import Lake
 from lakebed.opening import init_lake
-from lakebed.query.embedded.planning import Deadline, EngineReplaced, Turns, Workers
+from lakebed.query.embedded.running.turns import Deadline, EngineReplaced, Turns, Workers
 from lakebed.query.queries import Queries, QuerySettings
 from lakebed.serve.limits import ServerSettings
 from lakebed.wire import protocol

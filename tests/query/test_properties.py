@@ -10,7 +10,7 @@ from datafusion import SessionConfig, SessionContext
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakebed.query.embedded.properties import PROPERTIES, functions
+from lakebed.query.embedded.functions.properties import PROPERTIES, functions
 
 WORDS = st.text(st.characters(codec="utf-8"), max_size=5)
 KEYS = st.sampled_from(["a", "b", "service.name", "", "é"])

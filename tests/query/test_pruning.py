@@ -20,7 +20,7 @@ from lakebed.model.time import format_instant
 from lakebed.model.view_set import ViewSet
 from lakebed.opening import init_lake
 from lakebed.query.embedded import small
-from lakebed.query.explanation import TableExplanation
+from lakebed.query.output.explanation import TableExplanation
 from tests.conftest import CAMPAIGN
 from tests.parts.data import HOUR, T0
 

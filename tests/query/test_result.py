@@ -23,10 +23,10 @@ from datafusion import DataFrame
 from lakebed.errors import BadInput, BadSql, Cancelled, LakebedError, TimedOut, Unavailable
 from lakebed.lake import Lake
 from lakebed.opening import init_lake
-from lakebed.query.embedded.streams import _Pump
-from lakebed.query.explanation import Explanation
-from lakebed.query.plain import name_columns, to_values
-from lakebed.query.result import Result
+from lakebed.query.embedded.running.streams import _Pump
+from lakebed.query.output.explanation import Explanation
+from lakebed.query.output.plain import name_columns, to_values
+from lakebed.query.output.result import Result
 from tests.parts.data import HOUR, T0, publish_hour, readings
 
 ENDLESS = "SELECT a.number + b.value AS n FROM readings a, generate_series(1, 1000000000) b"
@@ -284,7 +284,7 @@ def test_closing_between_the_start_and_the_first_rows_stops_it(
             super().__init__(stream)
             result.close()
 
-    monkeypatch.setattr("lakebed.query.embedded.streams._Pump", ClosedMeanwhile)
+    monkeypatch.setattr("lakebed.query.embedded.running.streams._Pump", ClosedMeanwhile)
     with pytest.raises(Cancelled, match="was closed while it was read"):
         next(iter(result))
     assert held(lake) == 0

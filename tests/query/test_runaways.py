@@ -35,7 +35,7 @@ lake.close()
 INTERRUPTED = """
 import asyncio, signal, sys, threading, time
 from lakebed.opening import init_lake
-from lakebed.query.embedded.streams import _loop
+from lakebed.query.embedded.running.streams import _loop
 
 def interrupt():
     while not asyncio.all_tasks(_loop()):
@@ -57,7 +57,7 @@ except KeyboardInterrupt:
 
 ALL_AT_ONCE = """
 import threading
-from lakebed.query.embedded.streams import _loop
+from lakebed.query.embedded.running.streams import _loop
 
 gate, found = threading.Barrier(16), []
 

@@ -19,7 +19,7 @@ from lakebed.errors import DamagedFile, LakebedError, SnapshotExpired
 from lakebed.lake import Lake
 from lakebed.model.partition import Partition
 from lakebed.opening import open_lake
-from lakebed.query.conditions import Scan
+from lakebed.query.planning.conditions import Scan
 from lakebed.settings import Settings
 from lakebed.writing.publish import NewPartition
 from tests.conftest import NewLake

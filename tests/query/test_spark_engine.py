@@ -27,7 +27,7 @@ from lakebed.model.source import SqlSource
 from lakebed.model.time import SECOND, TimeRange
 from lakebed.model.view_set import ViewSet
 from lakebed.opening import init_lake
-from lakebed.query.conditions import Scan
+from lakebed.query.planning.conditions import Scan
 from lakebed.query.spark import statement as statements
 from lakebed.query.spark.failing import AFTER, BEFORE
 from lakebed.query.spark.pruning import find_scans, plan_text

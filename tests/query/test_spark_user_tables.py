@@ -21,7 +21,7 @@ from lakebed.errors import BadSql, DamagedFile
 from lakebed.lake import Lake
 from lakebed.model.table import Bucket
 from lakebed.opening import init_lake
-from lakebed.query.content import UserContent
+from lakebed.query.planning.content import UserContent
 from lakebed.query.spark import statement as statements
 from lakebed.query.spark.text import Edit, Spelling
 from lakebed.tables.table import Table

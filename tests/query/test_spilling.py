@@ -19,7 +19,7 @@ import pytest
 from lakebed.errors import Cancelled, DamagedFile, OutOfMemory, TimedOut
 from lakebed.lake import Lake
 from lakebed.opening import init_lake
-from lakebed.query.embedded.spilling import SpillFolder, remove_abandoned
+from lakebed.query.embedded.running.spilling import SpillFolder, remove_abandoned
 from lakebed.query.queries import Queries, QuerySettings
 from tests.parts.data import publish_hour, readings
 from tests.serve.parts import serving

@@ -15,9 +15,9 @@ from lakebed.lake import Lake
 from lakebed.model.source import BlockSource
 from lakebed.model.time import format_instant
 from lakebed.model.view_set import ViewSet
-from lakebed.query import table_views
-from lakebed.query.explanation import TableExplanation
+from lakebed.query.output.explanation import TableExplanation
 from lakebed.query.queries import Queries, QuerySettings
+from lakebed.query.snapshot import view_tables as table_views
 from lakebed.samples.generator import Generator
 from lakebed.views.builtin import built_in
 from tests.conftest import NewLake
@@ -192,7 +192,7 @@ def test_a_block_that_cannot_be_decoded_is_left_out_and_counted(lake: Lake) -> N
 
 
 def _ever() -> object:
-    from lakebed.query.conditions import EVER
+    from lakebed.query.planning.conditions import EVER
 
     return EVER
 
@@ -262,7 +262,7 @@ def test_what_becomes_too_much_once_decoded_names_the_remedy(lake: Lake) -> None
 
 
 def test_blocks_are_decoded_once(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    from lakebed.query import tail
+    from lakebed.query.snapshot import tail
 
     decoded: list[int] = []
     really = tail.decode_blocks

@@ -22,11 +22,11 @@ from lakebed.errors import Cancelled, DamagedFile, TimedOut
 from lakebed.lake import Lake
 from lakebed.model.partition import Partition
 from lakebed.model.user_table import VERSION
-from lakebed.query.conditions import Scan
-from lakebed.query.embedded.planning import Deadline
+from lakebed.query.embedded.running.turns import Deadline
+from lakebed.query.output.statement_stream import StatementStream
+from lakebed.query.planning.conditions import Scan
 from lakebed.query.queries import Queries, QuerySettings
-from lakebed.query.statement_stream import StatementStream
-from lakebed.query.verifying import FileRead, FileVerifier, Verification
+from lakebed.query.snapshot.verification import FileRead, FileVerifier, Verification
 from lakebed.storage import footer
 from lakebed.storage.local import LocalStore
 from tests.conftest import SQLITE_FIRST

@@ -17,7 +17,7 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2_grpc import LogsServ
 from lakebed.access.keys import Role
 from lakebed.errors import BadSql
 from lakebed.lake import Lake
-from lakebed.query import parameters
+from lakebed.query.request import parameters
 from lakebed.samples.generator import Generator
 from lakebed.wire import protocol
 from tests.parts.building import build, land

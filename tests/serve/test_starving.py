@@ -27,7 +27,7 @@ from lakebed.access.keys import Role
 from lakebed.errors import Unavailable
 from lakebed.lake import Lake
 from lakebed.opening import init_lake
-from lakebed.query.parameters import prepare
+from lakebed.query.request.parameters import prepare
 from lakebed.samples.generator import Generator
 from lakebed.serve import workers
 from lakebed.serve.flight._prepared import MOST_BOUND_BYTES, PreparedStatements

@@ -18,7 +18,7 @@ from lakebed.errors import Damage, DamagedFile
 from lakebed.lake import Lake
 from lakebed.lifecycle.check import Level
 from lakebed.opening import open_lake
-from lakebed.query import user_tables
+from lakebed.query.snapshot import user_tables
 from lakebed.storage.local import LocalStore
 from lakebed.tables.rows.row_reader import RowReader
 from lakebed.tables.table import Table

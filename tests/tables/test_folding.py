@@ -22,8 +22,9 @@ from lakebed.model.table import Bucket
 from lakebed.model.table_declaration import parse_schema
 from lakebed.model.time import TimeRange
 from lakebed.model.user_table import DELETED, VERSION, UserTable
-from lakebed.query import conditions, user_tables
 from lakebed.query.embedded.user_tables import UserTables
+from lakebed.query.planning import conditions
+from lakebed.query.snapshot import user_tables
 from lakebed.tables import delete
 from lakebed.tables.fold import fold_rows
 from lakebed.tables.fold.fold_rows import find_marks_from, fold, is_due, plan_folds, plan_small_fold

@@ -31,7 +31,7 @@ from lakebed.errors import BadRecords, Conflict, NotFound, SnapshotExpired
 from lakebed.lifecycle.check import Level, Severity
 from lakebed.model.partition import Partition
 from lakebed.opening import init_lake, open_lake
-from lakebed.query import user_tables
+from lakebed.query.snapshot import user_tables
 from lakebed.storage.local import LocalStore
 from lakebed.tables.fold import fold_rows
 from tests.conftest import CAMPAIGN

@@ -18,8 +18,8 @@ import pytest
 from lakebed.catalog import clock
 from lakebed.lake import Lake
 from lakebed.opening import open_lake
-from lakebed.query import user_tables
 from lakebed.query.queries import Queries, QuerySettings
+from lakebed.query.snapshot import user_tables
 from lakebed.tables.table import Table
 from tests.conftest import CAMPAIGN, SQLITE_FIRST
 from tests.tables.model import Model, Question, count_rows, make_question, spell

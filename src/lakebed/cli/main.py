@@ -31,7 +31,7 @@ INTERRUPTED = 130
 TERMINATED = 143
 FAILED = 1
 USAGE = 2
-_ENGINE = "lakebed.query.embedded.streams"
+_ENGINE = "lakebed.query.embedded.running.streams"
 
 
 class _Root(TyperGroup):

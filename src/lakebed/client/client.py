@@ -24,8 +24,8 @@ from lakebed.model.time import (
     parse_moment,
     to_instant,
 )
-from lakebed.query.request import QueryRequest
-from lakebed.query.result import Result
+from lakebed.query.output.result import Result
+from lakebed.query.request.request import QueryRequest
 from lakebed.wire import protocol
 
 if TYPE_CHECKING:

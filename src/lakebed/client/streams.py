@@ -10,7 +10,7 @@ import pyarrow.flight as flight
 
 from lakebed.client.transport import Call
 from lakebed.errors import Cancelled
-from lakebed.query.explanation import Explanation
+from lakebed.query.output.explanation import Explanation
 
 
 class RemoteStream:

@@ -10,8 +10,8 @@ from lakebed.lifecycle.check import Level
 from lakebed.model.time import Instant
 from lakebed.model.user_table import UserTable, split_name
 from lakebed.operations.operation import OperableLake, operation
-from lakebed.query import listings
-from lakebed.query.listings import Asked
+from lakebed.query.snapshot import listings
+from lakebed.query.snapshot.listings import Asked
 from lakebed.tables.importing.tree_check import TreeFinding, check_tree, list_empty
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from lakebed.lifecycle.selection import BY_FILE_IS_DEPRECATED
 from lakebed.model.partition import Partition
 from lakebed.model.time import Instant
 from lakebed.operations.operation import OperableLake, operation
-from lakebed.query import listings
+from lakebed.query.snapshot import listings
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -11,7 +11,7 @@ from lakebed.lifecycle.retire import Retirement
 from lakebed.pipeline.pipeline import Pipeline
 
 if TYPE_CHECKING:
-    from lakebed.query.embedded.calls import LakeFunction
+    from lakebed.query.embedded.functions.calls import LakeFunction
 
 
 class SqlOperations:

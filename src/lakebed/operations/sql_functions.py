@@ -36,7 +36,7 @@ from lakebed.model.time import TimeRange
 from lakebed.model.view_set import check_instance
 from lakebed.operations import retirement  # noqa: F401  (it declares the operations)
 from lakebed.operations.operation import OPERATIONS, Operation
-from lakebed.query.embedded.calls import (
+from lakebed.query.embedded.functions.calls import (
     Arguments,
     LakeChange,
     LakeFunction,
@@ -44,7 +44,7 @@ from lakebed.query.embedded.calls import (
     Planning,
     read_instant,
 )
-from lakebed.query.embedded.functions import get_view_set_name
+from lakebed.query.embedded.functions.lake_functions import get_view_set_name
 
 Build = Callable[[str, int, int], list[Line]]
 

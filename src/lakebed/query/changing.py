@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Protocol
 
 from lakebed.errors import Conflict, LakebedError, NotFound
 from lakebed.lifecycle.changes import Changes
-from lakebed.query.result import Stream
+from lakebed.query.output.result import Stream
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from lakebed.query.embedded.calls import LakeFunction
+    from lakebed.query.embedded.functions.calls import LakeFunction
 
 _ATTEMPTS = 5
 

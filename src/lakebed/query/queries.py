@@ -23,21 +23,21 @@ from lakebed.model.time import (
 )
 from lakebed.model.view_set import ViewSet
 from lakebed.query.changing import SqlOperations, act
-from lakebed.query.conditions import EVER
-from lakebed.query.content import Content, TableContent
-from lakebed.query.explanation import Explanation, TableExplanation
-from lakebed.query.listings import Asked, Listed
 from lakebed.query.matching import match_rows
-from lakebed.query.request import EMBEDDED, SPARK, QueryRequest
-from lakebed.query.result import Result
-from lakebed.query.snapshot import SnapshotTaker, StatementSnapshot
-from lakebed.query.statement import check_statement
-from lakebed.query.statement_log import StatementLog
-from lakebed.query.statement_stream import StatementStream
-from lakebed.query.table_views import TableView
-from lakebed.query.tail import TailReader, TailRows
-from lakebed.query.user_tables import UserReader, UserView
-from lakebed.query.verifying import FileRead, FileVerifier, Verification, list_reads
+from lakebed.query.output.explanation import Explanation, TableExplanation
+from lakebed.query.output.result import Result
+from lakebed.query.output.statement_log import StatementLog
+from lakebed.query.output.statement_stream import StatementStream
+from lakebed.query.planning.conditions import EVER
+from lakebed.query.planning.content import Content, TableContent
+from lakebed.query.request.request import EMBEDDED, SPARK, QueryRequest
+from lakebed.query.request.statement_limits import check_statement
+from lakebed.query.snapshot.listings import Asked, Listed
+from lakebed.query.snapshot.snapshot import SnapshotTaker, StatementSnapshot
+from lakebed.query.snapshot.tail import TailReader, TailRows
+from lakebed.query.snapshot.user_tables import UserReader, UserView
+from lakebed.query.snapshot.verification import FileRead, FileVerifier, Verification, list_reads
+from lakebed.query.snapshot.view_tables import TableView
 from lakebed.reading.leases import LeaseKeeper
 from lakebed.storage.objects import Store
 from lakebed.tables.rows.row_reader import RowReader
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from lakebed.query.embedded.engine import Analysis, Engine, Resources
-    from lakebed.query.embedded.planning import Deadline
+    from lakebed.query.embedded.running.turns import Deadline
     from lakebed.query.spark.engine import SparkEngine, SparkEngines
     from lakebed.query.spark.tools import SparkTools
 
@@ -292,7 +292,7 @@ class Queries:
 
     def _on_engine(self, plan: Callable[[Engine], T]) -> T:
         """Plan on the engine, and on the next one if it is replaced meanwhile."""
-        from lakebed.query.embedded.planning import EngineReplaced
+        from lakebed.query.embedded.running.turns import EngineReplaced
 
         while True:
             try:
@@ -315,7 +315,7 @@ class Queries:
 
     def _set_deadline(self, timeout: float | None) -> Deadline | None:
         """Return when a statement that begins now must be at its end."""
-        from lakebed.query.embedded.planning import Deadline
+        from lakebed.query.embedded.running.turns import Deadline
 
         seconds = self._settings.timeout if timeout is None else timeout
         return None if seconds is None else Deadline.after(seconds)

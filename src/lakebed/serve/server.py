@@ -19,7 +19,7 @@ import uvicorn
 
 from lakebed.errors import BadInput, Refused, Unavailable
 from lakebed.lake import Lake
-from lakebed.query.embedded.spilling import remove_abandoned
+from lakebed.query.embedded.running.spilling import remove_abandoned
 from lakebed.serve.flight.service import FlightService
 from lakebed.serve.grpc._receiving import Receiver
 from lakebed.serve.grpc.calls import Answering, Handlers

@@ -33,9 +33,9 @@ from lakebed.pipeline.frames.reading import read_native
 from lakebed.pipeline.frames.spark_access import SparkAccess
 from lakebed.pipeline.frames.sql import as_declared
 from lakebed.pipeline.frames.types import spark_schema
-from lakebed.query import user_tables
-from lakebed.query.conditions import EVER, Interval, Scan
-from lakebed.query.content import choose_bounds, keeps_times
+from lakebed.query.planning.conditions import EVER, Interval, Scan
+from lakebed.query.planning.content import choose_bounds, keeps_times
+from lakebed.query.snapshot import user_tables
 from lakebed.query.spark.text import quote_for_any_session
 from lakebed.query.spark.user_tables import UserTables
 from lakebed.settings import read_settings

@@ -13,7 +13,7 @@ from lakebed.errors import BadInput
 from lakebed.model.table import Column, TableSchema
 from lakebed.model.time import format_instant, parse_moment
 from lakebed.model.user_table import UserTable
-from lakebed.query.parameters import prepare
+from lakebed.query.request.parameters import prepare
 from lakebed.web.times import Bins
 
 COMPARISONS = {

@@ -16,7 +16,7 @@ from lakebed.errors import BadInput, BadSql, Denied, Refused
 from lakebed.model.time import SECOND, parse_duration
 
 if TYPE_CHECKING:
-    from lakebed.query.result import Result
+    from lakebed.query.output.result import Result
 
 STANDARD_INPUT = "-"
 SHOWN_ROWS = 100

@@ -16,7 +16,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 from lakebed.errors import BadInput, ReadOnly
-from lakebed.query.formats import CsvWriter, JsonWriter, NdjsonWriter, ParquetWriter, Sink, Writer
+from lakebed.query.output.formats import (
+    CsvWriter,
+    JsonWriter,
+    NdjsonWriter,
+    ParquetWriter,
+    Sink,
+    Writer,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -55,7 +62,7 @@ class TableWriter:
         """Show the first rows as soon as they are there, and count."""
         missing = self._most_rows - len(self._rows)
         if missing > 0 and batch.num_rows:
-            from lakebed.query.plain import to_values
+            from lakebed.query.output.plain import to_values
 
             columns = [to_values(column) for column in batch.slice(0, missing).columns]
             cells = [[_cell(value) for value in column] for column in columns]

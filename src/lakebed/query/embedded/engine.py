@@ -29,23 +29,22 @@ from datafusion import expr as expressions
 from lakebed.lifecycle.changes import Changes
 from lakebed.model.time import TimeRange
 from lakebed.model.view_set import ViewSet
-from lakebed.query import listings
-from lakebed.query.conditions import Scan
-from lakebed.query.content import Content, TableContent, UserContent, choose_bounds
-from lakebed.query.embedded import functions as lake_functions
-from lakebed.query.embedded import histograms, properties
-from lakebed.query.embedded.calls import ONLY_READ, LakeFunction, LakeFunctions, Planning
 from lakebed.query.embedded.failing import translate
+from lakebed.query.embedded.functions import histograms, lake_functions, properties
+from lakebed.query.embedded.functions.calls import ONLY_READ, LakeFunction, LakeFunctions, Planning
 from lakebed.query.embedded.mistakes import require_sound
-from lakebed.query.embedded.planning import Deadline, EngineReplaced, Turns
+from lakebed.query.embedded.running.spilling import SpillFolder
+from lakebed.query.embedded.running.streams import BatchStream, SpillWatch
+from lakebed.query.embedded.running.turns import Deadline, EngineReplaced, Turns
 from lakebed.query.embedded.scans import find_scans
-from lakebed.query.embedded.spilling import SpillFolder
 from lakebed.query.embedded.stores import Locator
-from lakebed.query.embedded.streams import BatchStream, SpillWatch
 from lakebed.query.embedded.tables import CATALOG, SCHEMA, LakeCatalog
 from lakebed.query.embedded.types import with_views, without_views
 from lakebed.query.embedded.user_tables import UserTables
-from lakebed.query.listings import Asked, Listed
+from lakebed.query.planning.conditions import Scan
+from lakebed.query.planning.content import Content, TableContent, UserContent, choose_bounds
+from lakebed.query.snapshot import listings
+from lakebed.query.snapshot.listings import Asked, Listed
 from lakebed.storage.objects import Store
 
 _KEPT_TABLES = 64

@@ -15,8 +15,8 @@ import pyarrow as pa
 from datafusion import LogicalPlan
 from datafusion import expr as expressions
 
-from lakebed.query.conditions import Interval, Scan, Value, choose_either, combine
 from lakebed.query.embedded.tables import SCHEMA
+from lakebed.query.planning.conditions import Interval, Scan, Value, choose_either, combine
 
 Known = dict[str, Sequence[Interval]]
 

@@ -39,7 +39,7 @@ def _plan(sql: str, tables: Mapping[str, pa.Table], *, with_properties: bool = F
     try:
         context = SessionContext(config)
         if with_properties:
-            from lakebed.query.embedded import properties
+            from lakebed.query.embedded.functions import properties
 
             for each in properties.functions():
                 context.register_udf(each)

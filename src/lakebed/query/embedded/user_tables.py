@@ -16,8 +16,8 @@ from lakebed.model.table import BUCKET_COLUMN, FIRST_INSTANT, NAME_LENGTHS, Buck
 from lakebed.model.time import SECOND
 from lakebed.model.user_table import DELETED, VERSION, UserTable
 from lakebed.model.view_set import ViewSet
-from lakebed.query.content import UserContent
 from lakebed.query.embedded.types import with_views
+from lakebed.query.planning.content import UserContent
 
 _HIDING = "hiding_"
 _WEEK_US = 7 * 24 * 3600 * SECOND

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from lakebed.model.time import TimeRange
 from lakebed.model.view_set import ViewSet
-from lakebed.query.content import Content, UserContent, choose_bounds
+from lakebed.query.planning.content import Content, UserContent, choose_bounds
 from lakebed.query.spark.failing import AFTER, BEFORE, translate
 from lakebed.query.spark.frames import make_frame
 from lakebed.query.spark.statement import SETTINGS, Statement
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from lakebed.query.embedded.planning import Deadline
+    from lakebed.query.embedded.running.turns import Deadline
 
 _FEW_ROWS = 10_000
 """Results that cannot have more are fetched at once."""

@@ -31,8 +31,8 @@ from typing import TYPE_CHECKING, Any
 
 from lakebed.model.time import SECOND, TimeRange
 from lakebed.model.view_set import ViewSet
-from lakebed.query.conditions import Interval, Scan, combine
-from lakebed.query.content import choose_bounds, keeps_times
+from lakebed.query.planning.conditions import Interval, Scan, combine
+from lakebed.query.planning.content import choose_bounds, keeps_times
 from lakebed.query.spark.statement import Statement
 from lakebed.query.spark.text import Edit, spell
 

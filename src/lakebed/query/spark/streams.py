@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lakebed.errors import BadSql, Cancelled, LakebedError
-from lakebed.query.embedded.planning import Deadline
+from lakebed.query.embedded.running.turns import Deadline
 from lakebed.query.spark.failing import translate
 from lakebed.query.spark.text import Spelling
 

@@ -13,7 +13,7 @@ from lakebed.model.partition import Partition
 from lakebed.model.table import BUCKET_COLUMN, Bucket
 from lakebed.model.user_table import DELETED, VERSION, UserTable
 from lakebed.model.view_set import ViewSet
-from lakebed.query.content import UserContent
+from lakebed.query.planning.content import UserContent
 from lakebed.query.spark.frames import make_frame
 from lakebed.query.spark.tools import SparkTools
 

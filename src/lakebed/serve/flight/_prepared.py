@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Any
 
-from lakebed.query.parameters import Prepared
+from lakebed.query.request.parameters import Prepared
 
 MOST_BOUND_BYTES = 16 << 20
 """What is bound at a time at most."""

@@ -26,10 +26,10 @@ from lakebed.errors import (
     Unsupported,
 )
 from lakebed.operations import actions
-from lakebed.query import parameters
 from lakebed.query.embedded.tables import CATALOG
-from lakebed.query.parameters import Bound
-from lakebed.query.result import Result
+from lakebed.query.output.result import Result
+from lakebed.query.request import parameters
+from lakebed.query.request.parameters import Bound
 from lakebed.serve.flight import _metadata
 from lakebed.serve.flight._encoding import (
     decode_stream,

@@ -31,8 +31,8 @@ from lakebed.errors import (
     Unauthenticated,
 )
 from lakebed.lake import Lake
-from lakebed.query.formats import CsvWriter, JsonWriter, ParquetWriter
-from lakebed.query.streaming import stream
+from lakebed.query.output.formats import CsvWriter, JsonWriter, ParquetWriter
+from lakebed.query.output.streaming import stream
 from lakebed.serve.guard import Guard
 from lakebed.serve.http._answers import answer_refusal, no_address
 from lakebed.serve.http._guard import Handler, answer, let_in

@@ -22,7 +22,7 @@ from lakebed.serve.workers import Workers
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
-    from lakebed.query.result import Result
+    from lakebed.query.output.result import Result
 
 _log = logging.getLogger(__name__)
 

@@ -23,9 +23,9 @@ from lakebed.admission import Share
 from lakebed.errors import BadInput, BadPayload, NotAcceptable, Unresponsive, UnsupportedContent
 from lakebed.lake import Lake
 from lakebed.model.signal import Signal
-from lakebed.query.formats import CsvWriter, JsonWriter, NdjsonWriter
-from lakebed.query.request import MOST_ROWS
-from lakebed.query.streaming import stream, stream_arrow
+from lakebed.query.output.formats import CsvWriter, JsonWriter, NdjsonWriter
+from lakebed.query.output.streaming import stream, stream_arrow
+from lakebed.query.request.request import MOST_ROWS
 from lakebed.serve.flight._wishes import shorter
 from lakebed.serve.guard import Guard
 from lakebed.serve.http._answers import (

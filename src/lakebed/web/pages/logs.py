@@ -9,7 +9,7 @@ from typing import Any
 from lakebed.errors import BadInput
 from lakebed.lake import Lake
 from lakebed.model.time import TimeRange, format_instant, to_instant
-from lakebed.query.plain import to_objects
+from lakebed.query.output.plain import to_objects
 from lakebed.web.times import plan_bins, read_number, read_range
 
 LEVELS = {1: "fatal", 2: "error", 3: "warn", 4: "info", 5: "debug", 6: "trace"}

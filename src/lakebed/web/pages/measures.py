@@ -11,7 +11,7 @@ from typing import Any
 from lakebed.errors import BadInput, NotFound
 from lakebed.lake import Lake
 from lakebed.model.time import SECOND, TimeRange, format_instant, to_instant
-from lakebed.query.plain import to_objects
+from lakebed.query.output.plain import to_objects
 from lakebed.web.attributes import (
     Attribute,
     Filter,

@@ -13,10 +13,10 @@ import pyarrow as pa
 from lakebed.errors import Denied
 from lakebed.lake import Lake
 from lakebed.model.time import SECOND, format_instant, to_instant
-from lakebed.query import listings
-from lakebed.query.listings import Asked
-from lakebed.query.plain import name_columns, to_values
-from lakebed.query.result import Result
+from lakebed.query.output.plain import name_columns, to_values
+from lakebed.query.output.result import Result
+from lakebed.query.snapshot import listings
+from lakebed.query.snapshot.listings import Asked
 from lakebed.web.times import read_number
 
 EXAMPLE = """SELECT date_trunc('minute', time) AS minute, severity_text, count(*) AS n

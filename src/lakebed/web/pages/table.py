@@ -13,7 +13,7 @@ from lakebed.lake import Lake
 from lakebed.model.table import Column
 from lakebed.model.time import SECOND, TimeRange, format_instant, parse_moment, to_instant
 from lakebed.model.user_table import REJECTS
-from lakebed.query.plain import to_values
+from lakebed.query.output.plain import to_values
 from lakebed.tables.table import Table
 from lakebed.web.charts import Line, by_size, make_line
 from lakebed.web.pages.tables import TableRow, describe

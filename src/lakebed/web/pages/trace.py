@@ -11,7 +11,7 @@ from typing import Any
 from lakebed.errors import NotFound
 from lakebed.lake import Lake
 from lakebed.model.time import SECOND, format_instant
-from lakebed.query.plain import to_objects
+from lakebed.query.output.plain import to_objects
 from lakebed.web.pages.logs import Line, read_line
 
 _MOST_SPANS = 5_000

@@ -9,7 +9,7 @@ from typing import Any
 from lakebed.errors import BadInput
 from lakebed.lake import Lake
 from lakebed.model.time import format_instant, parse_duration, to_instant
-from lakebed.query.plain import to_objects
+from lakebed.query.output.plain import to_objects
 from lakebed.web.times import read_number, read_range
 
 DEFAULT = "1h"

@@ -19,8 +19,8 @@ from datafusion import DataFrame
 
 from lakebed.errors import Cancelled, Damage, LakebedError, TimedOut
 from lakebed.query.embedded.failing import out_of_disk, out_of_memory, translate
-from lakebed.query.embedded.planning import WORKERS, Deadline
-from lakebed.query.embedded.spilling import SpillFolder
+from lakebed.query.embedded.running.spilling import SpillFolder
+from lakebed.query.embedded.running.turns import WORKERS, Deadline
 from lakebed.query.embedded.types import without_views
 
 _LAST_WAIT, _WAY_BACK, _WAY_BACK_FROM_WORK = 1.0, 0.05, 0.5

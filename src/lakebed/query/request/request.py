@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakebed.errors import BadInput
 from lakebed.model.time import Instant
-from lakebed.query.parameters import Bound, prepare
+from lakebed.query.request.parameters import Bound, prepare
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

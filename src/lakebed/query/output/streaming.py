@@ -6,7 +6,7 @@ import io
 from collections.abc import Iterator
 from typing import Any
 
-from lakebed.query.result import Result
+from lakebed.query.output.result import Result
 
 
 class Pieces(io.RawIOBase):

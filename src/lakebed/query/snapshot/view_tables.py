@@ -18,9 +18,9 @@ from lakebed.model.partition import Partition
 from lakebed.model.source import BlockSource, SqlSource
 from lakebed.model.time import SECOND, TimeRange, find_gaps
 from lakebed.model.view_set import ViewSet
-from lakebed.query import conditions
-from lakebed.query.conditions import EVER, Scan
-from lakebed.query.tail import Tail
+from lakebed.query.planning import conditions
+from lakebed.query.planning.conditions import EVER, Scan
+from lakebed.query.snapshot.tail import Tail
 from lakebed.views.dependencies import find_sources, list_encodings
 
 _FEW_RANGES = 16

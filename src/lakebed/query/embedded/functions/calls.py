@@ -21,7 +21,7 @@ from lakebed.errors import BadSql, Denied, LakebedError
 from lakebed.lifecycle.changes import Changes, Line
 from lakebed.model.time import Rounding, TimeRange, to_instant
 from lakebed.model.view_set import ViewSet
-from lakebed.query.statement import words_of
+from lakebed.query.request.statement_limits import words_of
 
 ONLY_READ = SQLOptions().with_allow_ddl(False).with_allow_dml(False).with_allow_statements(False)
 

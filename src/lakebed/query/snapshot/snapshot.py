@@ -20,18 +20,19 @@ from lakebed.model.partition import Partition
 from lakebed.model.time import TimeRange, find_gaps, format_instant
 from lakebed.model.user_table import UserTable
 from lakebed.model.view_set import ViewSet
-from lakebed.query import conditions, listings
-from lakebed.query import user_tables as user_views
-from lakebed.query.conditions import Scan
-from lakebed.query.listings import Asked, Listed
-from lakebed.query.table_views import (
+from lakebed.query.planning import conditions
+from lakebed.query.planning.conditions import Scan
+from lakebed.query.snapshot import listings
+from lakebed.query.snapshot import user_tables as user_views
+from lakebed.query.snapshot.listings import Asked, Listed
+from lakebed.query.snapshot.user_tables import UserView, by_name
+from lakebed.query.snapshot.view_tables import (
     TableView,
     add_tails,
     event_ranges,
     find_unbuilt,
     look_for_gaps,
 )
-from lakebed.query.user_tables import UserView, by_name
 from lakebed.reading.leases import LeaseKeeper, Pin
 from lakebed.views.active import list_view_sets
 

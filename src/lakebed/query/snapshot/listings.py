@@ -19,8 +19,8 @@ from lakebed.model.source import SqlSource, describe_source
 from lakebed.model.time import SECOND, TimeRange
 from lakebed.model.user_table import UserTable
 from lakebed.model.view_set import ViewSet
-from lakebed.query import emptiness
-from lakebed.query.emptiness import EmptyRange
+from lakebed.query.snapshot import emptiness
+from lakebed.query.snapshot.emptiness import EmptyRange
 from lakebed.views.builtin import COLUMNS
 from lakebed.views.dependencies import find_sources
 

@@ -27,9 +27,9 @@ from datafusion import col, lit
 from lakebed.errors import BadSql, UnknownViewSet
 from lakebed.model.time import TimeRange
 from lakebed.model.view_set import GLOBAL
-from lakebed.query import listings
-from lakebed.query.embedded.calls import Arguments, LakeTable, Planning
-from lakebed.query.statement import TEXT
+from lakebed.query.embedded.functions.calls import Arguments, LakeTable, Planning
+from lakebed.query.request.statement_limits import TEXT
+from lakebed.query.snapshot import listings
 
 
 def _view_instance(planning: Planning, arguments: Arguments) -> Any:

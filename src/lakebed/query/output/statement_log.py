@@ -7,7 +7,7 @@ import time
 from types import TracebackType
 from typing import Any, Self
 
-from lakebed.query.snapshot import StatementSnapshot
+from lakebed.query.snapshot.snapshot import StatementSnapshot
 
 _LONGEST = 500
 _log = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from lakebed.errors import BadSql
 from lakebed.model.time import to_datetime
-from lakebed.query.statement import TEXT, check_length
+from lakebed.query.request.statement_limits import TEXT, check_length
 
 _TOKENS = re.compile(
     TEXT + r'|"(?:[^"]|"")*"'  # texts and names

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from lakebed.errors import BadInput, Cancelled, LakebedError
-from lakebed.query.explanation import Explanation
+from lakebed.query.output.explanation import Explanation
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -166,7 +166,7 @@ class Result:
         what is shown can be used in the next cell."""
         if self._table is None and (self._started or not self._held.alive):
             return f"<p>{html.escape(repr(self))}</p>"
-        from lakebed.query.plain import to_values
+        from lakebed.query.output.plain import to_values
 
         table = self.to_arrow()
         head = "".join(f"<th>{html.escape(name)}</th>" for name in table.column_names)

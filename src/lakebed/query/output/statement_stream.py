@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Protocol
 
-from lakebed.query.result import Stream
-from lakebed.query.snapshot import StatementSnapshot
-from lakebed.query.statement_log import StatementLog
-from lakebed.query.verifying import Verification
+from lakebed.query.output.result import Stream
+from lakebed.query.output.statement_log import StatementLog
+from lakebed.query.snapshot.snapshot import StatementSnapshot
+from lakebed.query.snapshot.verification import Verification
 
 if TYPE_CHECKING:
     import pyarrow as pa

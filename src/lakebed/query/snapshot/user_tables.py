@@ -17,9 +17,9 @@ from lakebed.catalog.catalog import Connection
 from lakebed.model.partition import Partition
 from lakebed.model.table import BUCKET_COLUMN
 from lakebed.model.user_table import DELETED, VERSION, UserTable
-from lakebed.query import conditions
-from lakebed.query.conditions import EVER, Scan
-from lakebed.query.content import UserContent
+from lakebed.query.planning import conditions
+from lakebed.query.planning.conditions import EVER, Scan
+from lakebed.query.planning.content import UserContent
 from lakebed.tables.fold import fold_rows
 from lakebed.tables.rows.row_reader import RowReader
 

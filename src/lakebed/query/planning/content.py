@@ -12,8 +12,8 @@ from lakebed.model.source import SqlSource
 from lakebed.model.time import TimeRange
 from lakebed.model.user_table import UserTable
 from lakebed.model.view_set import ViewSet
-from lakebed.query.conditions import EVER
-from lakebed.query.keeping import keeps_apart, keeps_as_it_is
+from lakebed.query.planning.conditions import EVER
+from lakebed.query.planning.merged_columns import keeps_apart, keeps_as_it_is
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -37,7 +37,7 @@ class NdjsonWriter:
     def __init__(self, sink: Sink, schema: pa.Schema) -> None:
         import msgspec
 
-        from lakebed.query.plain import name_columns
+        from lakebed.query.output.plain import name_columns
 
         self._sink = sink
         self._names = name_columns(schema)
@@ -45,7 +45,7 @@ class NdjsonWriter:
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Its rows, a line each."""
-        from lakebed.query.plain import to_objects
+        from lakebed.query.output.plain import to_objects
 
         for piece in _pieces(batch):
             self._sink.write(self._encode_lines(to_objects(piece, self._names)))
@@ -61,7 +61,7 @@ class JsonWriter:
     def __init__(self, sink: Sink, schema: pa.Schema) -> None:
         import msgspec
 
-        from lakebed.query.plain import name_columns
+        from lakebed.query.output.plain import name_columns
 
         self._sink = sink
         self._names = name_columns(schema)
@@ -70,7 +70,7 @@ class JsonWriter:
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Its rows as members of the array."""
-        from lakebed.query.plain import to_objects
+        from lakebed.query.output.plain import to_objects
 
         for piece in _pieces(batch):
             rows = [self._encode(row) for row in to_objects(piece, self._names)]
@@ -124,7 +124,7 @@ def _to_csv(column: pa.Array) -> pa.Array:
     import msgspec
     import pyarrow as pa
 
-    from lakebed.query.plain import to_values
+    from lakebed.query.output.plain import to_values
 
     kind = column.type
     plain = pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_string(kind)
@@ -144,7 +144,7 @@ class ParquetWriter:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        from lakebed.query.plain import name_columns
+        from lakebed.query.output.plain import name_columns
 
         fields = zip(schema, name_columns(schema), strict=True)
         self._schema = pa.schema([field.with_name(name) for field, name in fields])

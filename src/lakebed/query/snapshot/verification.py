@@ -27,9 +27,9 @@ from lakebed.errors import (
 )
 from lakebed.model.partition import NO_SOURCE, Partition
 from lakebed.model.user_table import DELETED, VERSION
-from lakebed.query.conditions import Scan
-from lakebed.query.embedded.planning import Deadline
-from lakebed.query.snapshot import StatementSnapshot
+from lakebed.query.embedded.running.turns import Deadline
+from lakebed.query.planning.conditions import Scan
+from lakebed.query.snapshot.snapshot import StatementSnapshot
 from lakebed.storage import checksums, parquet
 from lakebed.storage import footer as footer_format
 from lakebed.storage.local import LocalStore

@@ -1,0 +1,1 @@
+"""The lake's functions in SQL. Open `calls` first."""

@@ -1,0 +1,1 @@
+"""Planning and running within limits of time and disk. Open `streams` first."""

@@ -1,0 +1,1 @@
+"""Rows and explanations for callers. Open `result` first."""

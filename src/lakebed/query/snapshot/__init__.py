@@ -1,0 +1,1 @@
+"""The tables of a statement at one tick. Open `snapshot` first."""
