@@ -21,9 +21,9 @@ from benchmarks.harness import (
     percentile_ms,
     stopwatch,
 )
-from lakebed.catalog import finding
+from lakebed.catalog import partition_search
 from lakebed.catalog.catalog import Catalog
-from lakebed.catalog.finding import Search
+from lakebed.catalog.partition_search import PartitionFilter
 from lakebed.model.time import TimeRange
 
 TITLE = "Finding the partitions of a random hour of events among 1,000,000"
@@ -45,15 +45,15 @@ class Case:
 
     def query(self, rng: random.Random) -> None:
         begin = EPOCH + rng.randrange(max(1, self.partitions - 60)) * MINUTE
-        wanted = Search(
+        wanted = PartitionFilter(
             view_sets=[(READINGS.name, [READINGS.schema_hash])],
             events=TimeRange(begin, begin + _HOUR),
         )
         self.seconds.append(stopwatch(lambda: self._search(wanted)))
 
-    def _search(self, wanted: Search) -> None:
+    def _search(self, wanted: PartitionFilter) -> None:
         with self.catalog.read() as connection:
-            self.found.append(len(finding.search(connection, wanted)))
+            self.found.append(len(partition_search.search(connection, wanted)))
 
 
 def run(places: Places) -> list[Result]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
-from lakebed.catalog import clock, finding, partitions
+from lakebed.catalog import clock, partition_search, partitions
 from lakebed.catalog.catalog import Catalog
-from lakebed.catalog.finding import Search
+from lakebed.catalog.partition_search import PartitionFilter
 from lakebed.catalog.times import resolve, resolve_past, resolve_range
 from lakebed.model.arguments import checked_methods, list_names
 from lakebed.model.partition import NO_SOURCE, Partition
@@ -123,9 +123,9 @@ class Partitions:
             past = None if as_of is None else to_instant(as_of, "down")
             if past is not None:
                 clock.require_readable(connection, past)
-            return finding.search(
+            return partition_search.search(
                 connection,
-                Search(
+                PartitionFilter(
                     view_sets=None if view_set is None else [(view_set, None)],
                     instance=instance,
                     inserted=TimeRange.of(*inserted) if inserted else None,

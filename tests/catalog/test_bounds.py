@@ -9,10 +9,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from lakebed.catalog import blocks, clock, coverage, finding, listing, overview, search, tables
+from lakebed.catalog import blocks, clock, coverage, listing, overview, partition_search, tables
 from lakebed.catalog.catalog import Connection
-from lakebed.catalog.finding import Search
-from lakebed.catalog.search import Wanted
+from lakebed.catalog.partition_search import FileScan, PartitionFilter
 from lakebed.errors import SnapshotExpired
 from lakebed.lake import Lake
 from lakebed.model.partition import Partition
@@ -95,22 +94,26 @@ def history(lake: Lake) -> History:
 
 
 def find_files(connection: Connection, events: TimeRange | None, as_of: int | None) -> set[str]:
-    wanted = [Wanted("readings", HASH, None if events is None else [events])]
-    spans = search.list_spans(connection, wanted)
-    return ids(search.find_files(connection, wanted, spans, as_of).get("readings", []))
+    wanted = [FileScan("readings", HASH, None if events is None else [events])]
+    spans = partition_search.list_spans(connection, wanted)
+    return ids(partition_search.find_files(connection, wanted, spans, as_of).get("readings", []))
 
 
 def find_partitions(
     connection: Connection, events: TimeRange | None, as_of: int | None
 ) -> set[str]:
-    wanted = Search([("readings", [HASH])], events=events, as_of=as_of)
-    return ids(finding.search(connection, wanted))
+    wanted = PartitionFilter([("readings", [HASH])], events=events, as_of=as_of)
+    return ids(partition_search.search(connection, wanted))
 
 
 def find_of_any_schema(
     connection: Connection, events: TimeRange | None, as_of: int | None
 ) -> set[str]:
-    return ids(finding.search(connection, Search([("readings", None)], events=events, as_of=as_of)))
+    return ids(
+        partition_search.search(
+            connection, PartitionFilter([("readings", None)], events=events, as_of=as_of)
+        )
+    )
 
 
 def list_of_table(connection: Connection, events: TimeRange | None, as_of: int | None) -> set[str]:
@@ -151,9 +154,9 @@ def test_lookup_of_the_past_returns_partitions_at_every_tick(
 
 
 def test_list_spans_returns_the_spans_of_live_partitions(lake: Lake, history: History) -> None:
-    wanted = [Wanted("readings", HASH, [TimeRange(T0, T0 + 1)])]
+    wanted = [FileScan("readings", HASH, [TimeRange(T0, T0 + 1)])]
     with lake.catalog.read() as connection:
-        spans = search.list_spans(connection, wanted)
+        spans = partition_search.list_spans(connection, wanted)
     events = [p.events for p in history.live_at(None) if p.events is not None]
     widths = {1 << (e.latest - e.earliest).bit_length() for e in events}
     assert spans == {("readings", HASH): sorted(widths)}
@@ -165,15 +168,18 @@ def test_find_files_returns_partitions_in_any_of_several_ranges(
     starts = [partition.insert_range.begin for partition in history.live_at(None)]
     ranges = [TimeRange(starts[1], starts[1] + 1), TimeRange(starts[3], starts[3] + 1)]
     past = max(p.published_at for p in history.partitions)
-    wanted = [Wanted("readings", HASH, ranges)]
+    wanted = [FileScan("readings", HASH, ranges)]
     expected = with_events(history.live_at(None), ranges[0]) | with_events(
         history.live_at(None), ranges[1]
     )
     assert len(expected) == 2
     with lake.catalog.read() as connection:
-        spans = search.list_spans(connection, wanted)
+        spans = partition_search.list_spans(connection, wanted)
         for as_of in (None, past):
-            assert ids(search.find_files(connection, wanted, spans, as_of)["readings"]) == expected
+            assert (
+                ids(partition_search.find_files(connection, wanted, spans, as_of)["readings"])
+                == expected
+            )
 
 
 def test_count_partitions_counts_at_every_tick(lake: Lake, history: History) -> None:
@@ -181,7 +187,9 @@ def test_count_partitions_counts_at_every_tick(lake: Lake, history: History) -> 
         for tick in [None, *history.ticks()]:
             live = history.live_at(tick)
             empty = sum(partition.is_empty for partition in live)
-            counts = search.count_partitions(connection, [Wanted("readings", HASH)], tick)
+            counts = partition_search.count_partitions(
+                connection, [FileScan("readings", HASH)], tick
+            )
             assert counts == ({"readings": (len(live), empty)} if live else {}), tick
 
 
@@ -212,8 +220,8 @@ def test_list_partitions_returns_those_that_touch_an_insert_range(
                 TimeRange(bound, T0 + 99 * HOUR),
             ):
                 expected = ids(p for p in live if p.insert_range.overlaps(inserted))
-                wanted = Search([("readings", [HASH])], inserted=inserted)
-                assert ids(finding.search(connection, wanted)) == expected, inserted
+                wanted = PartitionFilter([("readings", [HASH])], inserted=inserted)
+                assert ids(partition_search.search(connection, wanted)) == expected, inserted
 
 
 @pytest.mark.parametrize("horizon", ["sweep", "blocks"])

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from lakebed.catalog import files, finding
+from lakebed.catalog import files, partition_search
 from lakebed.catalog.catalog import Catalog
 from lakebed.catalog.files import TemporaryFile
 from lakebed.errors import Overlap, Unavailable
@@ -83,8 +83,8 @@ def test_an_error_of_our_own_comes_before_those_under_way(catalog: Catalog, dial
 
 def test_a_snapshot_may_begin_with_rows_that_are_streamed(catalog: Catalog) -> None:
     with catalog.read() as connection:
-        assert list(finding.list_pages(connection)) == []
-        assert list(finding.list_pages(connection)) == []
+        assert list(partition_search.list_pages(connection)) == []
+        assert list(partition_search.list_pages(connection)) == []
         assert files.list_files(connection) == []
 
 

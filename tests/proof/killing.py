@@ -22,9 +22,10 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from lakebed.catalog import blocks, finding
+from lakebed.catalog import blocks, partition_search
 from lakebed.catalog.catalog import Catalog
 from lakebed.catalog.migrate import migrate
+from lakebed.catalog.partition_search import PartitionFilter
 from lakebed.catalog.schema import lake_clock
 from lakebed.errors import Conflict
 from lakebed.lake import Lake
@@ -419,9 +420,9 @@ def run_migration(places: Places, every: int) -> dict[str, Any]:
         problems = [] if describe(catalog.engine) == wanted else ["not like a fresh catalog"]
         with catalog.read() as connection:
             footers = connection.scalar(sa.text("SELECT count(*) FROM partition_metadata"))
-            found = finding.search(
+            found = partition_search.search(
                 connection,
-                finding.Search(inserted=TimeRange(T0, T0 + 20 * HOUR)),
+                PartitionFilter(inserted=TimeRange(T0, T0 + 20 * HOUR)),
             )
         catalog.close()
         if (footers, len(found), sum(each.is_empty for each in found)) != (11, 12, 1):

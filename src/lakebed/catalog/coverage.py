@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from lakebed.catalog.journal import QUIET
+from lakebed.catalog.partition_search import is_live
 from lakebed.catalog.schema import build_failures, journal, lake_clock, leases, series
 from lakebed.catalog.schema import partitions as table
 from lakebed.model.time import TimeRange
@@ -73,9 +74,6 @@ def list_runs(
 ) -> list[Run]:
     """The runs of these view sets, of any schema, now or at a past tick."""
     mine = sa.and_(series.c.view_set_name.in_(list(view_sets)), series.c.view_instance_id == GLOBAL)
-    live: sa.ColumnElement[bool] = table.c.retired_at.is_(None)
-    if as_of is not None:
-        live = sa.and_(table.c.published_at <= as_of, sa.or_(live, table.c.retired_at > as_of))
     before = sa.func.lag(table.c.end_insert_time).over(
         partition_by=table.c.series_id, order_by=table.c.begin_insert_time
     )
@@ -90,7 +88,7 @@ def list_runs(
             before.label("before"),
             behind.label("behind"),
         )
-        .where(live, table.c.series_id.in_(sa.select(series.c.series_id).where(mine)))
+        .where(is_live(as_of), table.c.series_id.in_(sa.select(series.c.series_id).where(mine)))
         .subquery()
     )
     begins = each.c.before.is_(None) | (each.c.before != each.c.begin)

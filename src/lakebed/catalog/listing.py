@@ -12,6 +12,7 @@ import msgspec
 import sqlalchemy as sa
 
 from lakebed.catalog import clock
+from lakebed.catalog.partition_search import is_live
 from lakebed.catalog.schema import blocks
 from lakebed.catalog.schema import partitions as table
 from lakebed.model.partition import NO_SOURCE
@@ -42,7 +43,7 @@ def list_columns(
 ) -> list[Sequence[Any]]:
     """Live partitions of these view sets or of all, now or at a past tick, by identity, column by
     column: as `list_partitions()` of SQL has them."""
-    query = sa.select(*_LISTED).where(*_live_at(as_of))
+    query = sa.select(*_LISTED).where(is_live(as_of))
     if view_sets is not None:
         query = query.where(table.c.view_set_name.in_(list(view_sets)))
     query = query.order_by(
@@ -197,7 +198,7 @@ def list_frozen(
     query = (
         sa.select(table.c.begin_insert_time, table.c.end_insert_time)
         .where(
-            *_live_at(as_of),
+            is_live(as_of),
             table.c.view_set_name == view_set,
             table.c.view_instance_id == GLOBAL,
             table.c.file_schema_hash != schema_hash,
@@ -217,12 +218,3 @@ def _is_frozen(blocks_from: int) -> sa.ColumnElement[bool]:
         sa.not_(sa.exists(sa.select(blocks.c.block_id))),
     )
     return sa.and_(table.c.num_rows > 0, is_frozen)
-
-
-def _live_at(as_of: int | None) -> list[sa.ColumnElement[bool]]:
-    if as_of is None:
-        return [table.c.retired_at.is_(None)]
-    return [
-        table.c.published_at <= as_of,
-        sa.or_(table.c.retired_at.is_(None), table.c.retired_at > as_of),
-    ]

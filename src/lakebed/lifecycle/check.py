@@ -9,11 +9,20 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from lakebed.catalog import blocks, files, finding, footers, journal, lakes, partitions, rules
+from lakebed.catalog import (
+    blocks,
+    files,
+    footers,
+    journal,
+    lakes,
+    partition_search,
+    partitions,
+    rules,
+)
 from lakebed.catalog.blocks import Segment
 from lakebed.catalog.catalog import Catalog, Connection
 from lakebed.catalog.files import TemporaryFile
-from lakebed.catalog.finding import Search
+from lakebed.catalog.partition_search import PartitionFilter
 from lakebed.errors import Damage, DamagedFile, LakebedError, UnknownObject
 from lakebed.lifecycle import segments, table_check
 from lakebed.lifecycle.aside import get_aside, get_candidate
@@ -139,7 +148,7 @@ class Checker:
                 looked_at = report.note_aside(files.list_aside(connection))
                 sources = SourceCheck(connection)
                 known_tables = table_check.list_known(connection)
-                for page in finding.list_pages(connection):
+                for page in partition_search.list_pages(connection):
                     for partition in page:
                         sources.add(partition)
                         report.remark(table_check.look_at(partition, known_tables))
@@ -163,8 +172,8 @@ class Checker:
         try:
             with self._catalog.read() as connection:
                 known = {table.table_id: table}
-                wanted = Search(view_sets=[(table.stored_as, None)], include_retired=True)
-                found = finding.search(connection, wanted)
+                wanted = PartitionFilter(view_sets=[(table.stored_as, None)], include_retired=True)
+                found = partition_search.search(connection, wanted)
                 own = {each.file_path for each in found}
                 imported = name_import(table.database, table.name)
                 aside = [

@@ -13,10 +13,10 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from lakebed.catalog import blocks, clock, finding, journal, partitions, view_sets
+from lakebed.catalog import blocks, clock, journal, partition_search, partitions, view_sets
 from lakebed.catalog.acting import name_actor
 from lakebed.catalog.catalog import Connection, Transaction
-from lakebed.catalog.finding import Search
+from lakebed.catalog.partition_search import PartitionFilter
 from lakebed.errors import Refused, StalePlan
 from lakebed.model.partition import Partition
 from lakebed.model.time import SECOND, TimeRange, format_duration
@@ -264,7 +264,9 @@ def _list_gone(
             min(within.begin for _, within in retired), max(within.end for _, within in retired)
         )
         schema = None if is_table(name) else [hashes[name]] if name in hashes else []
-        live = finding.search(connection, Search(view_sets=[(name, schema)], inserted=around))
+        live = partition_search.search(
+            connection, PartitionFilter(view_sets=[(name, schema)], inserted=around)
+        )
         gone += [
             name
             for instance, within in retired

@@ -15,16 +15,16 @@ from lakebed.catalog import (
     clock,
     failures,
     files,
-    finding,
     journal,
     lakes,
+    partition_search,
     partitions,
     view_sets,
 )
 from lakebed.catalog.blocks import Segment
 from lakebed.catalog.catalog import Catalog, Connection, Transaction
 from lakebed.catalog.files import TemporaryFile
-from lakebed.catalog.finding import Search
+from lakebed.catalog.partition_search import PartitionFilter
 from lakebed.catalog.times import resolve
 from lakebed.errors import BadInput, StalePlan
 from lakebed.model.arguments import checked_methods
@@ -198,10 +198,10 @@ def _list_unbuilt(connection: Connection, before: int) -> Iterator[Unbuilt]:
 
 
 def _list_built(connection: Connection, view_set: ViewSet, within: TimeRange) -> list[Partition]:
-    wanted = Search(
+    wanted = PartitionFilter(
         view_sets=[(view_set.name, [view_set.schema_hash])], instance=GLOBAL, inserted=within
     )
-    return finding.search(connection, wanted)
+    return partition_search.search(connection, wanted)
 
 
 def _built_since(connection: Connection, before: int) -> int:

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from lakebed.catalog import clock, finding, tables, view_sets
+from lakebed.catalog import clock, partition_search, tables, view_sets
 from lakebed.catalog.catalog import Catalog, Connection
-from lakebed.catalog.finding import Search
+from lakebed.catalog.partition_search import PartitionFilter
 from lakebed.catalog.times import resolve
 from lakebed.errors import BadInput, TooPrecise, UnknownPartition
 from lakebed.lifecycle import selection
@@ -175,7 +175,9 @@ class Planner:
                     hint=f"say how long it keeps rows with: lakebed views keep {view_set} 90d",
                 )
             floor = clock.upcoming(connection) - retention
-            found = finding.search(connection, Search(view_sets=[(view_set, None)]))
+            found = partition_search.search(
+                connection, PartitionFilter(view_sets=[(view_set, None)])
+            )
             old = [each for each in found if each.insert_range.end <= floor]
             plan = self._plan_retention(connection, old, floor)
         return replace(plan, retained_from=((view_set, floor),) if old else ())
@@ -192,7 +194,7 @@ class Planner:
             wanted = None if view_set is None else [(view_set, None)]
             found = [
                 each
-                for each in finding.search(connection, Search(view_sets=wanted))
+                for each in partition_search.search(connection, PartitionFilter(view_sets=wanted))
                 if not is_table(each.view_set)  # tables read every version of their schema
                 and (
                     each.view_set not in active

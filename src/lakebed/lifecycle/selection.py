@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lakebed.catalog import finding, partitions, tables
+from lakebed.catalog import partition_search, partitions, tables
 from lakebed.catalog.catalog import Connection
-from lakebed.catalog.finding import Search
+from lakebed.catalog.partition_search import PartitionFilter
 from lakebed.errors import Ambiguous, Conflict, Overlap, UnknownPartition
 from lakebed.model.partition import Partition
 from lakebed.model.time import TimeRange
@@ -152,8 +152,9 @@ def require_known(connection: Connection, view_set: str) -> None:
 def _live(
     connection: Connection, view_set: str, instance: str | None, inserted: TimeRange
 ) -> list[Partition]:
-    return finding.search(
-        connection, Search(view_sets=[(view_set, None)], instance=instance, inserted=inserted)
+    return partition_search.search(
+        connection,
+        PartitionFilter(view_sets=[(view_set, None)], instance=instance, inserted=inserted),
     )
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from lakebed.catalog import blocks, clock, failures, finding, partitions, tables, view_sets
+from lakebed.catalog import blocks, clock, failures, partition_search, partitions, tables, view_sets
 from lakebed.catalog.catalog import Catalog, Connection
-from lakebed.catalog.finding import Search
+from lakebed.catalog.partition_search import PartitionFilter
 from lakebed.catalog.view_sets import ActiveViewSet
 from lakebed.errors import UnknownViewSet
 from lakebed.model.block import Block
@@ -160,9 +160,9 @@ def _range(
 
 def _read_state(connection: Connection, active: ActiveViewSet, within: TimeRange) -> State:
     view_set = active.view_set
-    found = finding.search(
+    found = partition_search.search(
         connection,
-        Search(
+        PartitionFilter(
             view_sets=[(view_set.name, [view_set.schema_hash])], instance=GLOBAL, inserted=within
         ),
     )

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from lakebed.catalog import clock, finding, journal, view_sets
+from lakebed.catalog import clock, journal, partition_search, view_sets
 from lakebed.catalog.catalog import Catalog
-from lakebed.catalog.finding import Search
 from lakebed.catalog.footers import StoredFooter
+from lakebed.catalog.partition_search import PartitionFilter
 from lakebed.errors import (
     BadInput,
     DamagedFile,
@@ -175,14 +175,14 @@ class SnapshotReader:
                 for name in names:
                     if name not in active:
                         view_sets.get(connection, name)
-                search = Search(
+                search = PartitionFilter(
                     view_sets=[(name, [active[name].schema_hash]) for name in names],
                     instance=instance,
                     inserted=insert_range,
                     events=event_range,
                     as_of=past,
                 )
-                found = finding.search_with_footers(connection, search)
+                found = partition_search.search_with_footers(connection, search)
         except BaseException:
             self.keeper.unpin(pin)
             raise

@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from lakebed.catalog import clock, finding, tables, view_sets
-from lakebed.catalog.finding import Search
+from lakebed.catalog import clock, partition_search, tables, view_sets
+from lakebed.catalog.partition_search import PartitionFilter
 from lakebed.catalog.times import resolve_past
 from lakebed.errors import BadInput, SnapshotExpired
 from lakebed.lake import Lake
@@ -88,14 +88,14 @@ class SparkReader:
             bucket = None if instance == GLOBAL else instance
             return self._read_table(self._table(view_set), within, bucket)
         definition = self._definition(view_set)
-        search = Search(
+        search = PartitionFilter(
             view_sets=[(view_set, [definition.schema_hash])],
             instance=instance,
             events=within if keeps_times(definition) else None,
             as_of=self.tick,
         )
         with self._lake.catalog.read() as connection:
-            found = finding.search(connection, search)
+            found = partition_search.search(connection, search)
         paths = [each.file_path for each in found if each.file_path is not None]
         if not paths:
             return self._spark.createDataFrame([], spark_schema(definition))

@@ -25,6 +25,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from lakebed.catalog.partition_search import PartitionFilter
 from lakebed.errors import BadInput, SnapshotExpired, UnknownObject, Unsupported
 from lakebed.model.source import SqlSource
 from lakebed.model.time import TimeRange, is_relative, to_instant
@@ -121,8 +122,7 @@ class LakebedSource(DataSource):
 
     def plan(self, definition: ViewSet) -> list[Files]:
         """The files to read, grouped into tasks."""
-        from lakebed.catalog import clock, finding
-        from lakebed.catalog.finding import Search
+        from lakebed.catalog import clock, partition_search
 
         begin, end = (self.options.get(name) for name in ("begin", "end"))
         instance = self.options.get("instance", GLOBAL)
@@ -131,7 +131,7 @@ class LakebedSource(DataSource):
         if begin is not None or end is not None:
             first = -_EVER if begin is None else read_instant(begin)
             events = TimeRange(first, _EVER if end is None else read_instant(end))
-        search = Search(
+        search = PartitionFilter(
             view_sets=[(definition.name, [definition.schema_hash])],
             instance=None if instance == "*" else instance,
             events=events,
@@ -141,7 +141,7 @@ class LakebedSource(DataSource):
             with lake.catalog.read() as connection:
                 if search.as_of is not None:
                     clock.require_readable(connection, search.as_of)
-                found = finding.search(connection, search)
+                found = partition_search.search(connection, search)
             passing = self.options.get("pass_credentials", "false").lower() == "true"
             address = StoreAddress.of(lake.store, pass_credentials=passing)
         sized = [(each.file_path, each.file_size) for each in found if each.file_path is not None]

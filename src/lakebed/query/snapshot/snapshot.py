@@ -9,10 +9,19 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from lakebed.catalog import blocks, clock, coverage, failures, listing, search, tables, view_sets
+from lakebed.catalog import (
+    blocks,
+    clock,
+    coverage,
+    failures,
+    listing,
+    partition_search,
+    tables,
+    view_sets,
+)
 from lakebed.catalog.catalog import Catalog, Connection
 from lakebed.catalog.coverage import Look, Run
-from lakebed.catalog.search import Spans, Wanted
+from lakebed.catalog.partition_search import FileScan, Spans
 from lakebed.catalog.view_sets import ActiveViewSet
 from lakebed.errors import LeaseLost, SnapshotExpired
 from lakebed.model.block import Block
@@ -119,7 +128,7 @@ class SnapshotTaker:
         raise LeaseLost("the lease of this process was ended", hint="do it again")
 
     def look(
-        self, connection: Connection, wanted: Sequence[Wanted], stands: Look, as_of: int | None
+        self, connection: Connection, wanted: Sequence[FileScan], stands: Look, as_of: int | None
     ) -> _Known:
         """What is built; read again only after something was published, retired or restored."""
         if as_of is not None:
@@ -271,7 +280,7 @@ class _Known:
     """The insert times of which all blocks are known; they are in the order of these."""
 
     def complete(
-        self, connection: Connection, wanted: Sequence[Wanted], as_of: int | None = None
+        self, connection: Connection, wanted: Sequence[FileScan], as_of: int | None = None
     ) -> _Known:
         """The same, for all of these."""
         names = [each.view_set for each in wanted if each.view_set not in self.runs]
@@ -283,7 +292,7 @@ class _Known:
             if each.events is not None and (each.view_set, each.schema_hash) not in self.spans
         ]
         if unknown and as_of is None:
-            self.spans |= search.list_spans(connection, unknown)
+            self.spans |= partition_search.list_spans(connection, unknown)
         return self
 
     def list_blocks(self, connection: Connection, needed: Sequence[TimeRange]) -> Sequence[Block]:
@@ -305,9 +314,9 @@ class _Known:
 
 def _want(
     chosen: Mapping[str, ActiveViewSet], by_table: Mapping[str, Sequence[Scan]]
-) -> list[Wanted]:
+) -> list[FileScan]:
     return [
-        Wanted(name, each.schema_hash, event_ranges(by_table[name], each.view_set.time_column))
+        FileScan(name, each.schema_hash, event_ranges(by_table[name], each.view_set.time_column))
         for name, each in chosen.items()
     ]
 
@@ -316,14 +325,14 @@ def _find(
     connection: Connection,
     chosen: Mapping[str, ActiveViewSet],
     by_table: Mapping[str, Sequence[Scan]],
-    wanted: Sequence[Wanted],
+    wanted: Sequence[FileScan],
     spans: Spans,
     as_of: int | None,
     *,
     explained: bool,
 ) -> dict[str, TableView]:
-    found = search.find_files(connection, wanted, spans, as_of)
-    counts = search.count_partitions(connection, wanted, as_of) if explained else {}
+    found = partition_search.find_files(connection, wanted, spans, as_of)
+    counts = partition_search.count_partitions(connection, wanted, as_of) if explained else {}
     views = {}
     for name, each in chosen.items():
         table = TableView(each.view_set)
