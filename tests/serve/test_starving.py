@@ -31,7 +31,7 @@ from lakebed.query.request.parameters import prepare
 from lakebed.samples.generator import Generator
 from lakebed.serve import workers
 from lakebed.serve.flight._prepared import MOST_BOUND_BYTES, PreparedStatements
-from lakebed.serve.http._connections import BoundedHeads
+from lakebed.serve.http._connections import LimitedConnection
 from lakebed.serve.limits import ServerSettings
 from lakebed.views.builtin import built_in
 from lakebed.wire import protocol
@@ -269,10 +269,10 @@ def test_who_does_not_say_what_it_wants_is_let_go(lake: Lake, said: bytes) -> No
 def test_connections_beyond_a_number_are_told_to_come_later(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Few(BoundedHeads):
+    class Few(LimitedConnection):
         most_connections = 2
 
-    monkeypatch.setattr("lakebed.serve.server.bounded_heads", lambda _seconds: Few)
+    monkeypatch.setattr("lakebed.serve.server.limit_connections", lambda _seconds: Few)
     with serving(lake) as served, ExitStack() as stack:
         address = ("127.0.0.1", served.port)
         for _ in range(2):
@@ -290,8 +290,8 @@ def test_a_server_may_open_as_many_files_as_it_is_allowed_to() -> None:
         "import resource as r\n"
         "hard = r.getrlimit(r.RLIMIT_NOFILE)[1]\n"
         "r.setrlimit(r.RLIMIT_NOFILE, (64, hard))\n"
-        "from lakebed.serve.http._connections import bounded_heads\n"
-        "most = bounded_heads(1).most_connections\n"
+        "from lakebed.serve.http._connections import limit_connections\n"
+        "most = limit_connections(1).most_connections\n"
         "assert r.getrlimit(r.RLIMIT_NOFILE)[0] == 2 * most > 64\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

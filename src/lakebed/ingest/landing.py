@@ -73,20 +73,23 @@ class Lander:
         request is durable. Wait while the queue is full."""
         waiting = _Waiting(new, sum(len(block.payload) for block in new))
         admitted = not new or self._queue_bytes.wait(waiting.bytes)
-        with self._changed:
-            if self._closed:
-                if admitted:
-                    self._queue_bytes.release(waiting.bytes)
-                raise Unavailable("the lake is closed", hint="open it again")
-            if not new:
-                waiting.done.set_result(Receipt())
-                return waiting.done
-            if self._thread is None or not self._thread.is_alive():
-                thread = threading.Thread(target=self._run, name="lakebed-lander", daemon=True)
-                thread.start()
-                self._thread = thread
-            self._queue.append(waiting)
-            self._changed.notify_all()
+        try:
+            with self._changed:
+                if self._closed:
+                    raise Unavailable("the lake is closed", hint="open it again")
+                if not new:
+                    waiting.done.set_result(Receipt())
+                    return waiting.done
+                if self._thread is None or not self._thread.is_alive():
+                    thread = threading.Thread(target=self._run, name="lakebed-lander", daemon=True)
+                    thread.start()
+                    self._thread = thread
+                self._queue.append(waiting)
+                self._changed.notify_all()
+        except BaseException:
+            if admitted:
+                self._queue_bytes.release(waiting.bytes)
+            raise
         return waiting.done
 
     def close(self) -> None:
@@ -103,7 +106,8 @@ class Lander:
         group: list[_Waiting] = []
         try:
             while self._gather(group):
-                self._land_group(group)
+                # From here on a sender cannot cancel; a request that was cancelled does not land.
+                self._land([one for one in group if one.done.set_running_or_notify_cancel()])
                 with self._changed:
                     # Senders come back with their next request: as many as there were at once.
                     self._expected = len(group) + len(self._queue)
@@ -119,10 +123,22 @@ class Lander:
             raise
 
     def _gather(self, group: list[_Waiting]) -> bool:
-        """Take the next group; False if there will be none any more."""
+        """Take the next group; return False after the last one.
+
+        Waiting a moment for as many requests as there were last time saves them a commit of their
+        own. It ends when they are there, when none has come for a while, and in any case soon.
+        """
         with self._changed:
             self._changed.wait_for(lambda: self._queue or self._closed)
-            self._wait_for_others()
+            deadline = time.monotonic() + _GATHER_SECONDS
+            while (
+                not self._closed
+                and len(self._queue) < self._expected
+                and self._queue_bytes.held < self._segment_bytes
+                and (seconds := deadline - time.monotonic()) > 0
+                and self._has_grown_within(min(seconds, _QUIET_SECONDS))
+            ):
+                pass
             size = 0
             while self._queue and (not group or size + self._queue[0].bytes <= self._segment_bytes):
                 group.append(self._queue.popleft())
@@ -130,31 +146,15 @@ class Lander:
                 self._queue_bytes.release(group[-1].bytes)
         return bool(group)
 
-    def _wait_for_others(self) -> None:
-        """A moment's patience for as many as there were last time saves them a commit of their
-        own. It ends when they are here, when none has come for a while, and in any case soon."""
-        deadline = time.monotonic() + _GATHER_SECONDS
-        while (
-            not self._closed
-            and len(self._queue) < self._expected
-            and self._queue_bytes.held < self._segment_bytes
-            and (left := deadline - time.monotonic()) > 0
-        ):
-            here = len(self._queue)
-            self._changed.wait_for(
-                lambda here=here: len(self._queue) > here or self._closed,  # type: ignore[misc]
-                timeout=min(left, _QUIET_SECONDS),
-            )
-            if len(self._queue) == here:
-                return
+    def _has_grown_within(self, seconds: float) -> bool:
+        before = len(self._queue)
+        self._changed.wait_for(lambda: len(self._queue) > before or self._closed, seconds)
+        return len(self._queue) > before
 
-    def _land_group(self, group: Sequence[_Waiting]) -> None:
-        # From here on a sender can no longer cancel; one that has done so is not landed.
-        group = [waiting for waiting in group if waiting.done.set_running_or_notify_cancel()]
-        if group:
-            self._answer(group)
-
-    def _answer(self, group: Sequence[_Waiting]) -> None:
+    def _land(self, group: Sequence[_Waiting]) -> None:
+        """Land a group and answer its senders."""
+        if not group:
+            return
         askers = sorted({asker for waiting in group for asker in waiting.askers})
         try:
             with on_behalf_of(*askers):
@@ -164,7 +164,7 @@ class Lander:
                 _fail(group, error)
                 return
             for waiting in group:  # something in one of them: the others land without it
-                self._answer([waiting])
+                self._land([waiting])
             return
         for waiting, outcome in zip(group, outcomes, strict=True):
             if isinstance(outcome, Conflict):

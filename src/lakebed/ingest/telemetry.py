@@ -74,10 +74,21 @@ class Telemetry:
         partial: bool = False,
     ) -> Receipt:
         """Land one OTLP request; when this returns, it is durable. Malformed ones raise
-        `BadPayload` and leave nothing; one that landed before counts as a duplicate. If ``partial``
-        is wanted, single records of a JSON request that do not fit are left out, and counted."""
+        `BadPayload` and leave nothing; one that landed before counts as a duplicate. With
+        ``partial``, records of a JSON request that do not fit are left out and counted."""
         with Operation(_log, "land", signal=str(signal), body_bytes=len(body)) as operation:
-            receipt = self._land(signal, body, content, request_id, partial=partial)
+            trimmed = None
+            try:
+                blocks = self._read(signal, body, content, request_id)
+            except BadPayload:
+                if partial and content == "json":
+                    trimmed = self._trim(check_signal(signal), body)
+                if trimmed is None:
+                    raise
+                blocks = self._read(signal, trimmed.body, content, request_id)
+            receipt = self._lander.land(blocks).result()
+            if trimmed is not None:
+                receipt = replace(receipt, rejected=trimmed.rejected, reason=trimmed.reason)
             operation.add(
                 blocks=receipt.blocks,
                 records=receipt.records,
@@ -85,33 +96,6 @@ class Telemetry:
                 rejected=receipt.rejected,
             )
         return receipt
-
-    def _land(
-        self,
-        signal: Signal | str,
-        body: bytes,
-        content: str,
-        request_id: str | None,
-        *,
-        partial: bool,
-    ) -> Receipt:
-        try:
-            blocks = self._read(signal, body, content, request_id)
-        except BadPayload:
-            may_trim = partial and content == "json"
-            trimmed = self._trim(check_signal(signal), body) if may_trim else None
-            if trimmed is None:
-                raise
-            blocks = self._read(signal, trimmed.body, content, request_id)
-            receipt = self._lander.land(blocks).result()
-            return replace(receipt, rejected=trimmed.rejected, reason=trimmed.reason)
-        return self._lander.land(blocks).result()
-
-    def _trim(self, signal: Signal, body: bytes) -> Trimmed | None:
-        from lakebed.decode.json_requests.trimming import trim
-
-        with self._parsing.hold(len(body)):
-            return trim(signal, body)
 
     def _read(
         self,
@@ -123,6 +107,12 @@ class Telemetry:
     ) -> list[NewBlock]:
         with self._parsing.hold(len(body)):
             return read_request(signal, body, content=content, request_id=request_id, number=number)
+
+    def _trim(self, signal: Signal, body: bytes) -> Trimmed | None:
+        from lakebed.decode.json_requests.trimming import trim
+
+        with self._parsing.hold(len(body)):
+            return trim(signal, body)
 
     def land_file(
         self,

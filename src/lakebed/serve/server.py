@@ -27,7 +27,7 @@ from lakebed.serve.grpc.otlp import make_services
 from lakebed.serve.grpc.port import GrpcPort
 from lakebed.serve.guard import Guard
 from lakebed.serve.health import Health
-from lakebed.serve.http._connections import bounded_heads
+from lakebed.serve.http._connections import limit_connections
 from lakebed.serve.http.routes import HttpSide
 from lakebed.serve.limits import MOST_BYTES, ServerSettings
 from lakebed.serve.meters import Meters
@@ -208,7 +208,7 @@ class Server:
             self.http.make_app(),
             host=self._listening.bare_host,
             port=self._listening.port,
-            http=bounded_heads(self._listening.settings.stall_seconds),
+            http=limit_connections(self._listening.settings.stall_seconds),
             ws="none",
             lifespan="off",
             log_config=None,
