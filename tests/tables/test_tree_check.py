@@ -143,6 +143,12 @@ def test_source_that_cannot_be_checked_is_refused(source: Any) -> None:
         check_tree(source)
 
 
+def test_named_file_that_is_not_parquet_is_damage_whatever_its_name(tmp_path: Path) -> None:
+    put(tmp_path, "notes.txt", b"remember")
+    report = check_tree(tmp_path / "notes.txt")
+    assert findings_of(report) == {("damage", "not Parquet", "notes.txt")}
+
+
 def test_empty_tree_is_one_empty_folder(tmp_path: Path) -> None:
     (finding,) = check_tree(tmp_path).findings
     assert (finding.kind, finding.subject) == ("empty folder", str(tmp_path))

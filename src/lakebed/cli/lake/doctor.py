@@ -58,8 +58,8 @@ def doctor(
 
 def _summarize(problems: int, missing: list[str]) -> str:
     if missing:
-        count = output.plural(problems, "problem") if problems else "no problems"
-        return f"{count}, but this installation cannot {' or '.join(missing)}: see the extras above"
+        count = f"{output.plural(problems, 'problem')}, and" if problems else "no problems, but"
+        return f"{count} this installation cannot {' or '.join(missing)}: see the extras above"
     return output.plural(problems, "problem") if problems else "all is well"
 
 

@@ -90,7 +90,7 @@ def check_tree(
     """
     store, single = _open_source(source)
     report = TreeReport(str(source), pages)
-    check = _Check(store, report)
+    check = _Check(store, report, single)
     listed = (item for item in store.list() if single is None or item.path == single)
     with ThreadPoolExecutor(_PAGE_THREADS if pages else _THREADS) as pool:
         while batch := list(islice(listed, _BATCH)):
@@ -156,9 +156,10 @@ class _Variant:
 class _Check:
     """One check of a tree: files are read by threads, and counted in the order of the listing."""
 
-    def __init__(self, store: Store, report: TreeReport) -> None:
+    def __init__(self, store: Store, report: TreeReport, single: str | None) -> None:
         self._store = store
         self._report = report
+        self._single = single
         self._folders: list[_Folder] = [_Folder("")]
         self._listed = 0
         self._schemas: dict[bytes, _Variant] = {}
@@ -193,7 +194,7 @@ class _Check:
         if not size:
             return _Look(problem=(DAMAGE, "zero bytes", "the file has no bytes"))
         if self._store.read(path, 0, 4) not in _MAGICS:
-            is_named = path.lower().endswith((".parquet", ".parq"))
+            is_named = path == self._single or path.lower().endswith((".parquet", ".parq"))
             problem = (
                 DAMAGE if is_named else NOTE,
                 "not Parquet",
