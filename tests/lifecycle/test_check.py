@@ -11,8 +11,7 @@ from lakebed.catalog import rules
 from lakebed.catalog.schema import partition_metadata, partitions
 from lakebed.errors import BadInput, Conflict, DamagedFile, UnknownObject
 from lakebed.lake import Lake
-from lakebed.lifecycle.check import CheckReport, Finding, Level, Severity
-from lakebed.lifecycle.table_check import Remark
+from lakebed.lifecycle.check import Finding, Level, Severity
 from lakebed.model.partition import Partition
 from lakebed.storage.local import LocalStore
 from lakebed.storage.objects import put, read_all
@@ -333,15 +332,3 @@ def test_the_stores_mark_and_folders_are_not_quarantined(lake: Lake) -> None:
         lake.checker.quarantine("lake.json")
     with pytest.raises(UnknownObject):
         lake.checker.quarantine("partitions/readings")
-
-
-def test_remarks_become_findings_with_their_kind_subject_and_message() -> None:
-    report = CheckReport(Level.FILES)
-    report.remark(
-        [Remark("a kind", "a subject", "a message", True), Remark("note", "other", "text", False)]
-    )
-    assert report.findings == [
-        Finding(Severity.DAMAGE, "a kind", "a subject", "a message"),
-        Finding(Severity.NOTE, "note", "other", "text"),
-    ]
-    assert not report.is_clean

@@ -80,7 +80,7 @@ def test_what_is_odd_about_a_partition_is_said(table: Table, message: str) -> No
     odd, known = ODD[message](partition, definition)
     (remark,) = look_at(odd, {} if known is None else {known.table_id: known})
     assert message in remark.message
-    assert remark.is_damage
+    assert remark.severity is Severity.DAMAGE
     assert remark.subject == partition.partition_id
 
 
@@ -182,7 +182,7 @@ def test_admin_finds_empty_partitions_and_damage_of_a_table(lake: Lake, connecte
             admin.find_empty_partitions(source, "d.nothing")
         with pytest.raises(BadInput, match="name the table"):
             admin.validate_table_files(source)
-        with pytest.raises(BadInput, match="table of find_empty_partitions is str or None"):
+        with pytest.raises(BadInput, match="'table' must be str or None"):
             admin.find_empty_partitions(source, 5)
 
 

@@ -5,7 +5,7 @@ unless told: then it sets files aside (quarantine) and never deletes.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -26,9 +26,11 @@ from lakebed.catalog.partition_search import PartitionFilter
 from lakebed.errors import Damage, DamagedFile, LakebedError, UnknownObject
 from lakebed.lifecycle import segments, table_check
 from lakebed.lifecycle.aside import get_aside, get_candidate
+from lakebed.lifecycle.findings import Finding as Finding
+from lakebed.lifecycle.findings import Severity as Severity
+from lakebed.lifecycle.findings import damage
 from lakebed.lifecycle.sources import SourceCheck
 from lakebed.lifecycle.strays import StrayKind, classify
-from lakebed.lifecycle.table_check import Remark
 from lakebed.model.arguments import checked_methods
 from lakebed.model.partition import FileState, Partition
 from lakebed.model.time import format_instant
@@ -54,26 +56,6 @@ class Level(enum.IntEnum):
     PAGES = 4  # every page read, with its checksum; every block's bytes
 
 
-class Severity(enum.StrEnum):
-    """What a finding means."""
-
-    DAMAGE = "damage"  # rows are lost, doubled or unreadable, or could become so
-    WARNING = "warning"  # something to look at; no row is affected
-    NOTE = "note"
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that is not as it should be."""
-
-    severity: Severity
-    kind: str
-    subject: str
-    message: str
-    modified: int | None = None  # of a stray: when the file was last written
-    journaled: int | None = None  # of a stray: when the journal last spoke of it
-
-
 @dataclass(slots=True)
 class CheckReport:
     """What was looked at and what was found."""
@@ -93,7 +75,8 @@ class CheckReport:
         return not any(finding.severity is Severity.DAMAGE for finding in self.findings)
 
     def damage(self, kind: str, subject: str, message: str) -> None:
-        self.findings.append(Finding(Severity.DAMAGE, kind, subject, message))
+        """Add a finding of damage."""
+        self.findings.append(damage(kind, subject, message))
 
     def note_aside(self, aside: Sequence[TemporaryFile]) -> set[str]:
         """Name the files that were set aside; their paths."""
@@ -104,11 +87,6 @@ class CheckReport:
                 Finding(Severity.NOTE, "quarantined file", each.file_path, message)
             )
         return {each.file_path for each in aside}
-
-    def remark(self, remarks: Iterable[Remark]) -> None:
-        for each in remarks:
-            severity = Severity.DAMAGE if each.is_damage else Severity.NOTE
-            self.findings.append(Finding(severity, each.kind, each.subject, each.message))
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,13 +129,12 @@ class Checker:
                 for page in partition_search.list_pages(connection):
                     for partition in page:
                         sources.add(partition)
-                        report.remark(table_check.look_at(partition, known_tables))
+                        report.findings.extend(table_check.look_at(partition, known_tables))
                         self._check_partition(connection, partition, report, looked_at)
                     progress(report)
                 known |= looked_at
                 if level >= Level.FOOTERS:
-                    for trouble in sources.run():
-                        report.damage(trouble.kind, trouble.subject, trouble.message)
+                    report.findings.extend(sources.run())
                 known |= self._check_segments(connection, report, progress)
                 self._check_strays(connection, listed, known, report)
         finally:
@@ -183,7 +160,7 @@ class Checker:
                 ]
                 looked_at = report.note_aside(aside)
                 for partition in found:
-                    report.remark(table_check.look_at(partition, known))
+                    report.findings.extend(table_check.look_at(partition, known))
                     self._check_partition(connection, partition, report, looked_at)
         finally:
             self._keeper.unpin(pin)
@@ -349,8 +326,7 @@ class Checker:
         troubles = segments.check_file(self._store, segment)
         if not troubles and report.level >= Level.PAGES:
             troubles = list(segments.check_payloads(connection, self._store, segment))
-        for trouble in troubles:
-            report.damage(trouble.kind, trouble.subject, trouble.message)
+        report.findings.extend(troubles)
         return not troubles
 
     def _check_strays(

@@ -180,17 +180,24 @@ class Guard:
         ]
 
 
-def require_confirmed(demands: Iterable[Demand], confirmed: Collection[str]) -> None:
-    """Raise `Refused` if a demand's name is not confirmed."""
+def require_confirmed(
+    demands: Iterable[Demand], confirmed: Collection[str], *, by_form: bool = False
+) -> None:
+    """Raise `Refused` if a demand's name is not confirmed; the hint is for users of a form, or of
+    SQL, Python and the shell."""
     missing = [demand for demand in demands if demand.name not in confirmed]
     if not missing:
         return
     names = list(dict.fromkeys(demand.name for demand in missing))
+    how = f"typing {', '.join(names)}"
+    if not by_form:
+        how = (
+            f"name: in SQL with {', '.join(names)!r} as last argument, in Python with "
+            f"confirmed={names}, in the shell with "
+        ) + " ".join(f"--confirm {name}" for name in names)
     raise Refused(
         f"this would {' and '.join(map(str, missing))}",
-        hint="if that is meant, confirm it by name: in SQL with "
-        f"{', '.join(names)!r} as last argument, in Python with confirmed={names}, in the shell "
-        "with " + " ".join(f"--confirm {name}" for name in names),
+        hint=f"if that is meant, confirm it by {how}",
     )
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Any
 
 from lakebed.catalog import clock, partition_search, tables, view_sets
 from lakebed.catalog.catalog import Catalog, Connection
@@ -59,6 +60,27 @@ class IncompatiblePartition:
     partition: Partition
     current_hash: bytes | None
     can_be_rebuilt: bool
+
+    @property
+    def is_lost(self) -> bool:
+        """True if its rows are gone for good once it is retired and swept."""
+        return not self.can_be_rebuilt and not self.partition.is_empty
+
+    def as_row(self) -> dict[str, Any]:
+        """Return it with the names of columns that every door shows."""
+        return {
+            "view_set_name": self.partition.view_set,
+            "view_instance_id": self.partition.instance,
+            "begin_insert_time": self.partition.insert_range.begin,
+            "end_insert_time": self.partition.insert_range.end,
+            "incompatible_schema_hash": self.partition.schema_hash,
+            "current_schema_hash": self.current_hash,
+            "file_path": self.partition.file_path,
+            "file_size": self.partition.file_size,
+            "num_rows": self.partition.num_rows,
+            "can_be_rebuilt": self.can_be_rebuilt,
+            "partition_id": self.partition.partition_id,
+        }
 
 
 @checked_methods

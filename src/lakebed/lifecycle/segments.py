@@ -6,41 +6,32 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from lakebed.catalog import blocks
 from lakebed.catalog.blocks import Segment
 from lakebed.catalog.catalog import Connection
 from lakebed.errors import UnknownObject
+from lakebed.lifecycle.findings import Finding, damage
 from lakebed.model.block import Block
 from lakebed.storage.objects import Store
 
 _READ_BYTES = 8 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Trouble:
-    """One thing that is wrong with a segment or with a block in it."""
-
-    kind: str
-    subject: str
-    message: str
-
-
-def check_file(store: Store, segment: Segment) -> list[Trouble]:
+def check_file(store: Store, segment: Segment) -> list[Finding]:
     """What is wrong with a segment's file, if anything."""
     path = segment.segment_path
     try:
         size = store.size(path)
     except UnknownObject:
-        return [Trouble("missing segment", path, "is not in the store, and its blocks with it")]
+        return [damage("missing segment", path, "is not in the store, and its blocks with it")]
     if size != segment.file_size:
         said = f"has {size} bytes, the catalog says {segment.file_size}"
-        return [Trouble("segment size", path, said)]
+        return [damage("segment size", path, said)]
     return []
 
 
-def check_payloads(connection: Connection, store: Store, segment: Segment) -> Iterator[Trouble]:
+def check_payloads(connection: Connection, store: Store, segment: Segment) -> Iterator[Finding]:
     """Read every block of a segment whose file is sound, and compare its digest."""
     for run in _runs(blocks.list_in_segment(connection, segment.segment_path)):
         begin = run[0].segment_offset
@@ -50,7 +41,7 @@ def check_payloads(connection: Connection, store: Store, segment: Segment) -> It
             at = block.segment_offset - begin
             payload = data[at : at + block.payload_size]
             if hashlib.sha256(payload).digest() != block.payload_digest:
-                yield Trouble(
+                yield damage(
                     "block content",
                     block.block_id,
                     f"its bytes in {block.segment_path} at {block.segment_offset} are not "

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from lakebed.catalog import blocks, clock, view_sets
 from lakebed.catalog.catalog import Connection
-from lakebed.lifecycle.segments import Trouble
+from lakebed.lifecycle.findings import Finding, damage
 from lakebed.model.partition import NO_SOURCE, SOURCE_HASH_BYTES, Partition
 from lakebed.model.time import TimeRange
 from lakebed.views.dependencies import Sources, find_sources
@@ -57,7 +57,7 @@ class SourceCheck:
                 )
             )
 
-    def run(self) -> Iterator[Trouble]:
+    def run(self) -> Iterator[Finding]:
         """Every partition that is not made of the blocks in its range. Blocks that could not be
         decoded need no exception: plans go around them, so that they are in no range."""
         ends = {end for each in self._claims for end in _ends(each)}
@@ -67,7 +67,7 @@ class SourceCheck:
             wanted = after.keys() if each.sources.every else each.sources.encodings
             total = sum(after[encoding] - before[encoding] for encoding in wanted) % _MODULUS
             if total.to_bytes(SOURCE_HASH_BYTES, "big") != each.source_hash:
-                yield Trouble(
+                yield damage(
                     "source hash", each.name, "is not made of the blocks that landed in its range"
                 )
 

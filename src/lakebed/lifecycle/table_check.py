@@ -5,23 +5,13 @@ knows its schema, and its rows are of its bucket.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from lakebed.catalog import tables
 from lakebed.catalog.catalog import Connection
 from lakebed.errors import LakebedError
+from lakebed.lifecycle.findings import Finding, Severity, damage
 from lakebed.model.partition import Partition
 from lakebed.model.user_table import UserTable, is_table, table_id_of
-
-
-@dataclass(frozen=True, slots=True)
-class Remark:
-    """One thing about a table's partition; an empty one is worth a note, the rest is damage."""
-
-    kind: str
-    subject: str
-    message: str
-    is_damage: bool = True
 
 
 def list_known(connection: Connection) -> dict[str, UserTable]:
@@ -30,29 +20,29 @@ def list_known(connection: Connection) -> dict[str, UserTable]:
     return {each.table_id: each for each in every}
 
 
-def look_at(partition: Partition, known: Mapping[str, UserTable]) -> Iterator[Remark]:
+def look_at(partition: Partition, known: Mapping[str, UserTable]) -> Iterator[Finding]:
     """What is odd about a partition, if it is of a table."""
     if not is_table(partition.view_set):
         return
     subject = partition.partition_id
     table = known.get(table_id_of(partition.view_set))
     if table is None:
-        yield Remark("table", subject, f"{partition.identity} belongs to no table")
+        yield damage("table", subject, f"{partition.identity} belongs to no table")
         return
     if partition.schema_hash not in table.stored:
-        yield Remark("table", subject, f"{table.full_name} never had the schema of this partition")
+        yield damage("table", subject, f"{table.full_name} never had the schema of this partition")
     try:
         within = table.bucket.range_of(partition.instance)
     except LakebedError as error:
-        yield Remark("table", subject, f"{table.full_name}: {error}")
+        yield damage("table", subject, f"{table.full_name}: {error}")
         return
     events = partition.events
     if events is not None and not (within.begin <= events.earliest <= events.latest < within.end):
-        yield Remark(
+        yield damage(
             "table", subject, f"{table.full_name} has times outside bucket {partition.instance}"
         )
     if partition.is_live and table.deleted_at is not None:
-        yield Remark("table", subject, f"{table.full_name} was deleted, this partition was not")
+        yield damage("table", subject, f"{table.full_name} was deleted, this partition was not")
     if partition.is_live and partition.is_empty:
         message = f"{table.full_name} {partition.instance}: nothing is left in it"
-        yield Remark("empty partition", subject, message, is_damage=False)
+        yield Finding(Severity.NOTE, "empty partition", subject, message)

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 from lakebed.errors import BadInput
 from lakebed.lifecycle.check import Level
+from lakebed.lifecycle.findings import Finding, Severity
 from lakebed.model.time import Instant
 from lakebed.model.user_table import UserTable, split_name
 from lakebed.operations.operation import OperableLake, operation
 from lakebed.query.snapshot import listings
 from lakebed.query.snapshot.listings import Asked
-from lakebed.tables.importing.tree_check import TreeFinding, check_tree, list_empty
+from lakebed.tables.importing.tree_check import check_tree, list_empty
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -55,12 +56,8 @@ def explain_empty(
 def list_incompatible_partitions(lake: OperableLake, view_set_name: str | None = None) -> pa.Table:
     """Live partitions that queries cannot see, because their schema is not the active one. Those
     of a view set that is not registered any more have no current schema hash."""
-    return listings.make_incompatible(
-        [
-            (listed.partition, listed.current_hash, listed.can_be_rebuilt)
-            for listed in lake.retirement.list_incompatible_partitions(view_set_name)
-        ]
-    )
+    listed = lake.retirement.list_incompatible_partitions(view_set_name)
+    return listings.make_incompatible(partition.as_row() for partition in listed)
 
 
 @operation()
@@ -72,7 +69,7 @@ def find_empty_partitions(source: OperableLake | str | Path, table: str | None =
         return listings.make_findings(list_empty(check_tree(source)))
     definition = _get_table(source, table)
     return listings.make_findings(
-        TreeFinding("note", "empty partition", partition.partition_id, partition.describe())
+        Finding(Severity.NOTE, "empty partition", partition.partition_id, partition.describe())
         for partition in source.tables.find_empty_partitions(definition.database, definition.name)
     )
 

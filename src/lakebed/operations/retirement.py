@@ -88,7 +88,7 @@ def retire_incompatible_partitions(
     summaries = lake.retirement.retire_incompatible_partitions(
         view_set_name, allow_loss=allow_loss, confirmed=confirmed
     )
-    return listings.make_retired([summary.as_row() for summary in summaries])
+    return listings.make_retired(summary.as_row() for summary in summaries)
 
 
 @operation(Partition, changes=True, in_sql=True)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from lakebed.lake import Lake
     from lakebed.lifecycle.planning import IncompatiblePartition, RetirementPlan
+    from lakebed.lifecycle.retire import Retirement
 
 app = typer.Typer(no_args_is_help=True, help="Partitions: list, publish, retire, restore.")
 PARTIAL = 5
@@ -59,8 +60,8 @@ def list_partitions(
     """
     with opened(lake, write=False) as open_lake:
         if incompatible:
-            found = open_lake.retirement.list_incompatible_partitions(view_set)
-            rows = [_incompatible_row(each) for each in found]
+            listed_rows = open_lake.retirement.list_incompatible_partitions(view_set)
+            rows = [_incompatible_row(listed) for listed in listed_rows]
             if not as_json:
                 rows = [output.short(row) for row in rows]
             output.show(rows, as_json=as_json, empty="every partition has its view set's schema")
@@ -81,20 +82,15 @@ def list_partitions(
     )
 
 
-def _incompatible_row(each: IncompatiblePartition) -> dict[str, Any]:
-    partition = each.partition
-    return {
-        "view_set_name": partition.view_set,
-        "view_instance_id": partition.instance,
-        "begin_insert_time": output.instant(partition.insert_range.begin),
-        "end_insert_time": output.instant(partition.insert_range.end),
-        "incompatible_schema_hash": partition.schema_hash.hex(),
-        "current_schema_hash": each.current_hash.hex() if each.current_hash else None,
-        "file_path": partition.file_path,
-        "file_size": partition.file_size,
-        "num_rows": partition.num_rows,
-        "can_be_rebuilt": each.can_be_rebuilt,
-    }
+def _incompatible_row(listed: IncompatiblePartition) -> dict[str, Any]:
+    row = listed.as_row()
+    del row["partition_id"]
+    for name, value in row.items():
+        if isinstance(value, bytes):
+            row[name] = value.hex()
+        elif name.endswith("_time"):
+            row[name] = output.instant(value)
+    return row
 
 
 @app.command("publish")
@@ -166,47 +162,57 @@ def _read_rows(file: Path) -> pa.Table:
         ) from error
 
 
+ExactOption = Annotated[
+    bool, typer.Option("--exact", help="The one partition with exactly this range.")
+]
+HashOption = Annotated[
+    str | None,
+    typer.Option("--schema-hash", metavar="HEX", help="With --exact: which of two twins."),
+]
+FileOption = Annotated[
+    str | None,
+    typer.Option("--file", metavar="PATH", help="By file; deprecated, cannot name empty ones."),
+]
+IncompatibleOption = Annotated[
+    bool, typer.Option("--incompatible", help="All whose schema is not the active one.")
+]
+LossOption = Annotated[
+    bool,
+    typer.Option(
+        "--allow-loss",
+        help="With --incompatible: also what cannot be rebuilt, of the view set that is named.",
+    ),
+]
+ExpiredOption = Annotated[
+    bool, typer.Option("--expired", help="All older than the view set's retention.")
+]
+HoldOption = Annotated[
+    bool, typer.Option("--hold", help="Keep the range away until it is restored.")
+]
+ConfirmOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--confirm",
+        metavar="VIEW",
+        help="Retire most of this view set, or what of it cannot be rebuilt.",
+    ),
+]
+
+
 @app.command("retire")
 def retire(
     view_set: Annotated[str | None, typer.Argument()] = None,
     begin: BeginOption = None,
     end: EndOption = None,
     instance: InstanceOption = None,
-    exact: Annotated[
-        bool, typer.Option("--exact", help="The one partition with exactly this range.")
-    ] = False,
-    schema_hash: Annotated[
-        str | None,
-        typer.Option("--schema-hash", metavar="HEX", help="With --exact: which of two twins."),
-    ] = None,
-    file: Annotated[
-        str | None,
-        typer.Option("--file", metavar="PATH", help="By file; deprecated, cannot name empty ones."),
-    ] = None,
-    incompatible: Annotated[
-        bool, typer.Option("--incompatible", help="All whose schema is not the active one.")
-    ] = False,
-    allow_loss: Annotated[
-        bool,
-        typer.Option(
-            "--allow-loss",
-            help="With --incompatible: also what cannot be rebuilt, of the view set that is named.",
-        ),
-    ] = False,
-    expired: Annotated[
-        bool, typer.Option("--expired", help="All older than the view set's retention.")
-    ] = False,
-    hold: Annotated[
-        bool, typer.Option("--hold", help="Keep the range away until it is restored.")
-    ] = False,
-    confirm: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--confirm",
-            metavar="VIEW",
-            help="Retire most of this view set, or what of it cannot be rebuilt.",
-        ),
-    ] = None,
+    exact: ExactOption = False,
+    schema_hash: HashOption = None,
+    file: FileOption = None,
+    incompatible: IncompatibleOption = False,
+    allow_loss: LossOption = False,
+    expired: ExpiredOption = False,
+    hold: HoldOption = False,
+    confirm: ConfirmOption = None,
     lake: LakeOption = HERE,
     yes: YesOption = False,
     as_json: JsonOption = False,
@@ -218,10 +224,12 @@ def retire(
 
     Example: lakebed partitions retire readings --incompatible --yes
     """
-    if sum([exact, file is not None, incompatible, expired]) > 1:
-        raise typer.BadParameter("--exact, --file, --incompatible and --expired exclude each other")
     ranged = begin is not None or end is not None or instance is not None
-    for wrong, why in (
+    for is_wrong, why in (
+        (
+            sum([exact, file is not None, incompatible, expired]) > 1,
+            "--exact, --file, --incompatible and --expired exclude each other",
+        ),
         (hold and (incompatible or expired), "--hold goes with a range, --exact or --file"),
         (schema_hash is not None and not exact, "--schema-hash goes with --exact"),
         (allow_loss and not incompatible, "--allow-loss goes with --incompatible"),
@@ -231,7 +239,7 @@ def retire(
         ),
         (file is not None and view_set is not None, "--file names the partition by itself"),
     ):
-        if wrong:
+        if is_wrong:
             raise typer.BadParameter(why)
     with opened(lake, is_plan=not yes) as open_lake:
         verbs = open_lake.retirement
@@ -247,33 +255,40 @@ def retire(
             plan = verbs.plan_by_retention(view_set)
         else:
             span = both(begin, end)
-            if span is None:
-                raise typer.BadParameter("say which range with --begin and --end")
-            if exact:
-                wanted = _parse_hash(schema_hash)
-                plan = verbs.plan_by_metadata(
-                    view_set, instance or GLOBAL, *span, wanted, hold=hold
-                )
-            else:
-                plan = verbs.plan_by_range(view_set, *span, instance=instance, hold=hold)
+            plan = _plan_range(verbs, view_set, span, instance, exact, schema_hash, hold)
         _show_plan(plan, as_json=as_json and not yes)
-        if not plan.partitions and not yes:
-            output.say("Nothing to retire.")
-        elif not yes:
-            output.say("Nothing was changed. Repeat with --yes to retire them.")
+        if not yes:
+            again = "Nothing was changed. Repeat with --yes to retire them."
+            output.say(again if plan.partitions else "Nothing to retire.")
         elif incompatible:
             _retire_incompatible(open_lake, view_set, allow_loss, confirm or [], as_json)
         else:
-            outcomes = verbs.carry_out(plan, confirmed=confirm or [])
             rows = [
                 {
-                    "partition_id": each.partition.partition_id,
-                    "empty": each.partition.is_empty,
-                    "message": each.message,
+                    "partition_id": outcome.partition.partition_id,
+                    "empty": outcome.partition.is_empty,
+                    "message": outcome.message,
                 }
-                for each in outcomes
+                for outcome in verbs.carry_out(plan, confirmed=confirm or [])
             ]
             output.show(rows, as_json=as_json, empty="nothing to retire")
+
+
+def _plan_range(
+    verbs: Retirement,
+    view_set: str,
+    span: tuple[str, str] | None,
+    instance: str | None,
+    exact: bool,
+    schema_hash: str | None,
+    hold: bool,
+) -> RetirementPlan:
+    if span is None:
+        raise typer.BadParameter("say which range with --begin and --end")
+    if exact:
+        full_hash = _parse_hash(schema_hash)
+        return verbs.plan_by_metadata(view_set, instance or GLOBAL, *span, full_hash, hold=hold)
+    return verbs.plan_by_range(view_set, *span, instance=instance, hold=hold)
 
 
 def _parse_hash(text: str | None) -> bytes | None:

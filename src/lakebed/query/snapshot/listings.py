@@ -14,7 +14,6 @@ import pyarrow as pa
 from lakebed.catalog import blocks, failures, listing, view_sets
 from lakebed.catalog.catalog import Connection
 from lakebed.catalog.view_sets import ActiveViewSet
-from lakebed.model.partition import Partition
 from lakebed.model.source import SqlSource, describe_source
 from lakebed.model.time import SECOND, TimeRange
 from lakebed.model.user_table import UserTable
@@ -240,30 +239,13 @@ def make_partitions(columns: Sequence[Sequence[Any]]) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=PARTITIONS_SCHEMA)
 
 
-def make_incompatible(found: Sequence[tuple[Partition, bytes | None, bool]]) -> pa.Table:
-    """Partitions as rows, each with the active schema hash, if there is one, and whether it can be
-    built again."""
-    rows = [
-        {
-            "view_set_name": each.view_set,
-            "view_instance_id": each.instance,
-            "begin_insert_time": each.insert_range.begin,
-            "end_insert_time": each.insert_range.end,
-            "incompatible_schema_hash": each.schema_hash,
-            "current_schema_hash": current_hash,
-            "file_path": each.file_path,
-            "file_size": each.file_size,
-            "num_rows": each.num_rows,
-            "can_be_rebuilt": can_be_rebuilt,
-            "partition_id": each.partition_id,
-        }
-        for each, current_hash, can_be_rebuilt in found
-    ]
-    return pa.Table.from_pylist(rows, INCOMPATIBLE_SCHEMA)
+def make_incompatible(rows: Iterable[Mapping[str, Any]]) -> pa.Table:
+    """Return rows of incompatible partitions, as `IncompatiblePartition.as_row` has them."""
+    return pa.Table.from_pylist(list(rows), INCOMPATIBLE_SCHEMA)
 
 
-def make_retired(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
-    """What retiring incompatible partitions did, for each view set and instance."""
+def make_retired(rows: Iterable[Mapping[str, Any]]) -> pa.Table:
+    """Return what retiring incompatible partitions did, for each view set and instance."""
     return pa.Table.from_pylist(list(rows), RETIRED_SCHEMA)
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from lakebed.catalog import blocks, partitions
 from lakebed.errors import Refused, UnknownPartition
 from lakebed.lake import Lake
-from lakebed.lifecycle.guard import Demand
+from lakebed.lifecycle.guard import require_confirmed
 from lakebed.lifecycle.planning import RetirementPlan
 from lakebed.model.time import format_duration, format_instant
 from lakebed.model.user_table import is_table
@@ -57,7 +57,7 @@ def retire(lake: Lake, partition_id: str, fields: Mapping[str, str]) -> Done:
     """Retire it. The names that the plan asks for must be typed, separated by commas."""
     plan = _plan(lake, partition_id)
     names = read_names(fields)
-    require_typed(plan.demands, names)
+    require_confirmed(plan.demands, names, by_form=True)
     gone = lake.retirement.carry_out(plan, confirmed=names)[0].partition
     return Done(
         f"/lake/partitions/{gone.partition_id}",
@@ -68,17 +68,6 @@ def retire(lake: Lake, partition_id: str, fields: Mapping[str, str]) -> Done:
 def read_names(fields: Mapping[str, str]) -> list[str]:
     """Return the names that were typed into the field ``confirm``."""
     return [name.strip() for name in fields.get("confirm", "").split(",") if name.strip()]
-
-
-def require_typed(demands: Sequence[Demand], names: Collection[str]) -> None:
-    """Raise `Refused` in the words of the page unless every demand's name was typed."""
-    missing = [demand for demand in demands if demand.name not in names]
-    if missing:
-        asked_for = ", ".join(dict.fromkeys(demand.name for demand in missing))
-        raise Refused(
-            f"this would {' and '.join(map(str, missing))}",
-            hint=f"if that is meant, confirm it by typing {asked_for}",
-        )
 
 
 def restore(lake: Lake, partition_id: str) -> Done:

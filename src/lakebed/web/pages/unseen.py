@@ -10,10 +10,11 @@ from dataclasses import dataclass
 
 from lakebed.errors import Refused, StalePlan
 from lakebed.lake import Lake
+from lakebed.lifecycle.guard import require_confirmed
 from lakebed.lifecycle.planning import IncompatiblePartition
 from lakebed.model.time import format_duration, format_instant
 from lakebed.web.notes import Done
-from lakebed.web.pages.retiring import read_names, require_typed
+from lakebed.web.pages.retiring import read_names
 
 _MOST_SHOWN = 500
 
@@ -78,7 +79,7 @@ def list_unseen(lake: Lake) -> list[UnseenRow]:
             len(parts),
             sum(each.partition.num_rows for each in parts),
             sum(each.partition.file_size for each in parts),
-            sum(_is_lost(each) for each in parts),
+            sum(each.is_lost for each in parts),
         )
         for name, parts in sorted(found.items())
     ]
@@ -88,7 +89,7 @@ def read_unseen(lake: Lake, view_set: str) -> UnseenPage:
     """The plan for one view set; nothing is changed."""
     found = lake.retirement.list_incompatible_partitions(view_set)
     plan = lake.retirement.plan_found(found)
-    lost = [each.partition for each in found if _is_lost(each)]
+    lost = [each.partition for each in found if each.is_lost]
     return UnseenPage(
         view_set,
         any(each.view_set.name == view_set for each in lake.views.list_view_sets()),
@@ -102,7 +103,7 @@ def read_unseen(lake: Lake, view_set: str) -> UnseenPage:
                 each.partition.file_size,
                 each.partition.schema_hash.hex(),
                 each.partition.is_empty,
-                not _is_lost(each),
+                not each.is_lost,
             )
             for each in found[:_MOST_SHOWN]
         ],
@@ -128,7 +129,7 @@ def retire_unseen(lake: Lake, view_set: str, fields: Mapping[str, str]) -> Done:
             hint="look at the plan again, which is new",
         )
     loss = fields.get("allow_loss") == "yes"
-    doomed = [listed for listed in found if loss or not _is_lost(listed)]
+    doomed = [listed for listed in found if loss or not listed.is_lost]
     if not doomed:
         raise Refused(
             "none of them can be built again",
@@ -136,7 +137,7 @@ def retire_unseen(lake: Lake, view_set: str, fields: Mapping[str, str]) -> Done:
         )
     plan = lake.retirement.plan_found(doomed)
     names = read_names(fields)
-    require_typed(plan.demands, names)
+    require_confirmed(plan.demands, names, by_form=True)
     lake.retirement.carry_out(plan, confirmed=names)
     rows = sum(partition.num_rows for partition in plan.partitions)
     spared = len(found) - len(doomed)
@@ -148,14 +149,9 @@ def retire_unseen(lake: Lake, view_set: str, fields: Mapping[str, str]) -> Done:
     )
 
 
-def _is_lost(each: IncompatiblePartition) -> bool:
-    """Whether rows are gone for good once it is swept."""
-    return not each.can_be_rebuilt and not each.partition.is_empty
-
-
 def _mark(found: Sequence[IncompatiblePartition]) -> str:
     """Which partitions they are, and which of them would be lost."""
     told = hashlib.sha256()
-    for name, lost in sorted((each.partition.partition_id, _is_lost(each)) for each in found):
+    for name, lost in sorted((each.partition.partition_id, each.is_lost) for each in found):
         told.update(f"{name} {lost}\n".encode())
     return told.hexdigest()
