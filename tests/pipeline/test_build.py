@@ -22,10 +22,10 @@ from lakebed.lake import Lake
 from lakebed.lifecycle.check import Level
 from lakebed.model.partition import FileState, hash_sources
 from lakebed.model.time import TimeRange
-from lakebed.pipeline.pipeline import own_session
-from lakebed.pipeline.publishing import TaskNames
 from lakebed.pipeline.runner import Runner, one_task_each
+from lakebed.pipeline.sessions.build_sessions import own_session
 from lakebed.pipeline.steps import Build
+from lakebed.pipeline.task_names import TaskNames
 from lakebed.pipeline.tasks import BuildOrder, carry_out
 from lakebed.samples.generator import Generator
 from lakebed.storage.local import LocalStore
@@ -342,19 +342,30 @@ def test_large_orders_are_a_task_each_too(spark: SparkSession) -> None:
     assert sorted(row[0] for row in rows) == [0, 1, 2, 3, 4]
 
 
-def test_lost_attempts_use_up_no_names_of_later_steps(lake: Lake) -> None:
+def test_names_of_lost_attempts_stay_claimed_and_are_not_used_again(lake: Lake) -> None:
     lake.views.ensure(built_in())
-    names = TaskNames(lake._names)
-    first = names.take("log_entries")
-    assert names.take("log_entries")[1:] == first[1:]
-    names.renew()  # an attempt of the first wave was lost
-    later = names.take("log_entries")
+    names = TaskNames.reserve(lake._names, ["log_entries"] * 2)
+    first, second = names.take("log_entries"), names.take("log_entries")
+    assert first[1:] == second[1:]
+    assert first[0] != second[0]
+    names.close([first[0]], repeated=True)
+    later = TaskNames.reserve(lake._names, ["log_entries"]).take("log_entries")
     assert len(later) == len(first)
-    assert set(later) & set(first) == set()
-    names.close([first[0], later[0]], retried=True)
+    assert set(later) & {*first, *second} == set()
     with lake.catalog.read() as connection:
-        claimed = {each.file_path for each in files.list_files(connection, [FileState.DELETING])}
-    assert claimed >= set(first) | set(later)
+        claimed = {file.file_path for file in files.list_files(connection, [FileState.DELETING])}
+    assert claimed == {*first[1:], second[0]}
+
+
+def test_names_that_no_task_used_are_returned(lake: Lake) -> None:
+    lake.views.ensure(built_in())
+    names = TaskNames.reserve(lake._names, ["log_entries"] * 2)
+    used = names.take("log_entries")
+    names.close([used[0]], repeated=False)
+    lake._names.close()
+    with lake.catalog.read() as connection:
+        staged = files.list_files(connection, [FileState.STAGED])
+    assert [file.file_path for file in staged] == [used[0]], "it was published by the test only"
 
 
 def test_what_a_task_does_twice_is_published_once(lake: Lake, spark: SparkSession) -> None:
@@ -363,11 +374,11 @@ def test_what_a_task_does_twice_is_published_once(lake: Lake, spark: SparkSessio
     plan = lake.pipeline.plan("log_entries")
     (step,) = plan.steps
     assert isinstance(step, Build)
-    names = TaskNames(lake._names)
+    names = TaskNames.reserve(lake._names, ["log_entries"])
     order = BuildOrder(step.view_set.definition(), names.take("log_entries"), step.blocks)
-    written = [carry_out(lake.store, order, attempt) for attempt in (0, 1, 0)]
-    assert len({each["path"] for each in written}) == 3
-    names.close([each["path"] for each in written], retried=True)
+    results = [carry_out(lake.store, order, attempt) for attempt in (0, 1, 0)]
+    assert len({result.file.path for result in results if result.file}) == 3
+    names.close([], repeated=True)
     assert lake.pipeline.build("log_entries", spark=spark).problems == []
     assert sum(messages(lake).values()) == 60
     lake.sweeper.run()

@@ -21,7 +21,8 @@ from lakebed.errors import BadInput, SnapshotExpired, UnknownDatabase, UnknownTa
 from lakebed.lake import Lake
 from lakebed.lifecycle.check import Level
 from lakebed.pipeline.sessions.executors import StoreAddress
-from lakebed.spark.insert_task import ANSWER, InsertOrder, insert_task
+from lakebed.pipeline.writing import RESULT, read_results
+from lakebed.spark.insert_task import InsertOrder, insert_task
 from lakebed.tables.table import Table
 from tests.parts.building import tick
 from tests.parts.data import stored_files
@@ -306,8 +307,9 @@ def test_an_attempt_that_was_killed_leaves_its_names_to_the_dead(
         yield from done
 
     frame = frame_of(spark, [row(each, each) for each in range(3)])
-    answers = frame.repartition(1).mapInArrow(die_after_writing, ANSWER).collect()
-    assert [each["path"] for each in answers] == list(order.names[3:6])
+    rows = frame.repartition(1).mapInArrow(die_after_writing, RESULT).collect()
+    paths = [result.file.path for result in read_results(rows).values() if result.file]
+    assert paths == list(order.names[3:6])
     assert stored_files(lake) - before == set(order.names[:6])
 
 

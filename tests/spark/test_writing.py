@@ -16,7 +16,7 @@ from lakebed.errors import BadInput, Overlap, StalePlan, Unavailable
 from lakebed.lake import Lake
 from lakebed.model.partition import FileState
 from lakebed.pipeline.sessions.executors import StoreAddress
-from lakebed.pipeline.writing import DESCRIPTOR, read_descriptor, write_task
+from lakebed.pipeline.writing import RESULT, read_results, write_task
 from lakebed.views.builtin import built_in
 from tests.parts.data import HOUR, T0, numbers_in, publish_hour, readings, rows, stored_files
 
@@ -145,9 +145,10 @@ def test_an_attempt_that_was_killed_leaves_its_name_to_the_dead(
             os.kill(os.getpid(), signal.SIGKILL)
         yield from done
 
-    frame = frame_of(spark).repartition(1).mapInArrow(die_after_writing, DESCRIPTOR)
-    (row,) = frame.collect()
-    assert read_descriptor(row).path == NAMES[1]
+    frame = frame_of(spark).repartition(1).mapInArrow(die_after_writing, RESULT)
+    file = read_results(frame.collect())[0].file
+    assert file is not None
+    assert file.path == NAMES[1]
     assert stored_files(lake) == set(NAMES[:2])
 
 
@@ -155,7 +156,9 @@ def test_an_attempt_of_a_repeated_stage_takes_the_next_free_name(lake: Lake) -> 
     write = write_task(StoreAddress.of(lake.store), readings().definition(), NAMES)
     for name in NAMES:  # every attempt counts from zero again
         (batch,) = write(iter(rows(3).to_batches()))
-        assert read_descriptor(batch.to_pylist()[0]).path == name
+        file = read_results(batch.to_pylist())[0].file
+        assert file is not None
+        assert file.path == name
     with pytest.raises(Exception, match="all 3 names"):
         list(write(iter(rows(3).to_batches())))
 

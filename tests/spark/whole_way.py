@@ -19,7 +19,7 @@ import lakebed
 import lakebed.spark
 from lakebed.errors import BadInput
 from lakebed.lake import Lake
-from lakebed.pipeline.pipeline import own_session
+from lakebed.pipeline.sessions.build_sessions import own_session
 from lakebed.pipeline.sessions.session import is_remote
 from lakebed.samples.generator import Generator
 from tests.parts.data import HOUR, T0, publish_hour, readings

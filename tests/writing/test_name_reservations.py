@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
+
+import pytest
 
 from lakebed.catalog import files
 from lakebed.lake import Lake
 from lakebed.lifecycle.sweep import LeaseObserver, Sweeper
 from lakebed.model.partition import FileState
-from lakebed.pipeline.publishing import TaskNames
+from lakebed.pipeline.task_names import TaskNames
 
 
 def take_for_dead(lake: Lake) -> None:
@@ -52,19 +55,20 @@ def test_losing_a_lease_takes_nothing_from_a_newer_one(lake: Lake) -> None:
     assert not set(first) & set(second)
 
 
-def test_all_names_of_a_task_are_of_one_lease(lake: Lake) -> None:
-    """A step may get its names just after the lease of those that were prepared was lost."""
-    names = TaskNames(lake._names)
-    names.prepare("readings", 2)
-    lost = names.lease
-    take_for_dead(lake)
-    lake._names.forget(lost)
-    given = names.take("readings")
+def test_all_names_of_a_wave_are_of_one_lease(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lease may be lost between the reservations for two view sets."""
+    pool = lake._names
+    lost, _ = pool.take("readings", "global", 1)
+    taken = pool.take
+
+    def lose_lease_before_second(view_set: str, instance: str, count: int) -> Any:
+        reservation = taken(view_set, instance, count)
+        if view_set == "readings" and reservation[0] == lost:
+            take_for_dead(lake)
+            pool.forget(lost)
+        return reservation
+
+    monkeypatch.setattr(pool, "take", lose_lease_before_second)
+    names = TaskNames.reserve(pool, ["readings", "others"])
     assert names.lease != lost
-    assert len(set(given)) > 2
-    assert set(given) <= staged(lake)
-    names.prepare("readings", 2)
-    take_for_dead(lake)
-    lake._names.forget(names.lease)
-    names.prepare("readings", 3)
-    assert {*names.take("readings"), *names.take("readings")} <= staged(lake)
+    assert {*names.take("readings"), *names.take("others")} <= staged(lake)

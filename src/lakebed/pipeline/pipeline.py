@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from functools import wraps
 from typing import TYPE_CHECKING, ParamSpec
 
-from lakebed.catalog import blocks, clock, failures, tables, view_sets
+from lakebed.catalog import blocks, clock, failures, tables
 from lakebed.catalog.catalog import Catalog
 from lakebed.catalog.failures import BuildFailure
 from lakebed.catalog.leases import Lease
@@ -26,8 +26,9 @@ from lakebed.logs import Operation
 from lakebed.model.arguments import checked_methods, list_names
 from lakebed.model.time import Instant, TimeRange, to_instant
 from lakebed.pipeline.plan import Limits
-from lakebed.pipeline.publishing import Outcome, StepPublisher, TaskNames, fold_here
+from lakebed.pipeline.publishing import Outcome, StepPublisher
 from lakebed.pipeline.sessions import jvm
+from lakebed.pipeline.sessions.build_sessions import BuildSessions, SessionRequest
 from lakebed.pipeline.sessions.executors import StoreAddress
 from lakebed.pipeline.sessions.session import require_spark
 from lakebed.pipeline.state import choose, make_plan
@@ -105,27 +106,22 @@ class Progress:
     bytes: int
 
 
-class _Teller:
-    """Notes what became of each step of a round, and tells how far it is."""
+@dataclass(slots=True)
+class _Request:
+    """One call of `build`."""
 
-    def __init__(
-        self, plan: Plan, report: BuildReport, progress: Callable[[Progress], None]
-    ) -> None:
-        self.outcomes: list[Outcome] = []
-        self._planned = len(plan.steps)
-        self._report = report
-        self._progress = progress
-        self._tell()
+    names: Sequence[str]
+    begin: Instant | None
+    end: Instant | None
+    session: SessionRequest
+    address: StoreAddress
+    progress: Callable[[Progress], None]
+    notice: Callable[[Lease], None]
+    report: BuildReport = field(default_factory=BuildReport)
 
-    def __call__(self, outcome: Outcome) -> None:
-        self.outcomes.append(outcome)
-        self._report.outcomes.append(outcome)
-        self._tell()
-
-    def _tell(self) -> None:
-        at = self._report
-        done = len(self.outcomes)
-        self._progress(Progress(at.rounds, done, self._planned, at.rows, at.bytes))
+    def show_progress(self, plan: Plan, done: int) -> None:
+        report = self.report
+        self.progress(Progress(report.rounds, done, len(plan.steps), report.rows, report.bytes))
 
 
 def _logged(build: Callable[P, BuildReport]) -> Callable[P, BuildReport]:
@@ -168,15 +164,11 @@ class Pipeline:
     ) -> None:
         self._catalog = catalog
         self._store = store
-        self._names = names
-        self._publisher = publisher
-        self._tables = table_publisher
+        self._publisher = StepPublisher(catalog, publisher, table_publisher, names)
         self._keeper = keeper
         self._registry = registry
         self.limits = limits or Limits()
-        self._kept: tuple[SparkSession, ExitStack] | None = None
-        self._is_ours = False
-        self._at_work: SparkSession | None = None
+        self._sessions = BuildSessions()
         self._cancelled = threading.Event()
 
     def plan(
@@ -236,86 +228,104 @@ class Pipeline:
         problem only if that happens again and again.
         """
         self._cancelled.clear()
-        report = BuildReport()
-        plan = self._plan_build(list_names(names), begin, end)
-        report.skipped = plan.skipped
-        begun = plan.tick
-        if not plan.steps:
-            return report
-        with ExitStack() as stack:
-            if keep_session:
-                stack.push(lambda _kind, error, _trace: self.close() if error else None)
-
-            def open_session() -> SparkSession:
-                quickly = plan.is_small if quick is None else quick
-                if not keep_session:
-                    using = _use_session(spark, master, remote, address, quick=quickly)
-                    return stack.enter_context(using)
-                if self._kept is not None and jvm.is_dead():
-                    self.close()
-                if self._kept is None:
-                    kept = ExitStack()
-                    using = _use_session(spark, master, remote, address, quick=bool(quick))
-                    self._kept = (kept.enter_context(using), kept)
-                    self._is_ours = spark is None
-                return self._kept[0]
-
-            address = StoreAddress.of(self._store, pass_credentials=pass_credentials)
-            session: SparkSession | None = None
-            pin = self._keeper.pin()
-            stack.callback(self._keeper.unpin, pin)
-            vain = 0
-            while plan.steps:
-                self._require_wanted()
-                report.rounds += 1
-                tell = _Teller(plan, report, progress)
-                self._fold_here(plan, tell)
-                others = [step for step in plan.steps if not plan.is_done_here(step)]
-                if others:
-                    if spark is None:
-                        require_spark(remote=remote is not None)
-                    try:
-                        with jvm.naming_its_end():
-                            session = session or open_session()
-                            self._run_on_spark(session, address, plan.tick, others, tell, notice)
-                    except Exception:
-                        self._require_wanted()  # so it looks from here if a job is cancelled
-                        raise
-                    finally:
-                        self._at_work = None
-                outcomes = tell.outcomes
-                has_changed = any(each.partition or each.failed_blocks for each in outcomes)
-                if not has_changed and not any(each.overtaken for each in outcomes):
-                    break
-                vain = 0 if has_changed else vain + 1
-                remaining = self._without_deleted(list_names(names))
-                if names and not remaining:
-                    break
-                plan = self._plan_build(remaining, begin, end).as_of(begun)
-                report.skipped = plan.skipped
-                if vain == _MOST_VAIN_ROUNDS or report.rounds == _MOST_ROUNDS:
-                    if plan.steps:
-                        report.give_up(len(outcomes))
-                    break
-        if report.problems:
+        request = _Request(
+            list_names(names),
+            begin,
+            end,
+            SessionRequest(spark, master, remote, quick, keep_session),
+            StoreAddress.of(self._store, pass_credentials=pass_credentials),
+            progress,
+            notice,
+        )
+        plan = self._plan_build(request.names, begin, end)
+        request.report.skipped = plan.skipped
+        if plan.steps:
+            with ExitStack() as stack:
+                stack.callback(self._keeper.unpin, self._keeper.pin())
+                self._run_rounds(plan, request, stack)
+        if request.report.problems:
             self.close()
-        return report
+        return request.report
+
+    def _run_rounds(self, plan: Plan, request: _Request, stack: ExitStack) -> None:
+        """Run a plan, and plans for what is left, until nothing is due or nothing gets done."""
+        report, first_tick = request.report, plan.tick
+        session: SparkSession | None = None
+        rounds_in_vain = 0
+        while plan.steps:
+            self._require_wanted()
+            report.rounds += 1
+            before = len(report.outcomes)
+            request.show_progress(plan, 0)
+
+            def add(outcome: Outcome, plan: Plan = plan, before: int = before) -> None:
+                report.outcomes.append(outcome)
+                request.show_progress(plan, len(report.outcomes) - before)
+
+            self._fold_here(plan, add)
+            steps = [step for step in plan.steps if not plan.is_done_here(step)]
+            if steps:
+                if request.session.spark is None:
+                    require_spark(remote=request.session.remote is not None)
+                with self._naming_failures():
+                    session = session or stack.enter_context(
+                        self._sessions.use(request.session, request.address, is_small=plan.is_small)
+                    )
+                    self._run_on_spark(session, request, plan.tick, steps, add)
+            outcomes = report.outcomes[before:]
+            has_changed = any(outcome.partition or outcome.failed_blocks for outcome in outcomes)
+            if not has_changed and not any(outcome.overtaken for outcome in outcomes):
+                return
+            rounds_in_vain = 0 if has_changed else rounds_in_vain + 1
+            names = self._without_deleted(request.names)
+            if request.names and not names:
+                return
+            plan = self._plan_build(names, request.begin, request.end).as_of(first_tick)
+            report.skipped = plan.skipped
+            if rounds_in_vain == _MOST_VAIN_ROUNDS or report.rounds == _MOST_ROUNDS:
+                if plan.steps:
+                    report.give_up(len(outcomes))
+                return
+
+    @contextmanager
+    def _naming_failures(self) -> Iterator[None]:
+        """Raise `Cancelled` for the failure of a cancelled build, `Unavailable` for a lost JVM."""
+        try:
+            with jvm.naming_its_end():
+                yield
+        except Exception:
+            self._require_wanted()
+            raise
+
+    def _run_on_spark(
+        self,
+        session: SparkSession,
+        request: _Request,
+        tick: int,
+        steps: Sequence[Step],
+        report: Callable[[Outcome], None],
+    ) -> None:
+        """Run steps of one plan, with a lease on each view set that they build."""
+        from lakebed.pipeline.runner import Runner
+
+        names = sorted({step.name for step in steps})
+        with ExitStack() as stack:
+            self._keeper.end_dead_builders(
+                names, notice=request.notice, require_wanted=self._require_wanted
+            )
+            for name in names:
+                stack.enter_context(self._keeper.building(name))
+            own = stack.enter_context(self._sessions.work_beside(session))
+            runner = Runner(
+                self._publisher, own, self._store, request.address, tick, self._require_wanted
+            )
+            runner.run(steps, report)
 
     def cancel(self) -> None:
-        """Let a build that goes on in another thread end as soon as it can, with `Cancelled`. What
-        it has published stays."""
+        """Let a build in another thread end as soon as it can, with `Cancelled`. What it has
+        published stays."""
         self._cancelled.set()
-        session = self._at_work
-        if session is not None:
-            self._silence()
-            _cancel_jobs(session)
-
-    def _silence(self) -> None:
-        """Let the kept session, if nobody else has it, say nothing of tasks that are cut off."""
-        from lakebed.pipeline.sessions.session import is_remote
-
-        if self._kept is not None and self._is_ours and not is_remote(self._kept[0]):
-            jvm.silence(self._kept[0])
+        self._sessions.cancel()
 
     def _require_wanted(self) -> None:
         if self._cancelled.is_set():
@@ -323,69 +333,17 @@ class Pipeline:
 
     def close(self) -> None:
         """Stop the session that was kept, if there is one."""
-        self._silence()
-        kept, self._kept = self._kept, None
-        if kept is not None:
-            kept[1].close()
+        self._sessions.close()
 
-    def _fold_here(self, plan: Plan, tell: Callable[[Outcome], None]) -> None:
-        """Fold what is small, one bucket after the other."""
+    def _fold_here(self, plan: Plan, report: Callable[[Outcome], None]) -> None:
+        """Fold small partitions of tables, one bucket after the other."""
         reader = RowReader(self._store)
         for step in plan.steps:
             if isinstance(step, Fold) and plan.is_done_here(step):
                 operation = start_step(step)
-                outcome = fold_here(step, reader, self._tables)
+                outcome = self._publisher.fold(step, reader)
                 end_step(operation, outcome)
-                tell(outcome)
-
-    def _run_on_spark(
-        self,
-        session: SparkSession,
-        address: StoreAddress,
-        tick: int,
-        steps: Sequence[Step],
-        tell: Callable[[Outcome], None],
-        notice: Callable[[Lease], None],
-    ) -> None:
-        """Run steps of one plan; what became of each is told."""
-        from lakebed.pipeline.frames.reading import read_files
-        from lakebed.pipeline.frames.sql import SqlSteps
-        from lakebed.pipeline.runner import Runner
-
-        with self._catalog.read() as connection:
-            active = {
-                each.view_set.name: each.view_set for each in view_sets.list_active(connection)
-            }
-        with ExitStack() as stack:
-            wanted = sorted({step.name for step in steps})
-            self._keeper.end_dead_builders(
-                wanted, notice=notice, require_wanted=self._require_wanted
-            )
-            for name in wanted:
-                stack.enter_context(self._keeper.building(name))
-            names = TaskNames(self._names)
-            self._at_work = own = stack.enter_context(own_session(session))
-            sql = SqlSteps(
-                own,
-                address,
-                active,
-                lambda own, view_set, paths: read_files(own, self._store, address, paths, view_set),
-            )
-            publisher = StepPublisher(
-                self._catalog, self._publisher, self._tables, self._names, tick
-            )
-            runner = Runner(
-                self._catalog,
-                own,
-                address,
-                names,
-                publisher,
-                active,
-                sql,
-                self._require_wanted,
-            )
-            stack.callback(lambda: names.close(runner.given_out, retried=runner.retried))
-            runner.run(steps, tell)
+                report(outcome)
 
     def _without_deleted(self, names: Sequence[str]) -> tuple[str, ...]:
         """The names but for those of tables that somebody deleted meanwhile."""
@@ -431,54 +389,3 @@ class Pipeline:
         if due and not self._catalog.read_only:
             with self._catalog.write():
                 pass
-
-
-def _cancel_jobs(session: SparkSession) -> None:
-    from lakebed.pipeline.sessions.session import is_remote
-
-    if is_remote(session):
-        session.interruptAll()
-    else:
-        jvm.cancel_jobs(session)
-
-
-@contextmanager
-def _use_session(
-    spark: SparkSession | None,
-    master: str | None,
-    remote: str | None,
-    address: StoreAddress,
-    *,
-    quick: bool,
-) -> Iterator[SparkSession]:
-    """Yield a session whose executors have this package, its dependencies and the store."""
-    from lakebed.pipeline.sessions.executors import require_executors, ship
-    from lakebed.pipeline.sessions.session import use_session
-
-    with use_session(spark, master=master, remote=remote, quick=quick) as session:
-        ship(session)
-        require_executors(session, address)
-        yield session
-
-
-@contextmanager
-def own_session(session: SparkSession) -> Iterator[SparkSession]:
-    """A session beside the caller's, in which names in double quotes are columns. The connection to
-    a Connect server is closed: pyspark asks open ones at exit, for minutes if the server is gone.
-    A classic session must not be stopped: that stops them all."""
-    from lakebed.pipeline.sessions import jvm
-    from lakebed.pipeline.sessions.executors import ship_beside
-    from lakebed.pipeline.sessions.session import is_remote
-
-    own = session.newSession()
-    ship_beside(session, own)
-    own.conf.set("spark.sql.session.timeZone", "UTC")
-    own.conf.set("spark.sql.ansi.enabled", "true")
-    own.conf.set("spark.sql.ansi.doubleQuotedIdentifiers", "true")
-    try:
-        yield own
-    finally:
-        if is_remote(own):
-            own.client.close()
-        else:
-            jvm.forget_jobs(own)

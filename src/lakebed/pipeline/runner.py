@@ -5,26 +5,26 @@ run one after the other. The driver publishes as answers come in.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from lakebed.catalog import blocks
-from lakebed.catalog.catalog import Catalog
+from lakebed.catalog import blocks, view_sets
+from lakebed.logs import Operation
 from lakebed.model.source import BlockSource, SqlSource
-from lakebed.model.view_set import ViewSet
 from lakebed.pipeline.frames.sql import SqlSteps
-from lakebed.pipeline.publishing import Outcome, StepPublisher, TaskNames
+from lakebed.pipeline.publishing import Outcome, StepPublisher
 from lakebed.pipeline.sessions.executors import StoreAddress
 from lakebed.pipeline.sessions.jvm import logging_no_errors
 from lakebed.pipeline.sessions.session import is_remote
 from lakebed.pipeline.step_log import end_step, start_step
 from lakebed.pipeline.steps import Build, Fold, Merge, Query, Step
+from lakebed.pipeline.task_names import TaskNames
 from lakebed.pipeline.tasks import BuildOrder, FoldOrder, Order, build_task
-from lakebed.pipeline.writing import DESCRIPTOR, read_descriptor
+from lakebed.pipeline.writing import RESULT, TaskResult, read_results
+from lakebed.storage.objects import Store
 from lakebed.views.dependencies import find_sources
 
 if TYPE_CHECKING:
@@ -40,98 +40,93 @@ class Runner:
 
     def __init__(
         self,
-        catalog: Catalog,
-        session: SparkSession,
-        address: StoreAddress,
-        names: TaskNames,
         publisher: StepPublisher,
-        active: Mapping[str, ViewSet],
-        sql: SqlSteps,
-        require_wanted: Callable[[], None] = lambda: None,
+        session: SparkSession,
+        store: Store,
+        address: StoreAddress,
+        tick: int,
+        require_wanted: Callable[[], None],
     ) -> None:
-        """``require_wanted`` raises if the steps are not wanted any more."""
-        self._catalog = catalog
+        """``tick`` is that of the plan; ``require_wanted`` raises once the build is cancelled."""
+        self._publisher = publisher
         self._session = session
         self._address = address
-        self._names = names
-        self._publisher = publisher
-        self._active = active
-        self._sql = sql
+        self._tick = tick
         self._require_wanted = require_wanted
-        self.given_out: list[str] = []
-        self.retried = str(session.conf.get("spark.speculation", "false")) == "true"
-        """Whether a task may have been attempted more than once."""
+        with publisher.catalog.read() as connection:
+            entries = view_sets.list_active(connection)
+        self._active = {entry.view_set.name: entry.view_set for entry in entries}
+        self._sql = SqlSteps(session, store, address, self._active)
+        self._speculates = str(session.conf.get("spark.speculation", "false")) == "true"
         self._local = str(session.conf.get("spark.master", "")).startswith(("local[", "local,"))
 
-    def run(self, steps: Sequence[Step], report: Callable[[Outcome], None]) -> list[Outcome]:
-        """Carry out every step; what fails is said in its outcome and stops no other."""
-        outcomes: list[Outcome] = []
-
-        def done(outcome: Outcome) -> None:
-            outcomes.append(outcome)
-            report(outcome)
-
+    def run(self, steps: Sequence[Step], report: Callable[[Outcome], None]) -> None:
+        """Carry out every step and report its outcome; a step that fails stops no other."""
         by_path = [step for step in steps if not _is_sql(step)]
         size = self._wave_size()
+        waves = [by_path[begin : begin + size] for begin in range(0, len(by_path), size)]
+        waves += [[step] for step in steps if _is_sql(step)]
         with logging_no_errors():
-            for begin in range(0, len(by_path), size):
-                wave = by_path[begin : begin + size]
+            for wave in waves:
                 operations = {id(step): start_step(step) for step in wave}
-                for outcome in self._run_wave(wave):
-                    end_step(operations[id(outcome.step)], outcome)
-                    done(outcome)
-            for step in steps:
-                if _is_sql(step):
-                    operation = start_step(step)
-                    outcome = self._run_sql(step)
-                    end_step(operation, outcome)
-                    done(outcome)
-        return outcomes
 
-    def _run_wave(self, wave: Sequence[Step]) -> Iterator[Outcome]:
+                def end(outcome: Outcome, started: dict[int, Operation] = operations) -> None:
+                    end_step(started[id(outcome.step)], outcome)
+                    report(outcome)
+
+                self._run_wave(wave, end)
+
+    def _run_wave(self, wave: Sequence[Step], report: Callable[[Outcome], None]) -> None:
+        """Run steps in one job and publish their results. If the job fails, its steps run again one
+        by one, because one of them may have made the others fail."""
         from pyspark.errors import PySparkException
 
         self._require_wanted()
-        for name in {step.view_set.name for step in wave}:
-            count = sum(1 for step in wave if step.view_set.name == name)
-            self._names.prepare(name, count)
-        orders = [self._order(step) for step in wave]
-        lease = self._names.lease
+        names = TaskNames.reserve(self._publisher.names, [step.view_set.name for step in wave])
+        published: set[str] = set()
+        repeated = True  # unless the job ends and reports first attempts only
         try:
-            answers = self._ask(orders)
+            results = self._collect(wave, names)
+            repeated = self._speculates or any(result.attempt for result in results.values())
+            repeated |= _is_sql(wave[0]) and not self._local  # lost shuffles repeat stages silently
+            for place, step in enumerate(wave):
+                result = results.get(place, TaskResult(error="its task gave no answer"))
+                sources = find_sources(step.view_set, self._active)
+                outcome = self._publisher.publish(step, result, names.lease, self._tick, sources)
+                if outcome.partition is not None and outcome.partition.file_path is not None:
+                    published.add(outcome.partition.file_path)
+                report(outcome)
         except PySparkException as error:
-            self.retried = True
             self._require_wanted()
             if len(wave) == 1:
-                yield Outcome(wave[0], problem=explain(error))
+                report(Outcome(wave[0], problem=explain(error)))
                 return
-            # One step may have taken the others down with it: each gets a chance of its own.
-            for step in wave:
-                yield from self._run_wave([step])
+        else:
             return
-        if any(answer["attempt"] for answer in answers.values()):
-            self._names.renew()
-        for place, step in enumerate(wave):
-            answer = answers.get(place)
-            if answer is None:
-                yield Outcome(step, problem="its task gave no answer")
-            else:
-                yield self._finish(step, answer, lease)
+        finally:
+            names.close(published, repeated=repeated)
+        for step in wave:
+            self._run_wave([step], report)
 
-    def _ask(self, orders: Sequence[Order]) -> dict[int, Any]:
-        """One job, one task for each order; the answers by the order's place."""
+    def _collect(self, wave: Sequence[Step], names: TaskNames) -> dict[int, TaskResult]:
+        """Return the results of a wave's tasks by the places of their steps."""
+        if isinstance(wave[0], Query | Merge) and _is_sql(wave[0]):
+            return {0: self._sql.run(wave[0], names.take(wave[0].view_set.name))}
+        return self._ask([self._order(step, names.take(step.view_set.name)) for step in wave])
+
+    def _ask(self, orders: Sequence[Order]) -> dict[int, TaskResult]:
+        """Run one job with a task for each order."""
         import pyarrow as pa
 
         work = pa.table(
             {
                 "step": pa.array(range(len(orders)), pa.int64()),
-                "work": pa.array([msgspec.msgpack.encode(each) for each in orders], pa.binary()),
+                "work": pa.array([msgspec.msgpack.encode(order) for order in orders], pa.binary()),
             }
         )
         with one_task_each(self._session, len(orders)):
             frame = self._session.createDataFrame(work)
-            rows = frame.mapInArrow(build_task(self._address), DESCRIPTOR).collect()
-        return {row["step"]: row for row in rows}
+            return read_results(frame.mapInArrow(build_task(self._address), RESULT).collect())
 
     def _wave_size(self) -> int:
         cores = _UNKNOWN_CORES
@@ -139,9 +134,7 @@ class Runner:
             cores = self._session.sparkContext.defaultParallelism
         return max(_LEAST_WAVE, _STEPS_PER_CORE * cores)
 
-    def _order(self, step: Step) -> Order:
-        names = self._names.take(step.view_set.name)
-        self.given_out.append(names[0])
+    def _order(self, step: Step, names: tuple[str, ...]) -> Order:
         definition = step.view_set.definition()
         match step:
             case Fold():
@@ -152,47 +145,13 @@ class Runner:
             case Build():
                 source = step.view_set.source
                 if isinstance(source, BlockSource) and source.decoder == "blocks":
-                    with self._catalog.read() as connection:
-                        who = blocks.list_senders(connection, step.insert_range)
+                    with self._publisher.catalog.read() as connection:
+                        senders = blocks.list_senders(connection, step.insert_range)
                     return BuildOrder(
-                        definition, names, step.blocks, processes=who[0], streams=who[1]
+                        definition, names, step.blocks, processes=senders[0], streams=senders[1]
                     )
                 return BuildOrder(definition, names, step.blocks)
         raise AssertionError(step)
-
-    def _finish(self, step: Step, answer: Any, lease: str) -> Outcome:
-        self.retried |= bool(answer["attempt"])
-        if answer["error"] is not None:
-            return Outcome(step, problem=answer["error"])
-        if answer["failures"] is not None:
-            assert isinstance(step, Build)  # noqa: S101
-            failed = [(each[0], each[1]) for each in msgspec.json.decode(answer["failures"])]
-            self._publisher.record_failures(step, failed)
-            return Outcome(step, failed_blocks=len(failed), problem=_say_failures(failed))
-        file = None if answer["path"] is None else read_descriptor(answer)
-        sources = find_sources(step.view_set, self._active)
-        outcome = self._publisher.publish(step, file, lease, sources)
-        if outcome.partition is not None and file is not None:
-            self.given_out = [name for name in self.given_out if name != file.path]
-            self._names.forget(file.path)
-        return replace(outcome, fallbacks=answer["fallbacks"] or 0)
-
-    def _run_sql(self, step: Step) -> Outcome:
-        from pyspark.errors import PySparkException
-
-        assert isinstance(step, Query | Merge)  # noqa: S101
-        self._require_wanted()
-        names = self._names.take(step.view_set.name)
-        self.given_out.append(names[0])
-        lease = self._names.lease
-        self.retried |= not self._local  # a lost shuffle repeats a stage without telling its tasks
-        try:
-            answer = self._sql.run(step, names)
-        except PySparkException as error:
-            self.retried = True
-            self._require_wanted()
-            return Outcome(step, problem=explain(error))
-        return self._finish(step, answer, lease)
 
 
 def _is_sql(step: Step) -> bool:
@@ -214,12 +173,6 @@ def one_task_each(session: SparkSession, count: int) -> Iterator[None]:
     finally:
         for name in settings:
             session.conf.unset(name)
-
-
-def _say_failures(failed: Sequence[tuple[str, str]]) -> str:
-    block_id, reason = failed[0]
-    more = f" and {len(failed) - 1} more" if len(failed) > 1 else ""
-    return f"block {block_id}{more} could not be decoded: {reason}"
 
 
 def explain(error: Exception) -> str:

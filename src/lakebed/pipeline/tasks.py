@@ -1,14 +1,13 @@
 """What executors do for the steps of a plan: read segments and decode, or read partitions, and fold
-those of users' tables; then sort, write and validate one file, and answer with one descriptor. A
+those of users' tables; then sort, write and validate one file, and return one result. A
 task gets paths, not rows, and knows the store and no catalog.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -19,7 +18,7 @@ from lakebed.model.partition import Partition
 from lakebed.model.user_table import UserTable
 from lakebed.model.view_set import ViewSet
 from lakebed.pipeline.sessions.executors import StoreAddress
-from lakebed.pipeline.writing import describe, to_batch, write_once
+from lakebed.pipeline.writing import TaskResult, write_once
 from lakebed.reading.block_reader import MadeRows, decode_blocks
 from lakebed.storage import parquet
 from lakebed.storage.objects import Store
@@ -76,20 +75,20 @@ def build_task(
             for row in batch.to_pylist():
                 order = msgspec.msgpack.decode(row["work"], type=Order)
                 try:
-                    answer = _carry_out_logged(address.open(), order, attempt)
+                    result = _carry_out_logged(address.open(), order, attempt)
                 except Exception as error:
                     hopeless = isinstance(error, LakebedError) and not isinstance(
                         error, Unavailable
                     )
                     if not hopeless and attempt < _LAST_ATTEMPT:
                         raise
-                    answer = {"error": f"{type(error).__name__}: {error}"}
-                yield to_batch(answer | {"step": row["step"], "attempt": attempt})
+                    result = TaskResult(error=f"{type(error).__name__}: {error}", attempt=attempt)
+                yield result.to_batch(row["step"])
 
     return run
 
 
-def _carry_out_logged(store: Store, order: Order, attempt: int) -> dict[str, Any]:
+def _carry_out_logged(store: Store, order: Order, attempt: int) -> TaskResult:
     if isinstance(order, FoldOrder):
         name, inputs = "fold task", len(order.partitions)
     elif order.is_merge:
@@ -97,35 +96,32 @@ def _carry_out_logged(store: Store, order: Order, attempt: int) -> dict[str, Any
     else:
         name, inputs = "build task", len(order.blocks)
     with Operation(_log, name, path=order.names[0], inputs=inputs, attempt=attempt) as operation:
-        answer = carry_out(store, order, attempt)
-        operation.add(rows=answer.get("num_rows", 0), bytes=answer.get("size", 0))
-    return answer
+        result = carry_out(store, order, attempt)
+        file = result.file
+        operation.add(rows=file.num_rows if file else 0, bytes=file.size if file else 0)
+    return result
 
 
-def carry_out(store: Store, order: Order, attempt: int = 0) -> dict[str, Any]:
-    """Do one step; its descriptor."""
+def carry_out(store: Store, order: Order, attempt: int = 0) -> TaskResult:
+    """Make, sort, write and validate the rows of one step."""
     if isinstance(order, FoldOrder):
         view_set = order.table.view_set
         made = _fold(store, order)
     else:
         view_set = ViewSet.from_definition(order.definition)
-        made = _make(store, order, view_set)
-    answer: dict[str, Any] = {"fallbacks": made.fallbacks}
-    if made.failures:
-        return answer | {"failures": json.dumps(made.failures)}
-    if made.rows.num_rows == 0:
-        return answer
+        if order.is_merge:
+            made = _merge(store, order, view_set)
+        else:
+            made = decode_blocks(store, view_set, order.blocks, order.processes, order.streams)
+    if made.failures or made.rows.num_rows == 0:
+        failures = tuple((block_id, reason) for block_id, reason in made.failures)
+        return TaskResult(failures=failures, fallbacks=made.fallbacks, attempt=attempt)
     rows = parquet.conform(made.rows, view_set)
     made.rows = None
     first = attempt % len(order.names)
     names = [*order.names[first:], *order.names[:first]]
-    return answer | describe(write_once(store, names, rows, view_set))
-
-
-def _make(store: Store, order: BuildOrder, view_set: ViewSet) -> MadeRows:
-    if order.is_merge:
-        return _merge(store, order, view_set)
-    return decode_blocks(store, view_set, order.blocks, order.processes, order.streams)
+    file = write_once(store, names, rows, view_set)
+    return TaskResult(file, fallbacks=made.fallbacks, attempt=attempt)
 
 
 def _fold(store: Store, order: FoldOrder) -> MadeRows:

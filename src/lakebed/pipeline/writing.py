@@ -1,17 +1,17 @@
 """What executors do to write a partition: one task has the rows of one partition, writes and
-validates the file, and returns one descriptor. It knows the store and no catalog.
+validates the file, and returns one result. It knows the store and no catalog.
 """
 
 from __future__ import annotations
 
-import json
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Self
+
+import msgspec
 
 from lakebed.errors import AlreadyThere, BadInput
 from lakebed.logs import Operation
-from lakebed.model.partition import EventRange
 from lakebed.model.view_set import ViewSet
 from lakebed.pipeline.frames.types import to_view_set
 from lakebed.pipeline.sessions.executors import StoreAddress
@@ -24,12 +24,44 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _log = logging.getLogger(__name__)
-DESCRIPTOR = (
-    "step long, path string, size long, num_rows long, footer binary, earliest long, latest long, "
-    "statistics string, error string, hint string, failures string, fallbacks long, attempt long"
-)
-"""One row for each step: a file, no file (the step gave no rows), or why there is none; and which
-attempt this was, so that the driver knows whether there were others."""
+RESULT = "step long, result binary"
+"""The columns in which Spark hands a `TaskResult` to the driver."""
+
+
+class TaskResult(msgspec.Struct, frozen=True):
+    """What a task did for one step: a file, no file because there were no rows, or an error."""
+
+    file: WrittenFile | None = None
+    error: str | None = None
+    hint: str | None = None
+    failures: tuple[tuple[str, str], ...] = ()
+    """Blocks that could not be decoded, with the reason."""
+    fallbacks: int = 0
+    attempt: int = 0
+    """The number of the attempt, so that the driver knows whether there were others."""
+    bucket: str = ""
+    is_rejected: bool = False
+    missing_files: int = 0
+    """Inserts have a file for each bucket; this many need names, and nothing was written."""
+
+    def to_batch(self, step: int = 0) -> pa.RecordBatch:
+        """Return one row of `RESULT`."""
+        import pyarrow as pa
+
+        columns = [pa.array([step], pa.int64()), pa.array([msgspec.msgpack.encode(self)])]
+        return pa.RecordBatch.from_arrays(columns, ["step", "result"])
+
+    def require_rows(self) -> Self:
+        """Raise `BadInput` if the task refused the rows."""
+        if self.error is not None:
+            raise BadInput(self.error, hint=self.hint)
+        return self
+
+
+def read_results(rows: Iterable[Any]) -> dict[int, TaskResult]:
+    """Return the results that Spark collected, by the place of their step."""
+    decoder = msgspec.msgpack.Decoder(TaskResult)
+    return {row["step"]: decoder.decode(row["result"]) for row in rows}
 
 
 def by_position(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
@@ -64,9 +96,9 @@ def write_task(
                 held.clear()
                 file = write_once(store, [*names[first:], *names[:first]], rows, view_set)
                 operation.add(rows=file.num_rows, bytes=file.size, path=file.path)
-            yield to_batch(describe(file) | {"attempt": first})
+            yield TaskResult(file, attempt=first).to_batch()
         except BadInput as error:
-            yield to_batch({"error": str(error), "hint": error.hint, "attempt": first})
+            yield TaskResult(error=str(error), hint=error.hint, attempt=first).to_batch()
 
     return run
 
@@ -81,40 +113,3 @@ def write_once(
         except AlreadyThere:
             continue
     raise AlreadyThere(f"all {len(names)} names for this partition were taken by other attempts")
-
-
-def describe(file: WrittenFile) -> dict[str, Any]:
-    """What the driver needs to publish a file."""
-    return {
-        "path": file.path,
-        "size": file.size,
-        "num_rows": file.num_rows,
-        "footer": file.footer,
-        "earliest": file.events.earliest,
-        "latest": file.events.latest,
-        "statistics": json.dumps(file.statistics),
-    }
-
-
-def to_batch(values: dict[str, Any], kind: str = DESCRIPTOR) -> pa.RecordBatch:
-    """One descriptor as Spark takes it."""
-    import pyarrow as pa
-
-    kinds = {"string": pa.string(), "long": pa.int64(), "binary": pa.binary()}
-    columns = [column.split() for column in kind.split(", ")]
-    schema = pa.schema([(name, kinds[kind]) for name, kind in columns])
-    return pa.RecordBatch.from_pylist([values], schema=schema)
-
-
-def read_descriptor(row: Any) -> WrittenFile:
-    """The file that a task described; `BadInput` if it refused the rows instead."""
-    if row["error"] is not None:
-        raise BadInput(row["error"], hint=row["hint"])
-    return WrittenFile(
-        path=row["path"],
-        size=row["size"],
-        num_rows=row["num_rows"],
-        footer=bytes(row["footer"]),
-        events=EventRange(row["earliest"], row["latest"]),
-        statistics=json.loads(row["statistics"]),
-    )

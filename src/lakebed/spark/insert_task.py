@@ -4,17 +4,16 @@ a file for each bucket. It knows the store and no catalog.
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lakebed.errors import BadInput, BadRecords
 from lakebed.logs import Operation
 from lakebed.model.user_table import UserTable
 from lakebed.pipeline.sessions.executors import StoreAddress
-from lakebed.pipeline.writing import DESCRIPTOR, describe, to_batch, write_once
+from lakebed.pipeline.writing import TaskResult, write_once
 from lakebed.storage.objects import Store
 from lakebed.tables.fold.fold_rows import keep_last
 from lakebed.tables.insert.rejects import describe_bad
@@ -28,8 +27,6 @@ _log = logging.getLogger(__name__)
 NAMES = 8
 """For each file: one for every attempt that Spark makes by default (4), and as many again for
 speculative ones and for attempts of a repeated stage."""
-ANSWER = f"{DESCRIPTOR}, detail string"
-"""One row for each file; or one that says how many there would be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +64,11 @@ def insert_task(
                 rows = pa.Table.from_batches(held).rename_columns(list(order.columns))
                 operation.add(rows=rows.num_rows)
                 held.clear()
-                for answer in _write_parts(store, order, _make_parts(rows, order), attempt):
-                    yield to_batch(answer | {"attempt": attempt}, ANSWER)
+                results = _write_parts(store, order, _make_parts(rows, order), attempt)
+                for number, result in enumerate(results):
+                    yield result.to_batch(number)
         except BadInput as error:
-            said = {"error": str(error), "hint": error.hint, "attempt": attempt}
-            yield to_batch(said, ANSWER)
+            yield TaskResult(error=str(error), hint=error.hint, attempt=attempt).to_batch()
 
     return run
 
@@ -100,11 +97,11 @@ def _make_parts(rows: pa.Table, order: InsertOrder) -> list[Part]:
 
 def _write_parts(
     store: Store, order: InsertOrder, parts: Sequence[Part], attempt: int
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[TaskResult]:
     """Write a file for each part, each under the first name that no other attempt has taken."""
     own = [part for part in parts if part.table is order.table]
     if len(own) * NAMES > len(order.names):
-        yield {"detail": json.dumps({"files": len(own)})}
+        yield TaskResult(missing_files=len(own), attempt=attempt)
         return
     left = {
         order.table.stored_as: _rotate(order.names, attempt * len(own)),
@@ -115,8 +112,7 @@ def _write_parts(
         file = write_once(store, names, part.rows, part.table.view_set)
         names.remove(file.path)
         rejected = part.table is order.rejects
-        detail = json.dumps({"bucket": part.instance, "rejected": rejected})
-        yield describe(file) | {"detail": detail}
+        yield TaskResult(file, attempt=attempt, bucket=part.instance, is_rejected=rejected)
 
 
 def _rotate(names: Sequence[str], by: int) -> list[str]:

@@ -5,7 +5,6 @@ pass through the driver.
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -17,9 +16,8 @@ from lakebed.logs import Operation
 from lakebed.model.arguments import checked
 from lakebed.model.user_table import REJECTS, UserTable
 from lakebed.pipeline.sessions.executors import StoreAddress, require_executors
-from lakebed.pipeline.writing import read_descriptor
-from lakebed.spark.insert_task import ANSWER, NAMES, InsertOrder, insert_task
-from lakebed.spark.writing import collect_answers
+from lakebed.spark.insert_task import NAMES, InsertOrder, insert_task
+from lakebed.spark.writing import collect_results
 from lakebed.tables.insert.insert_values import Inserted, Insertion
 from lakebed.tables.rows.stored_rows import TableRows
 from lakebed.tables.rows.table_publisher import FOLDER, TablePublisher, WrittenRows
@@ -162,14 +160,12 @@ def _run(frame: DataFrame, address: StoreAddress, order: InsertOrder) -> list[Wr
     """Have one task write all rows; its files."""
     by_position = frame.toDF(*(f"c{place}" for place in range(len(order.columns))))
     task = insert_task(address, order)
-    answers = collect_answers(by_position, task, ANSWER, order.table.full_name)
+    results = collect_results(by_position, task, order.table.full_name)
     written = []
-    for each in answers:
-        if each["error"] is not None:
-            raise BadInput(each["error"], hint=each["hint"])
-        detail = json.loads(each["detail"])
-        if "files" in detail:
-            raise _MoreNames(detail["files"])
-        table = order.rejects if detail["rejected"] else order.table
-        written.append(WrittenRows(table, detail["bucket"], read_descriptor(each)))
+    for result in results:
+        if result.missing_files:
+            raise _MoreNames(result.missing_files)
+        table = order.rejects if result.is_rejected else order.table
+        if result.file is not None:
+            written.append(WrittenRows(table, result.bucket, result.file))
     return written

@@ -7,7 +7,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lakebed.catalog.times import resolve
 from lakebed.errors import BadInput, LeaseLost, Unavailable
@@ -19,7 +19,13 @@ from lakebed.model.time import Instant, TimeRange
 from lakebed.model.view_set import GLOBAL, ViewSet
 from lakebed.pipeline.frames.types import spark_schema
 from lakebed.pipeline.sessions.executors import StoreAddress, require_executors
-from lakebed.pipeline.writing import DESCRIPTOR, by_position, read_descriptor, write_task
+from lakebed.pipeline.writing import (
+    RESULT,
+    TaskResult,
+    by_position,
+    read_results,
+    write_task,
+)
 from lakebed.storage.parquet import WrittenFile
 from lakebed.writing.name_reservations import NamePool
 from lakebed.writing.publish import (
@@ -123,29 +129,28 @@ def _run(
 ) -> WrittenFile | None:
     """Have one task write all rows; its file, or None if there were no rows."""
     task = write_task(address, definition.definition(), names)
-    rows = collect_answers(
-        by_position(frame, definition.schema.names), task, DESCRIPTOR, definition.name
-    )
-    return read_descriptor(rows[0]) if rows else None
+    frame = by_position(frame, definition.schema.names)
+    results = collect_results(frame, task, definition.name)
+    return results[0].file if results else None
 
 
-def collect_answers(
+def collect_results(
     frame: DataFrame,
     task: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
-    kind: str,
     name: str,
-) -> list[Any]:
-    """Have one task take all rows; what it answers."""
+) -> list[TaskResult]:
+    """Have one task take all rows, and return its results; `BadInput` if it refused the rows."""
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
     try:
-        return list(frame.repartition(1).mapInArrow(task, kind).collect())
+        rows = frame.repartition(1).mapInArrow(task, RESULT).collect()
     except (PySparkException, Py4JJavaError) as error:
         raise Unavailable(
             f"spark could not write the rows of {name}: {_reason(error)}",
             hint="nothing was published",
         ) from error
+    return [result.require_rows() for result in read_results(rows).values()]
 
 
 def _reason(error: Exception) -> str:

@@ -120,10 +120,11 @@ class NamePool:
             until = transaction.tick + lakes.get(transaction.connection).longest_read_us
             files.discard(transaction.connection, paths, self._lease, until)
 
-    def release(self, paths: Sequence[str]) -> None:
-        """Return names under which nothing was written or will be."""
-        with self._catalog.write() as transaction:
-            files.take_staged(transaction.connection, paths, self._lease)
+    def put_back(self, lease: str, view_set: str, instance: str, names: Sequence[str]) -> None:
+        """Return names under which nothing was written, for the next to take."""
+        with self._lock:
+            if lease == self._lease:
+                self._unused[view_set, instance] += names
 
     def forget(self, lease: str) -> None:
         """Drop this lost lease and its reservations. Names that another thread has reserved under

@@ -53,7 +53,7 @@ class SparkAnalyser:
                 session.catalog.dropTempView(name)
 
     def _open(self) -> SparkSession:
-        from lakebed.pipeline.pipeline import own_session
+        from lakebed.pipeline.sessions.build_sessions import own_session
         from lakebed.pipeline.sessions.session import use_session
 
         if self._session is None:

@@ -32,7 +32,7 @@ class SparkAccess:
 
     def beside(self, session: SparkSession) -> AbstractContextManager[SparkSession]:
         """Return a session of its own beside another."""
-        from lakebed.pipeline.pipeline import own_session
+        from lakebed.pipeline.sessions.build_sessions import own_session
         from lakebed.pipeline.sessions.executors import ship
 
         ship(session)  # where Spark cannot reach a bucket, tasks read it with this package

@@ -4,25 +4,23 @@ rows stay in Spark until one task writes them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from lakebed.model.partition import Partition
 from lakebed.model.source import SqlSource
 from lakebed.model.time import TimeRange
 from lakebed.model.view_set import ViewSet
+from lakebed.pipeline.frames.reading import read_files
 from lakebed.pipeline.frames.types import spark_schema
 from lakebed.pipeline.plan import tells_insert_time
 from lakebed.pipeline.sessions.executors import StoreAddress
 from lakebed.pipeline.steps import Merge, Query
-from lakebed.pipeline.writing import DESCRIPTOR, by_position, write_task
+from lakebed.pipeline.writing import RESULT, TaskResult, by_position, read_results, write_task
+from lakebed.storage.objects import Store
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-_NOTHING = {name.split()[0]: None for name in DESCRIPTOR.split(", ")}
-
-ReadFiles = Callable[["SparkSession", ViewSet, Sequence[str]], "DataFrame"]
 
 
 class SqlSteps:
@@ -31,17 +29,17 @@ class SqlSteps:
     def __init__(
         self,
         session: SparkSession,
+        store: Store,
         address: StoreAddress,
         active: Mapping[str, ViewSet],
-        read_files: ReadFiles,
     ) -> None:
         self._session = session
+        self._store = store
         self._address = address
         self._active = active
-        self._read_files = read_files
 
-    def run(self, step: Query | Merge, names: Sequence[str]) -> Any:
-        """The descriptor of what the step's SQL gave."""
+    def run(self, step: Query | Merge, names: Sequence[str]) -> TaskResult:
+        """Return the result of the step's SQL."""
         source = step.view_set.source
         assert isinstance(source, SqlSource)  # noqa: S101
         if isinstance(step, Merge):
@@ -53,8 +51,8 @@ class SqlSteps:
             result = self._session.sql(source.sql)
         task = write_task(self._address, step.view_set.definition(), names)
         chosen = by_position(as_declared(result, step.view_set), step.view_set.schema.names)
-        rows = chosen.repartition(1).mapInArrow(task, DESCRIPTOR).collect()
-        return rows[0] if rows else _NOTHING
+        rows = chosen.repartition(1).mapInArrow(task, RESULT).collect()
+        return read_results(rows).get(0, TaskResult())
 
     def _offer(
         self,
@@ -64,7 +62,7 @@ class SqlSteps:
     ) -> None:
         """Make partitions readable under their view set's name; partial results are added up."""
         paths = [each.file_path for each in partitions if each.file_path is not None]
-        frame = self._read_files(self._session, view_set, paths)
+        frame = read_files(self._session, self._store, self._address, paths, view_set)
         whole = within is None or all(within.contains(each.insert_range) for each in partitions)
         if within is not None and not whole and tells_insert_time(view_set):
             frame = frame.where(
