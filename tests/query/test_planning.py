@@ -16,7 +16,7 @@ from lakebed.model.user_table import UserTable
 from lakebed.query.planning import conditions, content
 from lakebed.query.planning.conditions import EVER, Interval, Scan
 from lakebed.query.request import statement_limits as statement
-from lakebed.query.snapshot import snapshot, user_tables
+from lakebed.query.snapshot import coverage_cache, user_tables
 from lakebed.query.snapshot import view_tables as table_views
 from lakebed.views.builtin import built_in
 from tests.parts.data import T0
@@ -274,10 +274,10 @@ def test_subtract_leaves_what_no_other_range_covers() -> None:
 
 def test_join_and_at_most_of_ranges() -> None:
     ranges = [TimeRange(0, 2), TimeRange(2, 4), TimeRange(3, 9), TimeRange(5, 6), TimeRange(10, 11)]
-    assert snapshot._join(ranges) == [TimeRange(0, 9), TimeRange(10, 11)]
-    assert snapshot._join([]) == []
-    assert snapshot._at_most(5, ranges) == ranges
-    assert snapshot._at_most(4, ranges) == [TimeRange(0, 11)]
+    assert coverage_cache.join(ranges) == [TimeRange(0, 9), TimeRange(10, 11)]
+    assert coverage_cache.join([]) == []
+    assert coverage_cache.at_most(5, ranges) == ranges
+    assert coverage_cache.at_most(4, ranges) == [TimeRange(0, 11)]
 
 
 def test_split_by_size_fills_memory_with_the_smallest() -> None:

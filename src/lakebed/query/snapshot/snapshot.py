@@ -1,52 +1,37 @@
 """One snapshot for all tables of a statement: which files to read, which blocks are not built yet,
-and what cannot be seen. Found in a constant number of catalog queries.
+and what cannot be seen. A constant number of catalog queries reads it; `view_tables` and
+`user_tables` decide what a statement needs of it.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import replace
 
-from lakebed.catalog import (
-    blocks,
-    clock,
-    coverage,
-    failures,
-    listing,
-    partition_search,
-    tables,
-    view_sets,
-)
+from lakebed.catalog import blocks, clock, coverage, failures, partition_search, tables, view_sets
 from lakebed.catalog.catalog import Catalog, Connection
 from lakebed.catalog.coverage import Look, Run
 from lakebed.catalog.partition_search import FileScan, Spans
 from lakebed.catalog.view_sets import ActiveViewSet
 from lakebed.errors import LeaseLost, SnapshotExpired
-from lakebed.model.block import Block
 from lakebed.model.partition import Partition
-from lakebed.model.time import TimeRange, find_gaps, format_instant
+from lakebed.model.source import SqlSource
+from lakebed.model.time import TimeRange, format_instant
 from lakebed.model.user_table import UserTable
 from lakebed.model.view_set import ViewSet
-from lakebed.query.planning import conditions
 from lakebed.query.planning.conditions import Scan
-from lakebed.query.snapshot import listings
-from lakebed.query.snapshot import user_tables as user_views
+from lakebed.query.snapshot import listings, user_tables, view_tables
+from lakebed.query.snapshot.coverage_cache import Coverage, CoverageCache
 from lakebed.query.snapshot.listings import Asked, Listed
-from lakebed.query.snapshot.user_tables import UserView, by_name
-from lakebed.query.snapshot.view_tables import (
-    TableView,
-    add_tails,
-    event_ranges,
-    find_unbuilt,
-    look_for_gaps,
-)
+from lakebed.query.snapshot.tail import Tail
+from lakebed.query.snapshot.user_tables import UserView
+from lakebed.query.snapshot.view_tables import TableView
 from lakebed.reading.leases import LeaseKeeper, Pin
 from lakebed.views.active import list_view_sets
+from lakebed.views.dependencies import find_sources
 
 _FEW_RANGES = 16
-_MOST_BLOCKS = 200_000
 
 
 class StatementSnapshot:
@@ -71,11 +56,11 @@ class StatementSnapshot:
     @property
     def files(self) -> list[Partition]:
         """Every partition whose file is opened."""
-        views = [each for table in self.tables.values() for each in table.files]
-        return [*views, *(each for user in self.user_tables.values() for each in user.opened)]
+        files = [file for view in self.tables.values() for file in view.files]
+        return [*files, *(file for user in self.user_tables.values() for file in user.opened)]
 
     def require_held(self) -> None:
-        """Raise if somebody may have swept what this snapshot reads."""
+        """Raise `SnapshotExpired` if a sweep may have removed files of this snapshot."""
         if self._pin.leased and self._keeper.is_lost(self._pin):
             raise SnapshotExpired(
                 f"the snapshot of {format_instant(self.tick)} outlived its lease, "
@@ -84,86 +69,49 @@ class StatementSnapshot:
             )
 
     def close(self) -> None:
-        """Let go of the snapshot's files."""
+        """Release the files of the snapshot."""
         self._keeper.unpin(self._pin)
 
 
 class SnapshotTaker:
-    """Takes snapshots for statements; remembers what is built for as long as nothing changes."""
+    """Takes snapshots for statements. Safe to use from several threads."""
 
     def __init__(self, catalog: Catalog, keeper: LeaseKeeper) -> None:
         self._catalog = catalog
-        self.keeper = keeper
-        self._known = _Known()
-        self._lock = threading.Lock()
+        self._keeper = keeper
+        self._cache = CoverageCache()
 
     def list_tables(self, sql: str | None = None) -> dict[str, ViewSet]:
-        """What a statement can name, or everything: view sets and users' tables."""
+        """Return what a statement can name, or everything: view sets and users' tables."""
         with self._catalog.glance() as connection:
-            return _Named(connection, _list_active(connection)).list_tables(sql)
+            return _Names(connection).list_tables(sql)
 
     @contextmanager
     def begin(self, as_of: int | None = None, database: str | None = None) -> Iterator[Beginning]:
-        """One consistent look at the catalog, in which a statement is analysed and its snapshot is
-        taken. Tables of ``database`` may be named without it."""
+        """Open one consistent look at the catalog, in which a statement is analysed and its
+        snapshot is taken. Tables of ``database`` may be named without it."""
         for trusting in (True, False):
-            pin = self.keeper.pin(as_of, trusting=trusting)
-            is_kept = False
+            pin = self._keeper.pin(as_of, trusting=trusting)
+            is_taken = False
             try:
                 with self._catalog.read() as connection:
-                    stands = coverage.look(connection, self._known.entry, pin.lease_id)
-                    if pin.leased and not stands.leased:  # somebody took us for dead
-                        self.keeper.lose(pin)
+                    look = coverage.look(connection, self._cache.entry, pin.lease_id)
+                    if pin.leased and not look.leased:  # another process ended our lease
+                        self._keeper.lose(pin)
                         continue  # a new lease protects what is there now
                     if as_of is not None:  # a sweep may have come between the pin and this look
                         clock.require_readable(connection, as_of)
-                    named = _Named(connection, _list_active(connection), database, as_of)
-                    beginning = Beginning(self, connection, named, stands, pin, as_of)
+                    names = _Names(connection, database, as_of)
+                    beginning = Beginning(
+                        connection, names, look, self._cache, pin, self._keeper, as_of
+                    )
                     yield beginning
-                is_kept = beginning.is_taken
+                is_taken = beginning.is_taken
                 return
             finally:
-                if not is_kept:
-                    self.keeper.unpin(pin)
+                if not is_taken:
+                    self._keeper.unpin(pin)
         raise LeaseLost("the lease of this process was ended", hint="do it again")
-
-    def look(
-        self, connection: Connection, wanted: Sequence[FileScan], stands: Look, as_of: int | None
-    ) -> _Known:
-        """What is built; read again only after something was published, retired or restored."""
-        if as_of is not None:
-            return _Known().complete(connection, wanted, as_of)
-        with self._lock:
-            if stands.since != self._known.entry:  # somebody else has looked meanwhile
-                stands = coverage.look(connection, self._known.entry)
-            if stands.last < self._known.entry:  # this snapshot is older than theirs: leave it
-                return _Known().complete(connection, wanted)
-            if stands.changed:
-                self._known = _Known()
-            self._known.entry = stands.last
-            return self._known.complete(connection, wanted)
-
-    def look_at_blocks(
-        self, connection: Connection, known: _Known, gaps: Mapping[str, Sequence[TimeRange]]
-    ) -> Sequence[Block]:
-        with self._lock:
-            return known.list_blocks(
-                connection, sorted(gap for some in gaps.values() for gap in some)
-            )
-
-    def look_at_frozen(
-        self,
-        connection: Connection,
-        cache: _Known,
-        name: str,
-        schema_hash: bytes,
-        as_of: int | None,
-    ) -> Sequence[TimeRange]:
-        """Return the insert ranges of another schema that cannot be built again."""
-        with self._lock:
-            if name not in cache.frozen:
-                cache.frozen[name] = listing.list_frozen(connection, name, schema_hash, as_of)
-            return cache.frozen[name]
 
 
 class Beginning:
@@ -171,24 +119,27 @@ class Beginning:
 
     def __init__(
         self,
-        taker: SnapshotTaker,
         connection: Connection,
-        named: _Named,
-        stands: Look,
+        names: _Names,
+        look: Look,
+        cache: CoverageCache,
         pin: Pin,
+        keeper: LeaseKeeper,
         as_of: int | None,
     ) -> None:
         self.is_taken = False
-        self._taker = taker
         self._connection = connection
-        self._named = named
-        self._stands = stands
+        self._names = names
+        self._look = look
+        self._tick = look.tick if as_of is None else as_of
+        self._cache = cache
         self._pin = pin
+        self._keeper = keeper
         self._as_of = as_of
 
     def list_tables(self, sql: str) -> dict[str, ViewSet]:
-        """What a statement can name."""
-        return self._named.list_tables(sql)
+        """Return what a statement can name."""
+        return self._names.list_tables(sql)
 
     def take(
         self,
@@ -198,66 +149,122 @@ class Beginning:
         explained: bool = False,
         asked: Asked | None = None,
     ) -> StatementSnapshot:
-        """What the tables that these scans name hold, as far as the scans may need it, and what
-        is asked of the catalog itself."""
-        connection, as_of, active = self._connection, self._as_of, self._named.active
-        tick = self._stands.tick if as_of is None else as_of
-        users = self._named.find_users({scan.table for scan in scans})
+        """Return what the tables of these scans hold, as far as the scans may need it, and what a
+        statement asks of the catalog itself."""
+        asked = asked or Asked()
+        users = self._names.find_users({scan.table for scan in scans})
+        by_table = self._group_scans(scans, users)
+        user_views = {
+            name: user_tables.find(self._connection, table, by_table[name], self._as_of)
+            for name, table in users.items()
+        }
+        active = {name: self._names.active[name] for name in by_table if name not in users}
+        views = self._read_views(active, by_table, with_tail=with_tail, explained=explained)
+        listed = listings.look_up(
+            self._connection,
+            asked,
+            self._names.active,
+            self._names.find_users({name for name, _within in asked.empty}),
+            self._tick,
+            self._as_of,
+            with_tail=with_tail,
+        )
+        self.is_taken = True
+        if self._as_of is None:
+            self._keeper.raise_pin(self._pin, self._tick)
+        return StatementSnapshot(self._tick, views, user_views, listed, self._pin, self._keeper)
+
+    def _group_scans(
+        self, scans: Sequence[Scan], users: Mapping[str, UserTable]
+    ) -> dict[str, list[Scan]]:
         by_table: dict[str, list[Scan]] = {}
         for scan in scans:
             if scan.table in users:
                 shown = users[scan.table].shown
-            elif scan.table in active:
-                shown = active[scan.table].view_set
+            elif scan.table in self._names.active:
+                shown = self._names.active[scan.table].view_set
             else:
-                shown = view_sets.get(connection, scan.table).view_set
-            by_table.setdefault(scan.table, []).append(_usable(scan, shown))
-        user_tables = {
-            name: user_views.find(connection, each, by_table[name], as_of)
-            for name, each in users.items()
-        }
-        chosen = {name: active[name] for name in by_table if name not in users}
-        wanted = _want(chosen, by_table)
-        known = self._taker.look(connection, wanted, self._stands, as_of)
-        found = _find(connection, chosen, by_table, wanted, known.spans, as_of, explained=explained)
+                shown = view_sets.get(self._connection, scan.table).view_set
+            by_table.setdefault(scan.table, []).append(view_tables.keep_usable(scan, shown))
+        return by_table
+
+    def _read_views(
+        self,
+        active: Mapping[str, ActiveViewSet],
+        by_table: Mapping[str, Sequence[Scan]],
+        *,
+        with_tail: bool,
+        explained: bool,
+    ) -> dict[str, TableView]:
+        wanted = [
+            FileScan(
+                name,
+                view_set.schema_hash,
+                view_tables.event_ranges(by_table[name], view_set.view_set.time_column),
+            )
+            for name, view_set in active.items()
+        ]
+        covered = self._cache.read(self._connection, wanted, self._look, self._as_of)
+        views = self._find_files(active, by_table, wanted, covered.spans, explained=explained)
         failed = (
-            failures.list_failures_of(connection, list(found)) if self._stands.has_failures else []
+            failures.list_failures_of(self._connection, list(views))
+            if self._look.has_failures
+            else []
         )
-        gaps = look_for_gaps(found, chosen, known.runs, failed, tick)
-        hashes = {name: active_view.schema_hash for name, active_view in chosen.items()}
-        self._find_frozen(found, hashes, known)
-        if as_of is not None:
-            _require_same_definition(found, chosen, as_of)
+        gaps = view_tables.look_for_gaps(views, active, covered.runs, failed, self._tick)
+        self._find_frozen(views, active, covered)
+        if self._as_of is None:
+            self._find_unbuilt(views, covered.runs)
         else:
-            every = failures.list_failures(connection) if self._stands.has_failures else []
-            find_unbuilt(connection, found, active, known.runs, every, tick)
+            view_tables.require_same_definition(views, active, self._as_of)
         if with_tail and any(gaps.values()):
-            landed = self._taker.look_at_blocks(connection, known, gaps)
-            add_tails(connection, found, gaps, landed, by_table)
-        listed = listings.look_up(
-            connection,
-            asked or Asked(),
-            active,
-            self._named.find_users({name for name, _within in (asked or Asked()).empty}),
-            tick,
-            as_of,
-            with_tail=with_tail,
+            self._add_tails(views, gaps, by_table, covered)
+        return views
+
+    def _find_files(
+        self,
+        active: Mapping[str, ActiveViewSet],
+        by_table: Mapping[str, Sequence[Scan]],
+        wanted: Sequence[FileScan],
+        spans: Spans,
+        *,
+        explained: bool,
+    ) -> dict[str, TableView]:
+        by_time: Mapping[str, Sequence[Partition]] = partition_search.find_files(
+            self._connection, wanted, spans, self._as_of
         )
-        self.is_taken = True
-        if as_of is None:
-            self._taker.keeper.raise_pin(self._pin, tick)
-        return StatementSnapshot(tick, found, user_tables, listed, self._pin, self._taker.keeper)
+        counts = (
+            partition_search.count_partitions(self._connection, wanted, self._as_of)
+            if explained
+            else {}
+        )
+        views = {}
+        for name, view_set in active.items():
+            view = TableView(view_set.view_set)
+            partitions = by_time.get(name, [])
+            view.files, view.pruned = view_tables.prune(
+                partitions, by_table[name], view_set.view_set
+            )
+            if explained:
+                view.considered, empty = counts.get(name, (0, 0))
+                outside = view.considered - empty - len(partitions) + view.pruned.pop("time", 0)
+                pruned = {"empty": empty, "time": outside, **view.pruned}
+                view.pruned = {reason: count for reason, count in pruned.items() if count}
+            views[name] = view
+        return views
 
     def _find_frozen(
-        self, views: Mapping[str, TableView], hashes: Mapping[str, bytes], cache: _Known
+        self,
+        views: Mapping[str, TableView],
+        active: Mapping[str, ActiveViewSet],
+        covered: Coverage,
     ) -> None:
         """Set which of the hidden rows cannot be built again."""
         for name, view in views.items():
             if not view.hidden or view.view_set.source is None:
                 continue
-            frozen = self._taker.look_at_frozen(
-                self._connection, cache, name, hashes[name], self._as_of
-            )
+            schema_hash = active[name].schema_hash
+            frozen = covered.list_frozen(self._connection, name, schema_hash, self._as_of)
             view.frozen = [
                 part.intersect(hidden)
                 for hidden in view.hidden
@@ -265,116 +272,71 @@ class Beginning:
                 if part.overlaps(hidden)
             ]
 
+    def _find_unbuilt(
+        self, views: Mapping[str, TableView], runs: Mapping[str, Sequence[Run]]
+    ) -> None:
+        """Set what SQL view sets lack of that landed a while ago."""
+        failed = failures.list_failures(self._connection) if self._look.has_failures else []
+        active = self._names.active
+        definitions = {name: view_set.view_set for name, view_set in active.items()}
+        for name, view in views.items():
+            if not isinstance(view.view_set.source, SqlSource):
+                continue
+            gaps = view_tables.find_gaps_of_sql(active[name], runs[name], failed, self._tick)
+            sources = find_sources(view.view_set, definitions)
+            encodings = None if sources.every else sources.encodings
+            for gap in gaps[:_FEW_RANGES]:
+                first = blocks.find_first(self._connection, gap, encodings)
+                if first is not None:
+                    view.unbuilt = TimeRange(first, gap.end)
+                    break
 
-@dataclass(slots=True)
-class _Known:
-    """What the catalog said of the partitions of some view sets when the journal was so long, and
-    of the blocks that no partition covers: those only become more until something is built."""
-
-    entry: int = 0
-    runs: dict[str, list[Run]] = field(default_factory=dict)
-    spans: Spans = field(default_factory=dict)
-    frozen: dict[str, list[TimeRange]] = field(default_factory=dict)
-    landed: list[Block] = field(default_factory=list)
-    landed_in: list[TimeRange] = field(default_factory=list)
-    """The insert times of which all blocks are known; they are in the order of these."""
-
-    def complete(
-        self, connection: Connection, wanted: Sequence[FileScan], as_of: int | None = None
-    ) -> _Known:
-        """The same, for all of these."""
-        names = [each.view_set for each in wanted if each.view_set not in self.runs]
-        if names:
-            self.runs |= _by_view_set(names, coverage.list_runs(connection, names, as_of))
-        unknown = [
-            each
-            for each in wanted
-            if each.events is not None and (each.view_set, each.schema_hash) not in self.spans
-        ]
-        if unknown and as_of is None:
-            self.spans |= partition_search.list_spans(connection, unknown)
-        return self
-
-    def list_blocks(self, connection: Connection, needed: Sequence[TimeRange]) -> Sequence[Block]:
-        """All blocks that landed in some ranges, and perhaps others, by insert time."""
-        unknown = [gap for each in _join(needed) for gap in find_gaps(each, self.landed_in)]
-        if not unknown:
-            return self.landed
-        asked = _at_most(_FEW_RANGES, unknown)
-        found = blocks.list_blocks_in(connection, asked)
-        if self.landed and found and found[0].insert_time <= self.landed[-1].insert_time:
-            both = {each.insert_time: each for each in [*self.landed, *found]}
-            found = [both[time] for time in sorted(both)]
-        else:
-            found = [*self.landed, *found]
-        if len(found) <= _MOST_BLOCKS:
-            self.landed, self.landed_in = found, _join(sorted([*self.landed_in, *asked]))
-        return found
+    def _add_tails(
+        self,
+        views: Mapping[str, TableView],
+        gaps: Mapping[str, Sequence[TimeRange]],
+        by_table: Mapping[str, Sequence[Scan]],
+        covered: Coverage,
+    ) -> None:
+        """Set the blocks that are to be decoded for tables with gaps."""
+        every_gap = [gap for gaps_of_table in gaps.values() for gap in gaps_of_table]
+        landed = covered.list_blocks(self._connection, every_gap)
+        for name, gaps_of_table in gaps.items():
+            view_set = views[name].view_set
+            chosen = view_tables.choose_blocks(landed, view_set, gaps_of_table, by_table[name])
+            tail = Tail(view_set, chosen)
+            if chosen and view_tables.get_decoder(view_set) == "blocks":
+                within = TimeRange(chosen[0].insert_time, chosen[-1].insert_time + 1)
+                processes, streams = blocks.list_senders(self._connection, within)
+                tail = replace(tail, processes=processes, streams=streams)
+            views[name].tail = tail
 
 
-def _want(
-    chosen: Mapping[str, ActiveViewSet], by_table: Mapping[str, Sequence[Scan]]
-) -> list[FileScan]:
-    return [
-        FileScan(name, each.schema_hash, event_ranges(by_table[name], each.view_set.time_column))
-        for name, each in chosen.items()
-    ]
-
-
-def _find(
-    connection: Connection,
-    chosen: Mapping[str, ActiveViewSet],
-    by_table: Mapping[str, Sequence[Scan]],
-    wanted: Sequence[FileScan],
-    spans: Spans,
-    as_of: int | None,
-    *,
-    explained: bool,
-) -> dict[str, TableView]:
-    found = partition_search.find_files(connection, wanted, spans, as_of)
-    counts = partition_search.count_partitions(connection, wanted, as_of) if explained else {}
-    views = {}
-    for name, each in chosen.items():
-        table = TableView(each.view_set)
-        table.files, table.pruned = _prune(found.get(name, []), by_table[name], each.view_set)
-        if explained:
-            everything, empty = counts.get(name, (0, 0))
-            table.considered = everything
-            by_time = everything - empty - len(found.get(name, []))
-            by_time += table.pruned.pop("time", 0)
-            pruned = {"empty": empty, "time": by_time, **table.pruned}
-            table.pruned = {reason: count for reason, count in pruned.items() if count}
-        views[name] = table
-    return views
-
-
-class _Named:
-    """What a statement can name: view sets, and users' tables, those of one database also without
-    its name. Users' tables are asked for when something may name one, once."""
+class _Names:
+    """The names that a statement can use: view sets, and users' tables, those of one database also
+    without its name. Users' tables are read once, when something may name one."""
 
     def __init__(
-        self,
-        connection: Connection,
-        active: Mapping[str, ActiveViewSet],
-        database: str | None = None,
-        as_of: int | None = None,
+        self, connection: Connection, database: str | None = None, as_of: int | None = None
     ) -> None:
-        self.active = active
+        self.active: Mapping[str, ActiveViewSet] = {
+            active.view_set.name: active for active in list_view_sets(connection)
+        }
         self._as_of = as_of
         self._connection = connection
         self._database = database
         self._users: Mapping[str, UserTable] | None = None
 
     def list_tables(self, sql: str | None) -> dict[str, ViewSet]:
-        """View sets and, unless a statement's text has nothing that could be one, tables."""
-        found = {name: each.view_set for name, each in self.active.items()}
+        """Return view sets and, unless a statement's text has nothing that could be one, tables."""
+        names = {name: active.view_set for name, active in self.active.items()}
         may_name = sql is None or "." in sql or "show" in sql.lower()
         if may_name or self._database is not None:
-            found |= {name: each.shown for name, each in self._list_users().items()}
-        return found
+            names |= {name: table.shown for name, table in self._list_users().items()}
+        return names
 
     def find_users(self, names: Collection[str]) -> dict[str, UserTable]:
-        """The users' tables among some names."""
+        """Return the users' tables among some names."""
         if all(name in self.active for name in names) and self._database is None:
             return {}
         users = self._list_users()
@@ -382,85 +344,6 @@ class _Named:
 
     def _list_users(self) -> Mapping[str, UserTable]:
         if self._users is None:
-            found = tables.list_tables(self._connection, self._as_of)
-            self._users = by_name(found, self._database)
+            users = tables.list_tables(self._connection, self._as_of)
+            self._users = user_tables.by_name(users, self._database)
         return self._users
-
-
-def _require_same_definition(
-    views: Mapping[str, TableView], chosen: Mapping[str, ActiveViewSet], as_of: int
-) -> None:
-    """The past of a view set is read by today's definition; raise if it had another then."""
-    for name, table in views.items():
-        if table.hidden and chosen[name].activated_at > as_of:
-            since = format_instant(chosen[name].activated_at)
-            raise SnapshotExpired(
-                f"{name} was defined anew at {since}, and what it was before cannot be read",
-                hint="ask for a time since then",
-            )
-
-
-def _list_active(connection: Connection) -> dict[str, ActiveViewSet]:
-    return {active.view_set.name: active for active in list_view_sets(connection)}
-
-
-def _by_view_set(names: Sequence[str], runs: Sequence[Run]) -> dict[str, list[Run]]:
-    found: dict[str, list[Run]] = {name: [] for name in names}
-    for run in runs:
-        found[run.view_set].append(run)
-    return found
-
-
-def _usable(scan: Scan, view_set: ViewSet) -> Scan:
-    """The scan without conditions on columns whose statistics are in another unit."""
-    import pyarrow as pa
-
-    def is_usable(name: str) -> bool:
-        if name == view_set.time_column:
-            return True
-        kind = view_set.schema.field(name).type
-        kind = kind.value_type if pa.types.is_dictionary(kind) else kind
-        plain = pa.types.is_integer(kind) or pa.types.is_string(kind)
-        return bool(plain or (pa.types.is_timestamp(kind) and kind.unit == "us"))
-
-    names = set(view_set.schema.names)
-    return Scan(
-        scan.table,
-        {
-            name: intervals
-            for name, intervals in scan.columns.items()
-            if name in names and is_usable(name)
-        },
-    )
-
-
-def _prune(
-    found: Sequence[Partition], scans: Sequence[Scan], view_set: ViewSet
-) -> tuple[list[Partition], dict[str, int]]:
-    """The partitions that some scan may need, and how many others each column ruled out."""
-    kept = []
-    pruned: dict[str, int] = {}
-    for partition in found:
-        if any(conditions.may_match(scan, partition, view_set.time_column) for scan in scans):
-            kept.append(partition)
-        else:
-            column = conditions.find_blocking_column(scans, partition, view_set.time_column)
-            reason = "time" if column in (view_set.time_column, None) else f"statistics: {column}"
-            pruned[reason] = pruned.get(reason, 0) + 1
-    return kept, pruned
-
-
-def _join(ranges: Sequence[TimeRange]) -> list[TimeRange]:
-    """The same instants in fewer ranges."""
-    joined: list[TimeRange] = []
-    for each in ranges:
-        if joined and each.begin <= joined[-1].end:
-            joined[-1] = TimeRange(joined[-1].begin, max(joined[-1].end, each.end))
-        else:
-            joined.append(each)
-    return joined
-
-
-def _at_most(few: int, ranges: Sequence[TimeRange]) -> Sequence[TimeRange]:
-    """These ranges, or when there are very many, one that has more."""
-    return ranges if len(ranges) <= few else [TimeRange(ranges[0].begin, ranges[-1].end)]

@@ -1,30 +1,29 @@
-"""What one table of a statement is made of, and what it lacks: insert times that no partition
-covers, the blocks in them, and what cannot be shown.
+"""The tables of a statement that are view sets: what each is made of, and what it lacks. Deciding
+only; `snapshot` reads the catalog.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from lakebed.catalog import blocks
-from lakebed.catalog.catalog import Connection
 from lakebed.catalog.coverage import Run
 from lakebed.catalog.failures import BuildFailure
 from lakebed.catalog.view_sets import ActiveViewSet
+from lakebed.errors import SnapshotExpired
 from lakebed.model.block import Block
 from lakebed.model.partition import Partition
 from lakebed.model.source import BlockSource, SqlSource
-from lakebed.model.time import SECOND, TimeRange, find_gaps
+from lakebed.model.time import SECOND, TimeRange, find_gaps, format_instant
 from lakebed.model.view_set import ViewSet
 from lakebed.query.planning import conditions
 from lakebed.query.planning.conditions import EVER, Scan
 from lakebed.query.snapshot.tail import Tail
-from lakebed.views.dependencies import find_sources, list_encodings
+from lakebed.views.dependencies import list_encodings
 
-_FEW_RANGES = 16
 _BUILT_WITHIN_US = 60 * SECOND
+"""What landed just now will be built in a moment."""
 
 
 @dataclass(slots=True)
@@ -95,51 +94,68 @@ def _subtract(
     ]
 
 
-def find_unbuilt(
-    connection: Connection,
-    views: Mapping[str, TableView],
-    active: Mapping[str, ActiveViewSet],
-    runs: Mapping[str, Sequence[Run]],
-    failed: Sequence[BuildFailure],
-    tick: int,
+def find_gaps_of_sql(
+    active: ActiveViewSet, runs: Sequence[Run], failed: Sequence[BuildFailure], tick: int
+) -> list[TimeRange]:
+    """Return the insert times that an SQL view set lacks: never built, or a hole since a damaged
+    partition was set aside."""
+    until = tick + 1 - (_BUILT_WITHIN_US if runs else 0)
+    covered = [run.covered for run in runs]
+    covered += [TimeRange(failure.insert_time, failure.insert_time + 1) for failure in failed]
+    begin = max(active.retained_from, 0)
+    return find_gaps(TimeRange(begin, until), covered) if until > begin else []
+
+
+def require_same_definition(
+    views: Mapping[str, TableView], chosen: Mapping[str, ActiveViewSet], as_of: int
 ) -> None:
-    """Say of SQL view sets what they lack: what was never built, or is a hole since a damaged
-    partition was set aside. What landed just now will be built in a moment."""
-    definitions = {name: each.view_set for name, each in active.items()}
+    """The past of a view set is read by today's definition; raise if it had another then."""
     for name, table in views.items():
-        if not isinstance(table.view_set.source, SqlSource):
-            continue
-        until = tick + 1 - (_BUILT_WITHIN_US if runs[name] else 0)
-        covered = [run.covered for run in runs[name]]
-        covered += [TimeRange(row.insert_time, row.insert_time + 1) for row in failed]
-        begin = max(active[name].retained_from, 0)
-        gaps = find_gaps(TimeRange(begin, until), covered) if until > begin else []
-        sources = find_sources(table.view_set, definitions)
-        wanted = None if sources.every else sources.encodings
-        for gap in gaps[:_FEW_RANGES]:
-            first = blocks.find_first(connection, gap, wanted)
-            if first is not None:
-                table.unbuilt = TimeRange(first, gap.end)
-                break
+        if table.hidden and chosen[name].activated_at > as_of:
+            since = format_instant(chosen[name].activated_at)
+            raise SnapshotExpired(
+                f"{name} was defined anew at {since}, and what it was before cannot be read",
+                hint="ask for a time since then",
+            )
 
 
-def add_tails(
-    connection: Connection,
-    views: Mapping[str, TableView],
-    gaps: Mapping[str, Sequence[TimeRange]],
-    landed: Sequence[Block],
-    by_table: Mapping[str, Sequence[Scan]],
-) -> None:
-    """For each table with gaps the blocks in them, which are to be decoded."""
-    for name, some in gaps.items():
-        view_set = views[name].view_set
-        chosen = _choose(landed, view_set, some, by_table[name])
-        tail = Tail(view_set, chosen)
-        if chosen and _decoder(view_set) == "blocks":
-            within = TimeRange(chosen[0].insert_time, chosen[-1].insert_time + 1)
-            processes, streams = blocks.list_senders(connection, within)
-            tail = replace(tail, processes=processes, streams=streams)
-        views[name].tail = tail
+def keep_usable(scan: Scan, view_set: ViewSet) -> Scan:
+    """The scan without conditions on columns whose statistics are in another unit."""
+    import pyarrow as pa
+
+    def is_usable(name: str) -> bool:
+        if name == view_set.time_column:
+            return True
+        kind = view_set.schema.field(name).type
+        kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+        plain = pa.types.is_integer(kind) or pa.types.is_string(kind)
+        return bool(plain or (pa.types.is_timestamp(kind) and kind.unit == "us"))
+
+    names = set(view_set.schema.names)
+    return Scan(
+        scan.table,
+        {
+            name: intervals
+            for name, intervals in scan.columns.items()
+            if name in names and is_usable(name)
+        },
+    )
+
+
+def prune(
+    found: Sequence[Partition], scans: Sequence[Scan], view_set: ViewSet
+) -> tuple[list[Partition], dict[str, int]]:
+    """The partitions that some scan may need, and how many others each column ruled out."""
+    kept = []
+    pruned: dict[str, int] = {}
+    for partition in found:
+        if any(conditions.may_match(scan, partition, view_set.time_column) for scan in scans):
+            kept.append(partition)
+        else:
+            column = conditions.find_blocking_column(scans, partition, view_set.time_column)
+            reason = "time" if column in (view_set.time_column, None) else f"statistics: {column}"
+            pruned[reason] = pruned.get(reason, 0) + 1
+    return kept, pruned
 
 
 def event_ranges(scans: Sequence[Scan], time_column: str) -> list[TimeRange] | None:
@@ -149,14 +165,14 @@ def event_ranges(scans: Sequence[Scan], time_column: str) -> list[TimeRange] | N
     return None if EVER in known else known
 
 
-def _choose(
+def choose_blocks(
     landed: Sequence[Block],
     view_set: ViewSet,
     gaps: Sequence[TimeRange],
     scans: Sequence[Scan],
 ) -> list[Block]:
     """The blocks in a view set's gaps that may hold what the scans ask for."""
-    decoder = _decoder(view_set)
+    decoder = get_decoder(view_set)
     encodings = list_encodings(view_set)
     ranges = event_ranges(scans, view_set.time_column)
     chosen: list[Block] = []
@@ -187,6 +203,6 @@ def _has_events(block: Block, decoder: str, wanted: TimeRange) -> bool:
     return block.begin_time < wanted.end and block.end_time >= wanted.begin
 
 
-def _decoder(view_set: ViewSet) -> str:
+def get_decoder(view_set: ViewSet) -> str:
     assert isinstance(view_set.source, BlockSource)  # noqa: S101
     return view_set.source.decoder
