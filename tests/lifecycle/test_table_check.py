@@ -19,7 +19,7 @@ from lakebed.client.client import Client, connect
 from lakebed.errors import BadInput, UnknownTable
 from lakebed.lake import Lake
 from lakebed.lifecycle.check import CheckReport, Level, Severity
-from lakebed.lifecycle.table_check import look_at
+from lakebed.lifecycle.checks.table_check import look_at
 from lakebed.model.partition import Partition
 from lakebed.model.user_table import UserTable
 from lakebed.storage.objects import read_all

@@ -24,13 +24,13 @@ from lakebed.catalog.catalog import Catalog, Connection
 from lakebed.catalog.files import TemporaryFile
 from lakebed.catalog.partition_search import PartitionFilter
 from lakebed.errors import Damage, DamagedFile, LakebedError, UnknownObject
-from lakebed.lifecycle import segments, table_check
-from lakebed.lifecycle.aside import get_aside, get_candidate
-from lakebed.lifecycle.findings import Finding as Finding
-from lakebed.lifecycle.findings import Severity as Severity
-from lakebed.lifecycle.findings import damage
-from lakebed.lifecycle.sources import SourceCheck
-from lakebed.lifecycle.strays import StrayKind, classify
+from lakebed.lifecycle.checks import segments, table_check
+from lakebed.lifecycle.checks.aside import get_aside, get_candidate
+from lakebed.lifecycle.checks.findings import Finding as Finding
+from lakebed.lifecycle.checks.findings import Severity as Severity
+from lakebed.lifecycle.checks.findings import damage
+from lakebed.lifecycle.checks.sources import SourceCheck
+from lakebed.lifecycle.checks.strays import StrayKind, classify
 from lakebed.model.arguments import checked_methods
 from lakebed.model.partition import FileState, Partition
 from lakebed.model.time import format_instant

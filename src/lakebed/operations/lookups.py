@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from lakebed.errors import BadInput
 from lakebed.lifecycle.check import Level
-from lakebed.lifecycle.findings import Finding, Severity
+from lakebed.lifecycle.checks.findings import Finding, Severity
 from lakebed.model.time import Instant
 from lakebed.model.user_table import UserTable, split_name
 from lakebed.operations.operation import OperableLake, operation

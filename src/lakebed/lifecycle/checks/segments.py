@@ -11,7 +11,7 @@ from lakebed.catalog import blocks
 from lakebed.catalog.blocks import Segment
 from lakebed.catalog.catalog import Connection
 from lakebed.errors import UnknownObject
-from lakebed.lifecycle.findings import Finding, damage
+from lakebed.lifecycle.checks.findings import Finding, damage
 from lakebed.model.block import Block
 from lakebed.storage.objects import Store
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from lakebed.catalog import tables
 from lakebed.catalog.catalog import Connection
 from lakebed.errors import LakebedError
-from lakebed.lifecycle.findings import Finding, Severity, damage
+from lakebed.lifecycle.checks.findings import Finding, Severity, damage
 from lakebed.model.partition import Partition
 from lakebed.model.user_table import UserTable, is_table, table_id_of
 

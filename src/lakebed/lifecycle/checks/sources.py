@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from lakebed.catalog import blocks, clock, view_sets
 from lakebed.catalog.catalog import Connection
-from lakebed.lifecycle.findings import Finding, damage
+from lakebed.lifecycle.checks.findings import Finding, damage
 from lakebed.model.partition import NO_SOURCE, SOURCE_HASH_BYTES, Partition
 from lakebed.model.time import TimeRange
 from lakebed.views.dependencies import Sources, find_sources

@@ -1,0 +1,1 @@
+"""What checks look at: segments, sources, tables, strays and files that were set aside."""
