@@ -12,36 +12,8 @@ become data frames with ``.to_pandas()``. A failure is raised as an error.
 
 from __future__ import annotations
 
-from lakebed.operations.lookups import (
-    explain_empty,
-    find_empty_partitions,
-    list_columns,
-    list_incompatible_partitions,
-    list_partitions,
-    list_view_sets,
-    validate_table_files,
-)
-from lakebed.operations.retirement import (
-    materialize_partitions,
-    restore_partition,
-    retire_incompatible_partitions,
-    retire_partition_by_file,
-    retire_partition_by_metadata,
-    retire_partitions,
-)
+from lakebed.operations import lookups, retirement
+from lakebed.operations.lookups import *  # noqa: F403  (a new operation needs no line here)
+from lakebed.operations.retirement import *  # noqa: F403
 
-__all__ = [
-    "explain_empty",
-    "find_empty_partitions",
-    "list_columns",
-    "list_incompatible_partitions",
-    "list_partitions",
-    "list_view_sets",
-    "materialize_partitions",
-    "restore_partition",
-    "retire_incompatible_partitions",
-    "retire_partition_by_file",
-    "retire_partition_by_metadata",
-    "retire_partitions",
-    "validate_table_files",
-]
+__all__ = [*lookups.__all__, *retirement.__all__]

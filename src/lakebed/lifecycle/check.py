@@ -74,6 +74,12 @@ class CheckReport:
         """Whether nothing is damaged; warnings and notes may be there."""
         return not any(finding.severity is Severity.DAMAGE for finding in self.findings)
 
+    @property
+    def figures(self) -> dict[str, int]:
+        """Everything that was counted, by name."""
+        names = ("partitions", "files", "rows", "bytes", "segments", "blocks")
+        return {name: getattr(self, name) for name in names}
+
     def damage(self, kind: str, subject: str, message: str) -> None:
         """Add a finding of damage."""
         self.findings.append(damage(kind, subject, message))

@@ -18,6 +18,16 @@ from lakebed.tables.importing.tree_check import check_tree, list_empty
 if TYPE_CHECKING:
     import pyarrow as pa
 
+__all__ = [
+    "explain_empty",
+    "find_empty_partitions",
+    "list_columns",
+    "list_incompatible_partitions",
+    "list_partitions",
+    "list_view_sets",
+    "validate_table_files",
+]
+
 
 @operation()
 def list_partitions(

@@ -18,6 +18,15 @@ if TYPE_CHECKING:
 
     from lakebed.pipeline.pipeline import BuildReport
 
+__all__ = [
+    "materialize_partitions",
+    "restore_partition",
+    "retire_incompatible_partitions",
+    "retire_partition_by_file",
+    "retire_partition_by_metadata",
+    "retire_partitions",
+]
+
 
 @operation(Outcome, changes=True, in_sql=True)
 def retire_partition_by_metadata(

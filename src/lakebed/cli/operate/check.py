@@ -98,10 +98,13 @@ def check(
         else:
             known = open_lake.tables.definitions.get(*split_name(table))
             report = open_lake.checker.check_table(known, Level[level.name])
+    findings = [_finding(finding) for finding in report.findings]
     if as_json:
-        output.show_json(_report(report))
+        header = {"clean": report.is_clean, "level": level.value}
+        output.show_json({**header, **report.figures, "findings": findings})
     else:
-        _show_report(report)
+        _show_findings(findings, Counter(finding["kind"] for finding in findings))
+        _tell_verdict(report, ("partition", "segment", "block", "file", "row"), level.value)
     if not report.is_clean:
         raise typer.Exit(DAMAGED)
 
@@ -113,12 +116,7 @@ def _check_folder(folder: str, level: LevelName, *, as_json: bool) -> None:
         raise BadInput(f"--folder has no level {level}", hint="use --level footers or pages")
     with _show_progress() as notify:
         report = check_tree(folder, pages=level is LevelName.PAGES, progress=notify)
-    figures = {
-        "folders": report.folders,
-        "files": report.files,
-        "rows": report.rows,
-        "bytes": report.bytes,
-    }
+    figures = {name: getattr(report, name) for name in ("folders", "files", "rows", "bytes")}
     findings = [
         {name: getattr(finding, name) for name in ("severity", "kind", "subject", "message")}
         for finding in report.findings
@@ -129,12 +127,7 @@ def _check_folder(folder: str, level: LevelName, *, as_json: bool) -> None:
         output.show_json({**header, **figures, "counts": counts, "findings": findings})
     else:
         _show_findings(findings, report.counts)
-        output.tell(
-            f"{'clean' if report.is_clean else 'DAMAGED'}: "
-            f"{output.plural(report.folders, 'folder')}, {output.plural(report.files, 'file')}, "
-            f"{output.plural(report.rows, 'row')}, {output.size(report.bytes)} "
-            f"checked down to {level.value}"
-        )
+        _tell_verdict(report, ("folder", "file", "row"), level.value)
     if not report.is_clean:
         raise typer.Exit(DAMAGED)
 
@@ -178,29 +171,11 @@ def _finding(finding: Finding) -> dict[str, Any]:
     }
 
 
-def _report(report: CheckReport) -> dict[str, Any]:
-    return {
-        "clean": report.is_clean,
-        "level": report.level.name.lower(),
-        "partitions": report.partitions,
-        "files": report.files,
-        "rows": report.rows,
-        "bytes": report.bytes,
-        "segments": report.segments,
-        "blocks": report.blocks,
-        "findings": [_finding(each) for each in report.findings],
-    }
-
-
-def _show_report(report: CheckReport) -> None:
-    findings = [_finding(finding) for finding in report.findings]
-    _show_findings(findings, Counter(finding["kind"] for finding in findings))
-    verdict = "clean" if report.is_clean else "DAMAGED"
+def _tell_verdict(report: CheckReport | TreeReport, nouns: Sequence[str], level: str) -> None:
+    counts = [output.plural(getattr(report, f"{noun}s"), noun) for noun in nouns]
     output.tell(
-        f"{verdict}: {output.plural(report.partitions, 'partition')}, "
-        f"{output.plural(report.segments, 'segment')}, {output.plural(report.blocks, 'block')}, "
-        f"{output.plural(report.files, 'file')}, {output.plural(report.rows, 'row')}, "
-        f"{output.size(report.bytes)} checked down to {report.level.name.lower()}"
+        f"{'clean' if report.is_clean else 'DAMAGED'}: {', '.join(counts)}, "
+        f"{output.size(report.bytes)} checked down to {level}"
     )
 
 

@@ -123,12 +123,7 @@ def _write(report: CheckReport) -> dict[str, object]:
     return {
         "level": report.level.name.lower(),
         "is_clean": report.is_clean,
-        "partitions": report.partitions,
-        "segments": report.segments,
-        "blocks": report.blocks,
-        "files": report.files,
-        "rows": report.rows,
-        "bytes": report.bytes,
+        **report.figures,
         "finding_count": len(report.findings),
         "findings": [
             asdict(FindingRow(each.severity.value, each.kind, each.subject, each.message))
