@@ -1,5 +1,5 @@
-"""Running a server: its ports, its certificates, its upkeep, and an orderly end. Without keys it
-listens only to this machine, unless told by name that everybody may come.
+"""A server of a lake: its ports, its certificates, its upkeep, and an orderly end. Without keys it
+listens to this machine only, unless an option opens it to all.
 """
 
 from __future__ import annotations
@@ -21,15 +21,14 @@ from lakebed.errors import BadInput, Refused, Unavailable
 from lakebed.lake import Lake
 from lakebed.query.embedded.running.spilling import remove_abandoned
 from lakebed.serve.flight.service import FlightService
-from lakebed.serve.grpc._receiving import Receiver
-from lakebed.serve.grpc.calls import Answering, Handlers
+from lakebed.serve.grpc.calls import Calls, Handlers
 from lakebed.serve.grpc.otlp import make_services
 from lakebed.serve.grpc.port import GrpcPort
 from lakebed.serve.guard import Guard
 from lakebed.serve.health import Health
 from lakebed.serve.http._connections import limit_connections
 from lakebed.serve.http.routes import HttpSide
-from lakebed.serve.limits import MOST_BYTES, ServerSettings
+from lakebed.serve.limits import ServerSettings
 from lakebed.serve.meters import Meters
 from lakebed.serve.own_telemetry import OwnTelemetry
 from lakebed.upkeep.upkeep import Upkeep
@@ -42,7 +41,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Listening:
-    """Where a server listens, and to whom."""
+    """The addresses that a server listens on, and its options."""
 
     host: str = "127.0.0.1"
     port: int = 4318
@@ -51,27 +50,27 @@ class Listening:
     """Ports of OTLP over gRPC and of FlightSQL; 0 for any that is free, None for none."""
     roles: tuple[str, ...] = ROLES
     open_to_all: bool = False
-    """Listen without keys to everybody who can reach it."""
+    """True to listen without keys to everybody who can reach it."""
     certificate: Path | None = None
     private_key: Path | None = None
     settings: ServerSettings = field(default_factory=ServerSettings)
     drain_seconds: int = 25
-    """How long what was begun may take to end, once the server is told to stop."""
+    """How long open requests may take to end after the server is told to stop."""
     own_telemetry_seconds: float | None = None
     """How often the server writes its own telemetry into the lake; None for never."""
 
     @property
     def bare_host(self) -> str:
-        """The host as sockets want it: without the brackets of IPv6."""
+        """Return the host as sockets need it: without the brackets of IPv6."""
         return self.host.removeprefix("[").removesuffix("]")
 
     def spell(self, port: int) -> str:
-        """The host with a port, as addresses are written."""
+        """Return the host with a port, as addresses are written."""
         return f"[{self.bare_host}]:{port}" if ":" in self.host else f"{self.host}:{port}"
 
 
 def require_guarded(listening: Listening, *, has_keys: bool) -> None:
-    """Raise if everybody on a network could do everything, and nobody said that it is meant."""
+    """Raise if everybody on a network had full access and no option allows it."""
     for role in listening.roles:
         if role not in ROLES:
             raise BadInput(f"{role!r} is no role of a server", hint=f"some of {', '.join(ROLES)}")
@@ -95,22 +94,22 @@ def _is_loopback(host: str) -> bool:
 
 
 def _read_certificate(listening: Listening) -> tuple[bytes, bytes] | None:
-    """The private key and the chain of certificates, if the server speaks TLS."""
+    """Return the private key and the chain of certificates, if the server speaks TLS."""
     if listening.certificate is None or listening.private_key is None:
         return None
     try:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(listening.certificate, listening.private_key, password="")
         return listening.private_key.read_bytes(), listening.certificate.read_bytes()
-    except OSError as error:  # which ssl's are as well
+    except OSError as error:  # the base class of ssl's errors
         raise BadInput(
             f"{listening.certificate} and {listening.private_key} are no certificate and its key",
             hint=f"give PEM files that belong together, the key without a password: {error}",
         ) from None
 
 
-def _require_place(listening: Listening) -> None:
-    """Raise unless the host is one of this machine, and each port is meant once."""
+def _require_address(listening: Listening) -> None:
+    """Raise unless the host is an address of this machine and no port is used twice."""
     ports = {"--port": listening.port}
     if listening.otlp_port and "ingest" in listening.roles:
         ports["--otlp-port"] = listening.otlp_port
@@ -126,8 +125,8 @@ def _require_place(listening: Listening) -> None:
         (family, kind, protocol, _, address), *_ = socket.getaddrinfo(
             listening.bare_host, 0, type=socket.SOCK_STREAM
         )
-        with socket.socket(family, kind, protocol) as place:
-            place.bind(address)
+        with socket.socket(family, kind, protocol) as test_socket:
+            test_socket.bind(address)
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise BadInput(
@@ -150,7 +149,7 @@ class Server:
     def __init__(self, lake: Lake, listening: Listening) -> None:
         has_keys = lake.keys.has_any()
         require_guarded(listening, has_keys=has_keys)
-        _require_place(listening)
+        _require_address(listening)
         _read_certificate(listening)
         settings = replace(listening.settings, open_to_all=listening.open_to_all)
         self._lake = lake
@@ -164,46 +163,41 @@ class Server:
         self.http = HttpSide(lake, settings, listening.roles, self.guard)
         self._grpc: dict[str, GrpcPort] = {}
         if INGEST in listening.roles and listening.otlp_port is not None:
-            answering = self._answer(settings)
-            services = make_services(lake, answering, meters)
-            self._add_grpc("OTLP", listening.otlp_port, services, answering)
+            calls = Calls(self.guard, settings)
+            services = make_services(lake, calls, meters)
+            self._add_grpc("OTLP", listening.otlp_port, services, calls)
         if QUERY in listening.roles:
             remove_abandoned()
         if QUERY in listening.roles and listening.flight_port is not None:
-            answering = self._answer(settings)
+            calls = Calls(self.guard, settings)
             flight = FlightService(lake, meters, settings.query_seconds)
-            services = flight.make_services(answering)
-            self._add_grpc("FlightSQL", listening.flight_port, services, answering)
+            services = flight.make_services(calls)
+            self._add_grpc("FlightSQL", listening.flight_port, services, calls)
         self._stop = threading.Event()
         self.stopping = threading.Event()
-        """Set when the server was told to stop."""
+        """Set when the server is told to stop."""
         self._uvicorn: _Uvicorn | None = None
 
-    def _answer(self, settings: ServerSettings) -> Answering:
-        at_once = max(1, settings.most_in_flight_bytes // MOST_BYTES)
-        receiver = Receiver(at_once, message_seconds=settings.stall_seconds)
-        return Answering(self.guard, receiver, settings.query_seconds)
-
-    def _add_grpc(self, what: str, port: int, services: Handlers, answering: Answering) -> None:
+    def _add_grpc(self, what: str, port: int, services: Handlers, calls: Calls) -> None:
         certificate = _read_certificate(self._listening)
         address = self._listening.spell(port)
         try:
-            self._grpc[what] = GrpcPort(address, services, answering, self.health, certificate)
+            self._grpc[what] = GrpcPort(address, services, calls, self.health, certificate)
         except RuntimeError:
             raise _cannot_listen(address, what) from None
 
     @property
     def ports(self) -> dict[str, int]:
-        """The ports of what is served on gRPC, by what it is."""
-        return {what: each.port for what, each in self._grpc.items()}
+        """Return the gRPC ports by what is served on them."""
+        return {what: port.port for what, port in self._grpc.items()}
 
     def stop(self) -> None:
-        """Let `run`, in another thread, come to its end."""
+        """Make `run` end, which another thread executes."""
         if self._uvicorn is not None:
             self._uvicorn.should_exit = True
 
     def run(self, ready: Callable[[int], None] = lambda _port: None) -> None:
-        """Serve until SIGTERM or SIGINT: then no new work is taken, and what was begun is ended."""
+        """Serve until SIGTERM or SIGINT, then accept no more requests and finish the open ones."""
         config = uvicorn.Config(
             self.http.make_app(),
             host=self._listening.bare_host,
@@ -218,7 +212,7 @@ class Server:
             ssl_certfile=self._listening.certificate,
             ssl_keyfile=self._listening.private_key,
         )
-        for name in ("uvicorn", "uvicorn.error"):  # what it would say, our own log says better
+        for name in ("uvicorn", "uvicorn.error"):  # our own log has it
             logging.getLogger(name).addHandler(logging.NullHandler())
             logging.getLogger(name).propagate = False
         upkeep = threading.Thread(
@@ -226,7 +220,7 @@ class Server:
         )
 
         def begin(port: int) -> None:
-            """Once it is certain that this server serves, nothing before."""
+            """Start what needs a server that listens."""
             if PIPELINE in self._listening.roles:
                 upkeep.start()
             if self._own_telemetry is not None:
@@ -236,17 +230,17 @@ class Server:
 
         self._uvicorn = _Uvicorn(config, self._begin_drain, begin)
         try:
-            for each in self._grpc.values():
-                each.start()
+            for port in self._grpc.values():
+                port.start()
             self._uvicorn.run()
-        except SystemExit:  # so it says that it cannot listen, and why in a log that nobody reads
+        except SystemExit:  # uvicorn's way to report that it cannot listen
             address = self._listening.spell(self._listening.port)
             raise _cannot_listen(address, "HTTP") from None
         finally:
             self._stop.set()
             self._begin_drain()
-            for each in self._grpc.values():
-                each.wait_stopped()
+            for port in self._grpc.values():
+                port.wait_stopped()
             self.http.close()
             self.guard.close()
             self.health.close()
@@ -258,15 +252,15 @@ class Server:
                 self._own_telemetry.close()
 
     def _begin_drain(self) -> None:
-        """Take no new work on any port; what was begun has a while to end."""
+        """Accept no more requests on any port; open ones have a while to end."""
         self.stopping.set()
         self.health.draining = True
-        for each in self._grpc.values():
-            each.begin_stop(self._listening.drain_seconds)
+        for port in self._grpc.values():
+            port.begin_stop(self._listening.drain_seconds)
 
 
 class _Uvicorn(uvicorn.Server):
-    """Says when it listens, and when it stops to."""
+    """A uvicorn server that reports when it begins and ends to listen."""
 
     def __init__(
         self,
@@ -280,18 +274,19 @@ class _Uvicorn(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Signals end the server in order, and then nothing else: what is around it goes on."""
+        """Make signals end the server in order, and not what it runs in."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
         before = {
-            each: signal.signal(each, self.handle_exit) for each in (signal.SIGINT, signal.SIGTERM)
+            number: signal.signal(number, self.handle_exit)
+            for number in (signal.SIGINT, signal.SIGTERM)
         }
         try:
             yield
         finally:
-            for each, handler in before.items():
-                signal.signal(each, handler)
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
     async def startup(self, sockets: object = None) -> None:
         await super().startup(sockets)  # type: ignore[arg-type]

@@ -28,12 +28,8 @@ _Fields = dict[str, tuple[int, str]]
 """By name: number and type. A type may be ``repeated``, ``optional`` or another message's name."""
 
 _FLIGHT_MESSAGES: dict[str, _Fields] = {
-    "HandshakeRequest": {"protocol_version": (1, "uint64"), "payload": (2, "bytes")},
     "HandshakeResponse": {"protocol_version": (1, "uint64"), "payload": (2, "bytes")},
-    "BasicAuth": {"username": (2, "string"), "password": (3, "string")},
-    "Empty": {},
     "ActionType": {"type": (1, "string"), "description": (2, "string")},
-    "Criteria": {"expression": (1, "bytes")},
     "Action": {"type": (1, "string"), "body": (2, "bytes")},
     "Result": {"body": (1, "bytes")},
     "SchemaResult": {"schema": (1, "bytes")},

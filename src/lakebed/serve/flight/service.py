@@ -40,7 +40,7 @@ from lakebed.serve.flight._encoding import (
 )
 from lakebed.serve.flight._prepared import MOST_BOUND_BYTES, PreparedStatements
 from lakebed.serve.flight._wishes import Wishes, read_wishes
-from lakebed.serve.grpc.calls import Answering, Call, Handlers, Headers
+from lakebed.serve.grpc.calls import Call, Calls, Handlers, Headers
 from lakebed.wire import protocol
 
 if TYPE_CHECKING:
@@ -72,19 +72,19 @@ class FlightService:
         self._running: dict[bytes, Result] = {}
         self._lock = threading.Lock()
 
-    def make_services(self, answering: Answering) -> Handlers:
+    def make_services(self, calls: Calls) -> Handlers:
         """What a gRPC server is given. Messages go in and out as bytes."""
-        unary = partial(answering.unary, _ROUTE, Role.READ)
-        stream = partial(answering.stream, _ROUTE, Role.READ)
+        unary = partial(calls.unary, _ROUTE, Role.READ)
+        stream = partial(calls.stream, _ROUTE, Role.READ)
         methods = {
-            "Handshake": answering.stream(
+            "Handshake": calls.stream(
                 _ROUTE, None, self._handshake, may_say_nothing=True, headers=_make_authorization
             ),
             "ListFlights": stream(self._list_flights),
             "GetFlightInfo": unary(self._get_info),
             "GetSchema": unary(self._get_schema),
             "DoGet": stream(self._do_get),
-            "DoPut": answering.collect(_ROUTE, self._begin_put, _MOST_PUT_BYTES),
+            "DoPut": calls.collect(_ROUTE, self._begin_put, _MOST_PUT_BYTES),
             "DoAction": stream(self._do_action),
             "ListActions": stream(self._list_actions),
         }

@@ -1,6 +1,6 @@
-"""Messages on their way in over gRPC, which tells nothing of them until they are whole: each may
-become as large as any. So only a few are received at once; one that takes long gives way when
-others wait, and the last to come is the first to go on, because whoever says nothing came before.
+"""Messages that are received over gRPC, which shows nothing of a message until it is whole: any may
+become as large as the limit. So only a few are received at once. One that takes long gives way when
+others wait, and the last to come goes first, because callers that send nothing came before.
 """
 
 from __future__ import annotations
@@ -13,33 +13,25 @@ from lakebed.errors import Busy, TimedOut
 
 _GIVE_WAY_SECONDS = 1.0
 _WAIT_SECONDS = 10.0
-MESSAGE_SECONDS = 30.0
 
 
 class Receiver:
-    """Receives so many messages at once, on one event loop."""
+    """Receives a number of messages at once, on one event loop."""
 
-    def __init__(
-        self,
-        most: int,
-        *,
-        give_way_seconds: float = _GIVE_WAY_SECONDS,
-        message_seconds: float = MESSAGE_SECONDS,
-    ) -> None:
+    def __init__(self, most: int, message_seconds: float) -> None:
         self._most = most
-        self._give_way_seconds = give_way_seconds
         self._message_seconds = message_seconds
         self._receiving: dict[asyncio.Task[Any], asyncio.TimerHandle] = {}
         self._slow: dict[asyncio.Task[Any], None] = {}
         self._waiting: list[asyncio.Future[None]] = []
 
     async def receive(self, read: Callable[[], Awaitable[Any]]) -> Any:
-        """What a call reads next. `TimedOut` if nothing whole comes for long, `Busy` if others
-        needed the room."""
+        """Return what a call reads next. Raise `TimedOut` if no whole message comes in time, and
+        `Busy` if others needed the room."""
         await self._find_room()
         loop = asyncio.get_running_loop()
         task = asyncio.ensure_future(read())
-        timer = loop.call_later(self._give_way_seconds, self._note_slow, task)
+        timer = loop.call_later(_GIVE_WAY_SECONDS, self._note_slow, task)
         self._receiving[task] = timer
         try:
             done, _ = await asyncio.wait({task}, timeout=self._message_seconds)
@@ -76,7 +68,7 @@ class Receiver:
             self._leave(task)
 
     def _leave(self, task: asyncio.Task[Any]) -> None:
-        """Make room; a read that is not done is given up, and its call with it."""
+        """Make room; cancel a read that is not done, and its call with it."""
         timer = self._receiving.pop(task, None)
         if timer is None:
             return

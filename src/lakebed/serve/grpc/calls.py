@@ -1,6 +1,6 @@
-"""What every call on gRPC goes through: who calls is known before a message is received, messages
-are received on the event loop, work is done on threads, and answers go out on the event loop again.
-So callers who say nothing, or do not read, keep no thread from those who do.
+"""Calls over gRPC: the caller is identified before a message is received, messages are received and
+sent on the event loop, and threads do the work. So callers that send or read nothing keep no thread
+from the others.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from lakebed.admission import Admission, Share
 from lakebed.errors import BadPayload, LakebedError, PayloadTooLarge, TimedOut
 from lakebed.serve.grpc._receiving import Receiver
 from lakebed.serve.guard import Guard
+from lakebed.serve.limits import MOST_BYTES, ServerSettings
 from lakebed.serve.refusals import refuse
 from lakebed.serve.workers import Workers
 from lakebed.wire import error_codec
@@ -48,28 +49,28 @@ class Call:
         self._stopped = False
 
     def stop_with(self, stop: Callable[[], None]) -> None:
-        """What stops the work if the caller goes; at once if that was before."""
+        """Stop the work like this if the caller goes; at once if it has gone already."""
         self._stop = stop
         if self._stopped:
             stop()
 
     def stop(self) -> None:
-        """Nobody waits for this any more."""
+        """Stop the work, because nobody waits for it any more."""
         self._stopped = True
         if self._stop is not None:
             self._stop()
 
 
-class Answering:
-    """The calls of one port: so many open at once, and so many of them worked on."""
+class Calls:
+    """The calls of one port. So many are open at once, and so many are worked on."""
 
-    def __init__(
-        self, guard: Guard, receiver: Receiver, stall_seconds: float | None = None
-    ) -> None:
-        """``stall_seconds`` is how long a caller may read nothing of an answer."""
+    def __init__(self, guard: Guard, settings: ServerSettings) -> None:
         self._guard = guard
-        self._receiver = receiver
-        self._stall_seconds = stall_seconds
+        self._receiver = Receiver(
+            max(1, settings.most_in_flight_bytes // MOST_BYTES), settings.stall_seconds
+        )
+        self._unread_seconds = settings.query_seconds
+        """How long a caller may read nothing of an answer."""
         self._open = Admission(
             _MOST_OPEN, message="too many calls are open", hint="try again a little later"
         )
@@ -78,7 +79,7 @@ class Answering:
     def unary(
         self, route: str, role: Role, answer: Callable[[bytes, Call], bytes]
     ) -> grpc.RpcMethodHandler:
-        """A call of one message and one answer."""
+        """Return the handler of a call with one message and one answer."""
 
         async def work(context: Any, call: Call) -> bytes:
             request = await self._receive_one(context, call)
@@ -119,8 +120,8 @@ class Answering:
         begin: Callable[[bytes, Call], Callable[[list[bytes]], bytes]],
         most_bytes: int,
     ) -> grpc.RpcMethodHandler:
-        """A call of many messages and one answer. The first says who may send the others; what is
-        to be done with all of them is done when they are there."""
+        """Return the handler of a call with many messages and one answer. ``begin`` checks with the
+        first message whether the caller may send the others, and returns what takes all of them."""
 
         async def work(context: Any, call: Call) -> None:
             first = await self._receive_one(context, call)
@@ -140,13 +141,14 @@ class Answering:
         return grpc.stream_stream_rpc_method_handler(self._guarded(route, None, work))
 
     def close(self) -> None:
-        """Wait for what is being done."""
+        """Wait for the threads to finish."""
         self._workers.close()
 
     def _guarded(
         self, route: str, role: Role | None, work: Callable[[Any, Call], Awaitable[T]]
     ) -> Callable[[object, Any], Awaitable[T | None]]:
-        """Let in who may, and tell of what goes wrong. Without a role, the work itself asks."""
+        """Return a handler that lets callers in and refuses errors. Without a role, the work itself
+        checks the caller's roles."""
 
         async def handle(_requests: object, context: Any) -> T | None:
             begun, caller = time.perf_counter(), None
@@ -226,12 +228,12 @@ class Answering:
     async def _write(self, context: Any, message: bytes, end: Callable[[], None]) -> None:
         write = asyncio.ensure_future(context.write(message))
         try:
-            done, _ = await asyncio.wait({write}, timeout=self._stall_seconds)
+            done, _ = await asyncio.wait({write}, timeout=self._unread_seconds)
             if not done:
                 end()
                 await write  # before that, no status can follow
                 raise TimedOut(
-                    f"nothing was read for {self._stall_seconds:g} s",
+                    f"nothing was read for {self._unread_seconds:g} s",
                     hint="read faster, or ask for less",
                 )
             write.result()

@@ -1,5 +1,5 @@
-"""The gRPC side of a server: its ports, on an event loop of their own. One loop for the whole
-process, because gRPC's own machinery for them does not bear several.
+"""The gRPC ports of a server, on an event loop of their own: one for the whole process, because
+grpc.aio supports only one.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from typing import Any, TypeVar
 import grpc
 import grpc.aio
 
-from lakebed.serve.grpc.calls import Answering, Handlers
-from lakebed.serve.health import Health, make_health
+from lakebed.serve.grpc._health_service import make_health_service
+from lakebed.serve.grpc.calls import Calls, Handlers
+from lakebed.serve.health import Health
 from lakebed.serve.limits import MOST_BYTES
 
 _OPTIONS = [
@@ -42,36 +43,36 @@ def _begin(work: Coroutine[Any, Any, T]) -> Future[T]:
 
 
 class GrpcPort:
-    """One port and what is served there."""
+    """One port and the services on it."""
 
     def __init__(
         self,
         address: str,
         services: Handlers,
-        answering: Answering,
+        calls: Calls,
         health: Health,
         certificate: tuple[bytes, bytes] | None,
     ) -> None:
-        """``certificate`` is its key and its chain. `RuntimeError` if nobody can listen there."""
-        self._answering = answering
-        handlers = [*services.values(), make_health(health, set(services))]
+        """``certificate`` is its key and its chain. Raise `RuntimeError` if the port is in use."""
+        self._calls = calls
+        handlers = [*services.values(), make_health_service(health, set(services))]
         self._server, self.port = _begin(_make(address, handlers, certificate)).result()
         self._stopped: Future[None] | None = None
 
     def start(self) -> None:
-        """Take calls from now on."""
+        """Accept calls."""
         _begin(self._server.start()).result()
 
     def begin_stop(self, seconds: float) -> None:
-        """Take no more calls; those that are open have so long to end."""
+        """Accept no more calls; open ones have so many seconds to end."""
         if self._stopped is None:
             self._stopped = _begin(self._server.stop(seconds))
 
     def wait_stopped(self) -> None:
-        """Wait until all have ended."""
+        """Wait until all calls have ended."""
         if self._stopped is not None:
             self._stopped.result()
-        self._answering.close()
+        self._calls.close()
 
 
 async def _make(
