@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from lakebed.catalog import clock, journal, partition_search, view_sets
+from lakebed.catalog import journal, partition_search, view_sets
 from lakebed.catalog.catalog import Catalog
 from lakebed.catalog.footers import StoredFooter
 from lakebed.catalog.partition_search import PartitionFilter
@@ -16,15 +16,15 @@ from lakebed.errors import (
     BadInput,
     DamagedFile,
     DamagedFooter,
-    SnapshotExpired,
     UnknownObject,
     UnknownViewSet,
 )
 from lakebed.model.partition import Partition
-from lakebed.model.time import Instant, TimeRange, format_instant, to_instant
+from lakebed.model.time import Instant, TimeRange, to_instant
 from lakebed.model.view_set import ViewSet
 from lakebed.reading import footers
-from lakebed.reading.leases import LeaseKeeper, Pin
+from lakebed.reading.hold import Hold, hold_tick
+from lakebed.reading.leases import LeaseKeeper
 from lakebed.storage import footer as footer_format
 from lakebed.storage import parquet
 from lakebed.storage.objects import Store
@@ -41,25 +41,19 @@ class Snapshot:
 
     def __init__(
         self,
-        tick: int,
-        found: Sequence[tuple[Partition, StoredFooter | None]],
+        hold: Hold,
+        partitions: Sequence[tuple[Partition, StoredFooter | None]],
         definitions: dict[str, ViewSet],
-        pin: Pin,
         reader: SnapshotReader,
     ) -> None:
-        self.tick = tick
-        self.partitions = tuple(partition for partition, _ in found)
+        self.tick = hold.tick
+        self.is_leased = hold.is_leased
+        self.partitions = tuple(partition for partition, _ in partitions)
         self.footer_fallbacks = 0
-        self._footers = {stored.file_path: stored for _, stored in found if stored is not None}
+        self._footers = {stored.file_path: stored for _, stored in partitions if stored is not None}
         self._definitions = definitions
-        self._pin = pin
+        self._hold = hold
         self._reader = reader
-        self._closed = False
-
-    @property
-    def is_leased(self) -> bool:
-        """False on read-only media, where only the grace period protects the files."""
-        return self._pin.leased
 
     def stored_footer(self, partition: Partition) -> StoredFooter | None:
         """The footer that the catalog had for this partition's file; none for an empty one."""
@@ -67,15 +61,14 @@ class Snapshot:
 
     def read(self, partition: Partition, columns: list[str] | None = None) -> pa.Table:
         """The rows of one of this snapshot's partitions."""
-        self._require_held()
+        self._hold.require_held()
         schema = self._schema(partition.view_set, columns)
         if partition.file_path is None:
             return schema.empty_table()
         try:
             return self._reader.read_file(self, partition, columns)
         except UnknownObject as missing:
-            if self._reader.keeper.is_lost(self._pin):
-                raise self._expired() from missing
+            self._hold.require_leased()
             raise DamagedFile(
                 f"the file of {partition.describe()} is missing",
                 hint="see the damage with: lakebed check",
@@ -85,7 +78,7 @@ class Snapshot:
         """All rows of one view set in this snapshot, in the order of its partitions."""
         import pyarrow as pa
 
-        self._require_held()
+        self._hold.require_held()
         schema = self._schema(view_set, columns)
         parts = [self.read(each, columns) for each in self.partitions if each.view_set == view_set]
         return pa.concat_tables([schema.empty_table(), *(part.cast(schema) for part in parts)])
@@ -107,21 +100,9 @@ class Snapshot:
             )
         return pa.schema([schema.field(name) for name in columns])
 
-    def _require_held(self) -> None:
-        if self._closed or self._pin.lost:
-            raise self._expired()
-
-    def _expired(self) -> SnapshotExpired:
-        why = "was closed" if self._closed else "outlived its lease, its files may be gone"
-        return SnapshotExpired(
-            f"the snapshot of {format_instant(self.tick)} {why}", hint="take a new snapshot"
-        )
-
     def close(self) -> None:
-        """Let go of the snapshot's files."""
-        if not self._closed:
-            self._closed = True
-            self._reader.keeper.unpin(self._pin)
+        """Release the snapshot's files."""
+        self._hold.close()
 
     def __enter__(self) -> Self:
         return self
@@ -144,7 +125,7 @@ class SnapshotReader:
         store: Store,
         keeper: LeaseKeeper,
     ) -> None:
-        self.keeper = keeper
+        self._keeper = keeper
         self._catalog = catalog
         self._store = store
 
@@ -165,31 +146,21 @@ class SnapshotReader:
         past = None if as_of is None else to_instant(as_of, "down")
         event_range = TimeRange.of(*events) if events else None
         insert_range = TimeRange.of(*inserted) if inserted else None
-        pin = self.keeper.pin(past)
-        try:
-            with self._catalog.read() as connection:
-                tick = clock.now(connection) if past is None else past
-                if past is not None:  # a sweep may have come between the pin and this look
-                    clock.require_readable(connection, past)
-                active = {entry.view_set.name: entry for entry in list_view_sets(connection)}
-                for name in names:
-                    if name not in active:
-                        view_sets.get(connection, name)
-                search = PartitionFilter(
-                    view_sets=[(name, [active[name].schema_hash]) for name in names],
-                    instance=instance,
-                    inserted=insert_range,
-                    events=event_range,
-                    as_of=past,
-                )
-                found = partition_search.search_with_footers(connection, search)
-        except BaseException:
-            self.keeper.unpin(pin)
-            raise
-        if past is None:
-            self.keeper.raise_pin(pin, tick)
+        with hold_tick(self._catalog, self._keeper, past) as (connection, hold):
+            active = {entry.view_set.name: entry for entry in list_view_sets(connection)}
+            for name in names:
+                if name not in active:
+                    view_sets.get(connection, name)
+            search = PartitionFilter(
+                view_sets=[(name, [active[name].schema_hash]) for name in names],
+                instance=instance,
+                inserted=insert_range,
+                events=event_range,
+                as_of=past,
+            )
+            partitions = partition_search.search_with_footers(connection, search)
         definitions = {name: active[name].view_set for name in names}
-        return Snapshot(tick, found, definitions, pin, self)
+        return Snapshot(hold, partitions, definitions, self)
 
     def read_file(
         self, snapshot: Snapshot, partition: Partition, columns: list[str] | None

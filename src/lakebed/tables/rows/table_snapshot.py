@@ -8,10 +8,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from lakebed.catalog import clock, tables
+from lakebed.catalog import tables
 from lakebed.catalog.catalog import Catalog
 from lakebed.model.partition import Partition
 from lakebed.model.user_table import UserTable
+from lakebed.reading.hold import hold_tick
 from lakebed.reading.leases import LeaseKeeper
 
 
@@ -49,15 +50,10 @@ class TableSnapshots:
 
     @contextmanager
     def take(self, table_id: str) -> Iterator[TableSnapshot]:
-        """The table as it is now; its files stay until the block is left."""
-        pin = self._keeper.pin()
-        try:
-            with self._catalog.read() as connection:
-                tick = clock.now(connection)
-                table = tables.get_by_id(connection, table_id)
-                live = tables.list_partitions(connection, table.stored_as)
-                restorable = tables.list_restorable(connection, table.stored_as)
-            self._keeper.raise_pin(pin, tick)
-            yield TableSnapshot(tick, table, live, restorable)
-        finally:
-            self._keeper.unpin(pin)
+        """Yield the table as it is now; its files stay within the block."""
+        with hold_tick(self._catalog, self._keeper) as (connection, hold):
+            table = tables.get_by_id(connection, table_id)
+            live = tables.list_partitions(connection, table.stored_as)
+            restorable = tables.list_restorable(connection, table.stored_as)
+        with hold:
+            yield TableSnapshot(hold.tick, table, live, restorable)
