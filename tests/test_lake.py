@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,8 @@ from lakebed.opening import init_lake, open_lake
 from lakebed.storage import marks
 from lakebed.storage.local import LocalStore
 from tests.conftest import NewLake
+
+ROOT = Path(__file__).parent.parent
 
 
 def test_a_lake_is_made_once(tmp_path: Path) -> None:
@@ -140,3 +143,13 @@ def test_a_closed_lake_has_no_connections(new_lake: NewLake) -> None:
         late = connection.connection.dbapi_connection
     with pytest.raises(Exception, match="closed"):
         late.execute("SELECT 1")
+
+
+def test_dir_of_a_lake_lists_the_parts_that_the_documentation_uses(tmp_path: Path) -> None:
+    texts = [path.read_text() for path in (ROOT / "docs").glob("*.md")]
+    names = {name for text in texts for name in re.findall(r"\blake\.([a-z_]+)", text)}
+    with init_lake(tmp_path / "lake") as lake:
+        listed = set(dir(lake))
+        assert {name for name in names if hasattr(lake, name)} <= listed
+        assert all(hasattr(lake, name) for name in listed)
+        assert not listed & {"catalog", "store", "leases", "queries", "before_close", "row"}

@@ -47,6 +47,22 @@ if TYPE_CHECKING:
     from lakebed.views.definitions import Definition
 
 _DAY = 24 * 3600 * SECOND
+_FOR_USERS = (
+    "blocks",
+    "checker",
+    "close",
+    "define_views",
+    "keys",
+    "lake_id",
+    "partitions",
+    "pipeline",
+    "query",
+    "retirement",
+    "sweeper",
+    "tables",
+    "telemetry",
+    "views",
+)
 _log = logging.getLogger(__name__)
 
 
@@ -217,6 +233,10 @@ class Lake:
     def is_embedded(self) -> bool:
         """Whether this lake is a folder of its own, and not a catalog that others share."""
         return self.catalog.dialect.name == "sqlite"
+
+    def __dir__(self) -> list[str]:
+        """Return the parts for users; the others are for the packages of Lakebed."""
+        return list(_FOR_USERS)
 
     def __repr__(self) -> str:
         return f"<Lake {self.lake_id} with its files in {self.row.store_url}>"

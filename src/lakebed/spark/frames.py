@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from lakebed.catalog import clock, partition_search, tables, view_sets
+from lakebed.catalog import partition_search, tables, view_sets
 from lakebed.catalog.partition_search import PartitionFilter
 from lakebed.catalog.times import resolve_past
 from lakebed.errors import BadInput, SnapshotExpired
@@ -25,7 +25,7 @@ from lakebed.lake import Lake
 from lakebed.model.arguments import checked, checked_methods
 from lakebed.model.source import SqlSource
 from lakebed.model.table import BUCKET_COLUMN
-from lakebed.model.time import Instant, TimeRange, format_instant, parse_moment, to_instant
+from lakebed.model.time import Instant, TimeRange, parse_moment, to_instant
 from lakebed.model.user_table import UserTable
 from lakebed.model.view_set import GLOBAL, ViewSet
 from lakebed.opening import open_lake
@@ -38,6 +38,7 @@ from lakebed.query.planning.content import choose_bounds, keeps_times
 from lakebed.query.snapshot import user_tables
 from lakebed.query.spark.text import quote_for_any_session
 from lakebed.query.spark.user_tables import UserTables
+from lakebed.reading.hold import hold_tick
 from lakebed.settings import read_settings
 from lakebed.tables.rows.row_reader import RowReader
 
@@ -56,20 +57,12 @@ class SparkReader:
         past = None if as_of is None else to_instant(as_of, "down")
         self._spark = spark
         self._lake = lake
-        self._closed = False
-        self._pin = lake.leases.pin(past)
-        try:
-            with lake.catalog.read() as connection:
-                self.tick = clock.now(connection) if past is None else past
-                active = view_sets.list_active(connection)
-                known = tables.list_tables(connection)
-            if past is None:
-                lake.leases.raise_pin(self._pin, self.tick)
-        except BaseException:
-            lake.leases.unpin(self._pin)
-            raise
-        self._definitions = {each.view_set.name: each.view_set for each in active}
-        self._tables = {each.full_name: each for each in known}
+        with hold_tick(lake.catalog, lake.leases, past) as (connection, self._hold):
+            active = view_sets.list_active(connection)
+            user_tables = tables.list_tables(connection)
+        self.tick = self._hold.tick
+        self._definitions = {entry.view_set.name: entry.view_set for entry in active}
+        self._tables = {table.full_name: table for table in user_tables}
 
     def read(
         self,
@@ -82,7 +75,7 @@ class SparkReader:
         """The rows of a view set with events from ``begin`` up to ``end``, of one instance or
         (None) of all; or of a table, ``database.table``, in which an instance is a bucket, and all
         are read without one. Only files that may hold such rows are opened."""
-        self._require_held()
+        self._hold.require_held()
         within = self._within(begin, end)
         if "." in view_set:
             bucket = None if instance == GLOBAL else instance
@@ -162,10 +155,8 @@ class SparkReader:
         return found
 
     def close(self) -> None:
-        """Let go of the snapshot's files."""
-        if not self._closed:
-            self._closed = True
-            self._lake.leases.unpin(self._pin)
+        """Release the snapshot's files."""
+        self._hold.close()
 
     def _definition(self, name: str) -> ViewSet:
         if name not in self._definitions:
@@ -184,13 +175,6 @@ class SparkReader:
                 f"table {name} was made after this snapshot", hint="take a new one"
             )
         return self._tables[name]
-
-    def _require_held(self) -> None:
-        if self._closed or self._pin.lost:
-            why = "was closed" if self._closed else "outlived its lease, its files may be gone"
-            raise SnapshotExpired(
-                f"the snapshot of {format_instant(self.tick)} {why}", hint="take a new snapshot"
-            )
 
     def __enter__(self) -> Self:
         return self
