@@ -267,7 +267,7 @@ def test_two_imports_at_once_take_every_file_once(table: Table, home: Lake, root
     mine, theirs = plan(home, root), plan(home, root)
     reports = []
     meanwhile(
-        home.tables._inserter,
+        home.tables.inserter,
         "_find_repeated",
         lambda: reports.append(home.tables.carry_out_import(theirs)),
     )

@@ -328,7 +328,7 @@ def test_what_meets_the_deletion_of_its_table_is_told_so(lake: Lake, verb: str) 
     fill(table, range(3))
     tables: Any = lake.tables
     verbs: dict[str, tuple[Any, str, Callable[[], object]]] = {
-        "insert": (tables._inserter._publisher, "insert", lambda: fill(table, range(3, 4))),
+        "insert": (tables.inserter._publisher, "insert", lambda: fill(table, range(3, 4))),
         "delete": (tables.deleter._publisher, "insert", lambda: table.delete_rows("true")),
         "fold": (tables.folder._publisher, "replace_all", table.fold),
         "forget": (tables.deleter._forgetter, "_look", lambda: table.forget(id=1)),

@@ -393,7 +393,7 @@ def test_a_key_is_for_one_content_also_if_both_come_at_once(lake: Lake) -> None:
     table = make(lake, LOOSE)
     with open_lake(lake.catalog.url) as other:
         twin = other.tables.get("d", table.name)
-        inserter = lake.tables._inserter
+        inserter = lake.tables.inserter
         meanwhile(inserter, "_find_repeated", lambda: twin.insert([row(2)], key="k"))
         with pytest.raises(Conflict, match="an insert of other records"):
             table.insert([row(1)], key="k")

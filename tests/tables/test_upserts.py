@@ -186,7 +186,7 @@ def test_ignoring_minds_what_comes_meanwhile(lake: Lake) -> None:
         lambda: table.insert({"id": 2, "time": NOON, "value": 2}),
         lambda: lake.retirement.restore(gone.partition_id),
     ]
-    publisher: Any = lake.tables._inserter._publisher
+    publisher: Any = lake.tables.inserter._publisher
     for number, happens in enumerate(happenings):
         meanwhile(publisher, "insert", happens, after=False)
         new = [{"id": each, "time": NOON, "value": 10 + each} for each in (1, 2, 3 + number)]

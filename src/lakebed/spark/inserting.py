@@ -65,9 +65,9 @@ def insert(
 def _insert(
     frame: DataFrame, lake: Lake, table: str, on_error: str, pass_credentials: bool
 ) -> Inserted:
-    from lakebed.tables.insert.insert import KEEP, Wishes
+    from lakebed.tables.insert.insert import KEEP, InsertOptions
 
-    keeps_bad = Wishes(on_error).on_error == KEEP
+    keeps_bad = InsertOptions(on_error).on_error == KEEP
     database, dot, name = table.partition(".")
     if not dot:
         raise BadInput(f"{table!r} is not the name of a table", hint="write it as database.table")

@@ -11,6 +11,7 @@ from lakebed.model.partition import Partition
 from lakebed.model.table import BUCKET_COLUMN, TableSchema
 from lakebed.model.time import Instant
 from lakebed.model.user_table import DELETED, REJECTS, VERSION, UserTable
+from lakebed.tables.insert.insert import InsertOptions
 from lakebed.tables.insert.insert_values import Inserted
 
 if TYPE_CHECKING:
@@ -71,9 +72,8 @@ class Table:
         key: str | None = None,
     ) -> Inserted:
         """Insert records: a JSON array, JSON lines, dicts or Arrow. See `Tables.insert`."""
-        return self._tables.insert(
-            self.database, self.name, records, on_error=on_error, if_exists=if_exists, key=key
-        )
+        options = InsertOptions(on_error, if_exists, key)
+        return self._tables.inserter.insert(self.database, self.name, records, options)
 
     def query(
         self,

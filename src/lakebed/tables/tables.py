@@ -18,7 +18,7 @@ from lakebed.model.time import Instant
 from lakebed.model.user_table import UserTable, name_import
 from lakebed.tables.delete import Deleter, TableQueries
 from lakebed.tables.fold.fold import Folder
-from lakebed.tables.insert.insert import Inserter, Wishes
+from lakebed.tables.insert.insert import Inserter, InsertOptions
 from lakebed.tables.insert.insert_values import Inserted
 from lakebed.tables.rows.row_reader import RowReader
 from lakebed.tables.rows.table_publisher import TablePublisher
@@ -53,7 +53,7 @@ class Tables:
         self._checker = checker
         self._catalog = catalog
         self._quarantine = publisher.quarantine
-        self._inserter = Inserter(catalog, reader, snapshots, publisher, self.folder)
+        self.inserter = Inserter(catalog, reader, snapshots, publisher, self.folder)
 
     # -- databases and tables -------------------------------------------------------------------
 
@@ -153,7 +153,9 @@ class Tables:
         already takes the old one's place, or with ``if_exists="ignore"`` is left out. An insert
         that is repeated with the same ``key`` counts once.
         """
-        return self._inserter.insert(database, name, records, Wishes(on_error, if_exists, key))
+        return self.inserter.insert(
+            database, name, records, InsertOptions(on_error, if_exists, key)
+        )
 
     def plan_import(
         self,
@@ -204,7 +206,7 @@ class Tables:
     def _adopter(self) -> Adopter:
         from lakebed.tables.importing.run import Adopter
 
-        return Adopter(self._catalog, self.definitions, self._inserter, self._quarantine)
+        return Adopter(self._catalog, self.definitions, self.inserter, self._quarantine)
 
     def delete_rows(self, database: str, name: str, where: str) -> int:
         """Delete the rows for which a condition in SQL is true; how many there were."""

@@ -46,8 +46,12 @@ class FileWriter:
     def publish(self, new: Sequence[NewFile], commit: Callable[[str, list[WrittenFile]], T]) -> T:
         """Write the files and pass them to ``commit`` with the lease that owns their names; repeat
         it under other names if these were lost. If it raises, the files are left to sweeps."""
+        keys = [(file.view_set.name, file.folder) for file in new]
         for attempt in range(_ATTEMPTS):
-            lease, paths = self._reserve(new)
+            lease, names = "", {}
+            for key, count in Counter(keys).items():
+                lease, names[key] = self._names.take(*key, count)
+            paths = [names[key].pop() for key in keys]
             try:
                 with self._names.using(lease, paths):
                     return commit(lease, self._write(new, paths))
@@ -56,13 +60,6 @@ class FileWriter:
                 if attempt == _ATTEMPTS - 1:
                     raise
         raise AssertionError("every attempt returns or raises")
-
-    def _reserve(self, new: Sequence[NewFile]) -> tuple[str, list[str]]:
-        """Return the lease, and a name for each file in order."""
-        lease, names = "", {}
-        for key, count in Counter((file.view_set.name, file.folder) for file in new).items():
-            lease, names[key] = self._names.take(*key, count)
-        return lease, [names[file.view_set.name, file.folder].pop() for file in new]
 
     def _write(self, new: Sequence[NewFile], paths: Sequence[str]) -> list[WrittenFile]:
         def write(store: Store, file: NewFile, path: str) -> WrittenFile:

@@ -48,7 +48,7 @@ from lakebed.tables.importing.report import (
     ImportReport,
 )
 from lakebed.tables.importing.schema_match import Fit, UnclearTime
-from lakebed.tables.insert.insert import IGNORE, REPLACE, Inserter, Wishes
+from lakebed.tables.insert.insert import IGNORE, REPLACE, Inserter, InsertOptions
 from lakebed.tables.insert.insert_values import Inserted
 from lakebed.tables.schema.ddl import Definitions
 
@@ -88,7 +88,7 @@ class Adopter:
         if_exists: str = REPLACE,
     ) -> ImportPlan:
         """Read every file below a folder, or one file, and say what an import would do with it."""
-        Wishes(if_exists=if_exists)
+        InsertOptions(if_exists=if_exists)
         source = require_source(folder)
         self._refuse_own(source)
         table = self._find_table(database, name)
@@ -268,8 +268,8 @@ class Adopter:
             fit = Fit(target.schema, target.bucket, given.schema, folders, target.zone)
             rows = fit.prepare(given)
             digest = bytes.fromhex(file.digest)
-            wishes = Wishes(if_exists=plan.if_exists, key=file.key, digest=digest)
-            done = self._inserter.insert(plan.database, plan.name, rows, wishes)
+            options = InsertOptions(if_exists=plan.if_exists, key=file.key, digest=digest)
+            done = self._inserter.insert(plan.database, plan.name, rows, options)
         except (pa.ArrowException, MemoryError, UnclearTime) as error:
             raise Broken(f"it cannot be taken in one piece: {error}") from error
         if done.repeated:  # by another process, meanwhile

@@ -40,20 +40,20 @@ REFUSE, KEEP = "refuse", "keep"
 REPLACE, IGNORE = "replace", "ignore"
 _ATTEMPTS = 20
 _PATIENCE = 3
-"""After so many attempts, it is looked at exactly what others have inserted meanwhile."""
+"""After so many attempts, keys of concurrent inserts are read instead of compared by statistics."""
 _LONGEST_KEY = 256
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
-    """How records are to be inserted."""
+class InsertOptions:
+    """The options of an insert."""
 
     on_error: str = REFUSE
     if_exists: str = REPLACE
     key: str | None = None
     digest: bytes | None = None
-    """What the key is remembered with, if not a digest of the records."""
+    """The digest to store with the key; by default, that of the records."""
 
     def __post_init__(self) -> None:
         if self.on_error not in (REFUSE, KEEP):
@@ -90,7 +90,7 @@ class Inserter:
         self._folder = folder
         self._known: dict[tuple[str, str], UserTable] = {}
 
-    def insert(self, database: str, name: str, records: Any, wishes: Wishes) -> Inserted:
+    def insert(self, database: str, name: str, records: Any, options: InsertOptions) -> Inserted:
         """Insert records, all or none of the good ones, at one tick."""
         require_text(database, name)
         full_name = f"{database}.{name}"
@@ -101,63 +101,55 @@ class Inserter:
                     f"{full_name} has what {table} refused, and nothing else",
                     hint=f"insert into {table}",
                 )
-            inserted = self._insert(database, name, read_records(records), wishes)
-            operation.add(rows=inserted.rows, rejected=inserted.rejected, tick=inserted.tick)
-        return inserted
+            rows = read_records(records)
+            remembered = None
+            if options.key is not None:
+                remembered = Remembered(options.key, options.digest or digest(rows))
+            for attempt in range(_ATTEMPTS):
+                try:
+                    done = self._insert_once(database, name, rows, options, remembered, attempt)
+                    break
+                except (UnknownTable, BadRecords):  # the cached definition may be old
+                    if not self._find_again(database, name) or attempt:
+                        raise
+                except (StalePlan, LeaseLost):
+                    if attempt == _ATTEMPTS - 1:
+                        raise
+                    self._find_again(database, name)
+            operation.add(rows=done.rows, rejected=done.rejected, tick=done.tick)
+        return done
 
-    def _insert(
-        self, database: str, name: str, given: list[Any] | pa.Table, wishes: Wishes
-    ) -> Inserted:
-        remembered = None
-        if wishes.key is not None:
-            remembered = Remembered(wishes.key, wishes.digest or digest(given))
-        for attempt in range(_ATTEMPTS):
-            try:
-                table = self.find(database, name)
-                if remembered is not None:
-                    known = self._find_repeated(table, remembered)
-                    if known is not None:
-                        return known
-                return self._insert_into(table, given, wishes, remembered, attempt)
-            except (UnknownTable, BadRecords):  # what we knew of it may be old
-                if not self._find_again(database, name) or attempt:
-                    raise
-            except (StalePlan, LeaseLost):
-                if attempt == _ATTEMPTS - 1:
-                    raise
-                self._find_again(database, name)
-        raise AssertionError("every attempt returns or raises")
-
-    def _insert_into(
+    def _insert_once(
         self,
-        table: UserTable,
-        given: list[Any] | pa.Table,
-        wishes: Wishes,
+        database: str,
+        name: str,
+        records: list[Any] | pa.Table,
+        options: InsertOptions,
         remembered: Remembered | None,
         attempt: int,
     ) -> Inserted:
-        checked = validate(given, table.schema)
-        if checked.bad and wishes.on_error == REFUSE:
-            raise BadRecords(checked.bad, len(given))
-        rows = as_stored(checked.rows, table)
+        table = self.find(database, name)
+        repeated = self._find_repeated(table, remembered)
+        if repeated is not None:
+            return repeated
+        checked = validate(records, table.schema)
+        if checked.bad and options.on_error == REFUSE:
+            raise BadRecords(checked.bad, len(records))
+        rows = fold_rows.keep_last(as_stored(checked.rows, table), table.key)
         parts = [TableRows(table, rows)]
         if checked.bad:
             parts.append(self._reject(table, checked.bad))
         premise = None
-        if table.key:
-            rows = fold_rows.keep_last(rows, table.key)
-            parts[0] = TableRows(table, rows)
-            if wishes.if_exists == IGNORE:
-                with self._snapshots.take(table.table_id) as snapshot:
-                    parts[0] = TableRows(table, leave_out_existing(self._reader, snapshot, rows))
-                reader = self._reader if attempt >= _PATIENCE else None
-                premise = Premise(snapshot.tick, keys=NewKeys(table, rows, reader))
-        insertion = Insertion(parts, premise=premise, remembered=remembered)
-        if not any(each.rows.num_rows for each in parts) and remembered is None:
+        if table.key and options.if_exists == IGNORE:
+            with self._snapshots.take(table.table_id) as snapshot:
+                parts[0] = TableRows(table, leave_out_existing(self._reader, snapshot, rows))
+            reader = self._reader if attempt >= _PATIENCE else None
+            premise = Premise(snapshot.tick, keys=NewKeys(table, rows, reader))
+        if not any(part.rows.num_rows for part in parts) and remembered is None:
             with self._catalog.read() as connection:
                 tables.get(connection, table.database, table.name)
                 return Inserted(clock.now(connection), 0)
-        done = self._publisher.insert(insertion)
+        done = self._publisher.insert(Insertion(parts, premise=premise, remembered=remembered))
         if not done.repeated:
             self._folder.fold_small(table, done.crowded)
         return done
@@ -177,7 +169,9 @@ class Inserter:
         old = [self._known.pop((database, each), None) for each in names]
         return [self.find(database, each) for each in names] != old
 
-    def _find_repeated(self, table: UserTable, remembered: Remembered) -> Inserted | None:
+    def _find_repeated(self, table: UserTable, remembered: Remembered | None) -> Inserted | None:
+        if remembered is None:
+            return None
         with self._catalog.glance() as connection:
             known = inserts.find(connection, table.table_id, remembered.key)
         if known is None:
