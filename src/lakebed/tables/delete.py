@@ -4,7 +4,7 @@ drops both; without a key, the partitions that hold the rows are written again w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -12,7 +12,6 @@ from lakebed.catalog import journal
 from lakebed.errors import BadInput, LeaseLost, StalePlan
 from lakebed.model.table import BUCKET_COLUMN
 from lakebed.model.user_table import DELETED, VERSION, UserTable
-from lakebed.tables.erase import Forgetter, Trace
 from lakebed.tables.insert.insert_values import Insertion, Premise
 from lakebed.tables.rows.row_reader import RowReader
 from lakebed.tables.rows.stored_rows import TableRows
@@ -49,7 +48,6 @@ class Deleter:
         self._reader = reader
         self._snapshots = snapshots
         self._publisher = publisher
-        self._forgetter = Forgetter(reader, snapshots, publisher)
         self._queries = queries
 
     def delete_rows(self, table: UserTable, where: str) -> int:
@@ -115,14 +113,6 @@ class Deleter:
         """Return the rows of a statement about a table, and the tick of their snapshot."""
         result = self._queries.query(sql, database=table.database)
         return result.to_arrow(), result.explanation.tick
-
-    def plan_forget(self, table: UserTable, where: Mapping[str, Any]) -> list[Trace]:
-        """Which partitions hold a trace of what is to be forgotten; see `Forgetter`."""
-        return self._forgetter.plan(table, where)
-
-    def forget(self, table: UserTable, where: Mapping[str, Any]) -> list[Trace]:
-        """Leave no trace of what has these values; see `Forgetter`."""
-        return self._forgetter.forget(table, where)
 
 
 def require_condition(table: UserTable, where: str) -> None:

@@ -1,6 +1,5 @@
-"""Forgetting: every partition that holds a trace of what is forgotten is written again without it,
-or loses the right to come back. Once the grace period of the old files is over, sweeping leaves
-nothing in the store.
+"""Erase rows in every version (`Table.forget`): partitions that hold them are written again without
+them, and retired partitions become unrestorable. After the grace period a sweep deletes the files.
 """
 
 from __future__ import annotations
@@ -42,9 +41,9 @@ class Trace:
     """Else it is retired and all its rows go, because nobody can tell whose they are."""
 
 
-class Forgetter:
-    """Forgets what the tables of one lake hold of somebody. Of a table with a key, all versions of
-    a row go if one of them, live or retired, is meant; and what was refused of them goes too."""
+class Eraser:
+    """Erases rows of the tables of one lake, and their rejects. With a key, all versions of a row
+    go if one of them, live or retired, has the values."""
 
     def __init__(
         self, reader: RowReader, snapshots: TableSnapshots, publisher: TablePublisher

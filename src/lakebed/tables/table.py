@@ -126,11 +126,11 @@ class Table:
 
     def plan_forget(self, **where: Any) -> list[Trace]:
         """What `forget` would write again or condemn."""
-        return self._tables.deleter.plan_forget(self.definition, where)
+        return self._tables.eraser.plan(self.definition, where)
 
     def forget(self, **where: Any) -> list[Trace]:
         """Erase what has these values in its columns, in every version."""
-        return self._tables.deleter.forget(self.definition, where)
+        return self._tables.eraser.forget(self.definition, where)
 
     def alter(
         self,

@@ -17,6 +17,7 @@ from lakebed.model.partition import Partition
 from lakebed.model.time import Instant
 from lakebed.model.user_table import UserTable, name_import
 from lakebed.tables.delete import Deleter, TableQueries
+from lakebed.tables.erase import Eraser
 from lakebed.tables.fold.fold import Folder
 from lakebed.tables.insert.insert import Inserter, InsertOptions
 from lakebed.tables.insert.insert_values import Inserted
@@ -49,6 +50,7 @@ class Tables:
         self.definitions = Definitions(catalog)
         self.folder = Folder(reader, snapshots, publisher)
         self.deleter = Deleter(reader, snapshots, publisher, queries)
+        self.eraser = Eraser(reader, snapshots, publisher)
         self.query = queries.query
         self._checker = checker
         self._catalog = catalog

@@ -5,7 +5,7 @@ live, retires exactly what they replace, and writes the journal. Or nothing happ
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -314,7 +314,17 @@ def insert_partitions(
     """Insert live partitions with their footers, write the journal, and take their files over from
     the reservations of a lease: the end of each transaction that publishes."""
     connection = transaction.connection
-    footers.insert_many(connection, stored_footers(files), transaction.tick)
+    new_footers = [
+        StoredFooter(
+            file.path,
+            file.size,
+            file.footer,
+            footer_format.FOOTER_FORMAT,
+            footer_format.digest(file.footer),
+        )
+        for file in files
+    ]
+    footers.insert_many(connection, new_footers, transaction.tick)
     partitions.insert_many(connection, new, series)
     journal.append(transaction, entries)
     take_reserved(connection, [file.path for file in files], lease)
@@ -323,20 +333,6 @@ def insert_partitions(
 def are_there(connection: Connection, partition_ids: Sequence[str]) -> bool:
     """Return whether all of these partitions were inserted, live or not."""
     return len(partitions.list_by_id(connection, partition_ids)) == len(partition_ids)
-
-
-def stored_footers(written: Iterable[WrittenFile]) -> list[StoredFooter]:
-    """Return the footers of new files as the catalog stores them."""
-    return [
-        StoredFooter(
-            file.path,
-            file.size,
-            file.footer,
-            footer_format.FOOTER_FORMAT,
-            footer_format.digest(file.footer),
-        )
-        for file in written
-    ]
 
 
 def retire_rows(

@@ -212,8 +212,8 @@ def forget(
     with opened(lake, is_plan=not yes) as open_lake:
         definition = open_lake.tables.definitions.get(database, table)
         where = {column: _read_value(definition.schema, column, pairs[column]) for column in pairs}
-        deleter = open_lake.tables.deleter
-        act = deleter.forget if yes else deleter.plan_forget
+        eraser = open_lake.tables.eraser
+        act = eraser.forget if yes else eraser.plan
         traces = act(definition, where)
         aside = [file.file_path for file in open_lake.tables.list_quarantined(database, table)]
     rows = sum(trace.rows for trace in traces)

@@ -120,11 +120,6 @@ class TablePublisher:
             operation.add(rows=inserted.rows, tick=inserted.tick, repeated=inserted.repeated)
         return inserted
 
-    def replace(self, table: UserTable, old: Sequence[Partition], rows: pa.Table) -> Partition:
-        """Publish rows of one bucket in place of partitions of it that follow each other, which
-        must all still be live; without rows, an empty partition stands for them."""
-        return self.replace_all(table, [(old, rows)])[0]
-
     def replace_all(
         self,
         table: UserTable,
@@ -135,8 +130,9 @@ class TablePublisher:
         condemned: Sequence[Partition] = (),
         premise: Premise | None = None,
     ) -> list[Partition]:
-        """Several such replacements in one transaction, in which ``condemned`` partitions, which
-        are retired, lose the right to come back."""
+        """Publish rows in place of partitions of a bucket that follow each other and must still be
+        live, any number of times in one transaction; without rows, an empty partition stands for
+        them. Retired partitions in ``condemned`` become unrestorable."""
         new_files = [
             NewFile(table.view_set, FOLDER, parquet.conform(rows, table.view_set))
             for _, rows in replacements
