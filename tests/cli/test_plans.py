@@ -22,7 +22,7 @@ from tests.cli.parts import Cli
 from tests.conftest import NewLake
 from tests.parts.data import HOUR, T0, publish_hour, readings
 from tests.parts.dumps import dump_database
-from tests.tables import trees
+from tests.tables.importing import trees
 
 _RANGE = ["--begin", format_instant(T0), "--end", format_instant(T0 + 2 * HOUR)]
 

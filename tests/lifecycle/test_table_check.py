@@ -26,8 +26,8 @@ from lakebed.storage.objects import read_all
 from lakebed.tables.table import Table
 from tests.lifecycle.test_check import _overwrite as overwrite
 from tests.serve.parts import serving
+from tests.tables.importing.trees import put, rows
 from tests.tables.parts import BY_ID, make, partitions_of, retire
-from tests.tables.trees import put, rows
 
 FINDINGS = ["severity", "kind", "subject", "message"]
 MARCH = {"id": 1, "time": "2026-03-02T12:00:00Z", "value": 1}

@@ -21,7 +21,7 @@ PROCESSES.set_forkserver_preload(
         "tests.conftest",
         "tests.proof.killing",
         "tests.tables.crowd",
-        "tests.tables.killed_imports",
+        "tests.tables.importing.killed_imports",
         "tests.tables.killing",
         "lakebed.query.embedded.engine",
     ]

@@ -25,8 +25,7 @@ from lakebed.tables.importing.schema_match import Fit
 from lakebed.tables.insert.validation import validate
 from lakebed.tables.table import Table
 from tests.storage.test_footer import BINARY, chunks, encode, sample, trailer, tree
-from tests.tables.parts import damage
-from tests.tables.trees import (
+from tests.tables.importing.trees import (
     SCHEMA,
     adopt,
     as_bytes,
@@ -37,6 +36,7 @@ from tests.tables.trees import (
     put,
     rows,
 )
+from tests.tables.parts import damage
 
 
 @pytest.fixture

@@ -29,7 +29,8 @@ from lakebed.tables import delete
 from lakebed.tables.fold import fold_rows
 from lakebed.tables.fold.fold_rows import find_marks_from, fold, is_due, plan_folds, plan_small_fold
 from tests.conftest import SQLITE_FIRST, NewLake
-from tests.tables import test_deleting, test_upserts
+from tests.tables.delete import test_deleting
+from tests.tables.insert import test_upserts
 from tests.tables.parts import (
     BY_ID,
     BY_TIME,

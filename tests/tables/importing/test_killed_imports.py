@@ -9,7 +9,7 @@ import pytest
 
 from tests.conftest import CAMPAIGN
 from tests.parts.processes import run_alone
-from tests.tables.killed_imports import run
+from tests.tables.importing.killed_imports import run
 
 EVERY, MOST = (1, 100_000) if CAMPAIGN else (24, 12)
 

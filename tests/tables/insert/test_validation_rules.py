@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 
 from lakebed.model.table_declaration import parse_schema
-from tests.tables.plain_rules import (
+from tests.tables.insert.plain_rules import (
     No,
     assert_plain,
     plain_value,
     tables,
 )
-from tests.tables.validating import AT
+from tests.tables.insert.validating import AT
 
 
 @settings(max_examples=100)

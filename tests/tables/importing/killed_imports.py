@@ -15,8 +15,8 @@ from lakebed.tables.importing.report import ImportReport
 from tests.parts.data import stored_files
 from tests.proof.killing import Place, Places, choose_points, kill
 from tests.proof.seams import Killer, Recorder, hook_lake
+from tests.tables.importing.trees import as_bytes, as_counter, aside, put, rows
 from tests.tables.parts import HOUR_US, damage, jump, sweep
-from tests.tables.trees import as_bytes, as_counter, aside, put, rows
 
 SOUND = (rows(1), rows(2))
 

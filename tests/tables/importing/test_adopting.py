@@ -19,8 +19,7 @@ from lakebed.storage.objects import read_all
 from lakebed.tables.importing.report import Fate, FileClass
 from lakebed.tables.table import Table
 from tests.conftest import SQLITE_FIRST
-from tests.tables.parts import damage, meanwhile, sweep_all
-from tests.tables.trees import (
+from tests.tables.importing.trees import (
     SCHEMA,
     adopt,
     all_rows,
@@ -34,6 +33,7 @@ from tests.tables.trees import (
     put,
     rows,
 )
+from tests.tables.parts import damage, meanwhile, sweep_all
 
 
 @pytest.fixture

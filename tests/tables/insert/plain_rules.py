@@ -15,7 +15,7 @@ from lakebed.model.table import FIRST_INSTANT, LAST_INSTANT, TYPES, Column
 from lakebed.model.table_declaration import parse_schema
 from lakebed.model.time import to_instant
 from lakebed.tables.insert.validation import Validated, show, validate
-from tests.tables.validating import AT, TIMES
+from tests.tables.insert.validating import AT, TIMES
 
 
 class No(Exception):

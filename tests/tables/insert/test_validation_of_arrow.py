@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from lakebed.errors import BadInput
 from lakebed.model.table import TYPES
 from lakebed.tables.insert.validation import Problem, validate
-from tests.tables.plain_rules import (
+from tests.tables.insert.plain_rules import (
     as_plain,
     time_texts,
 )
-from tests.tables.validating import AT, PULSE, micros, only
+from tests.tables.insert.validating import AT, PULSE, micros, only
 
 
 class Months(pa.ExtensionType):  # type: ignore[misc]

@@ -11,7 +11,7 @@ import pytest
 from lakebed.errors import BadInput
 from lakebed.tables.importing import tree_check
 from lakebed.tables.importing.tree_check import TreeReport, check_tree, list_empty
-from tests.tables.trees import as_bytes, break_page, put, rows
+from tests.tables.importing.trees import as_bytes, break_page, put, rows
 
 TREE: dict[str, bytes] = {
     "partition_date=2024-05-01/a.parquet": as_bytes(rows(1)),

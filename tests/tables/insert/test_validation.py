@@ -16,7 +16,7 @@ from lakebed.model.table import FIRST_INSTANT, LAST_INSTANT
 from lakebed.model.table_declaration import parse_schema
 from lakebed.tables.insert.convert_values import NO_ZONE
 from lakebed.tables.insert.validation import BadRecord, Problem, Validated, show, validate
-from tests.tables.validating import AT, PULSE, micros, take
+from tests.tables.insert.validating import AT, PULSE, micros, take
 
 # ---- whole records -----------------------------------------------------------------------------
 

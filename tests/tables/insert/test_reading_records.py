@@ -14,7 +14,7 @@ import pytest
 from lakebed.errors import BadInput, BadPayload
 from lakebed.tables.insert.records import read_records
 from lakebed.tables.insert.validation import validate
-from tests.tables.validating import AT, PULSE, only
+from tests.tables.insert.validating import AT, PULSE, only
 
 TWO = [{"a": 1}, {"b": "ü"}]
 

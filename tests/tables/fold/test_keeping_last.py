@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakebed.tables.fold.fold_rows import keep_last
-from tests.tables.validating import TIMES
+from tests.tables.insert.validating import TIMES
 
 KEYED = pa.schema([("n", pa.int64()), ("s", pa.string()), ("b", pa.bool_()), ("t", TIMES)])
 
