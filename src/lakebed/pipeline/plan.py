@@ -286,7 +286,7 @@ def plan_folds(state: TableState, within: TimeRange, limits: Limits, *, asked: b
     runs = fold_rows.plan_folds(
         [each for each in state.live if within.contains(each.insert_range)],
         state.restorable,
-        asked=asked,
+        is_requested=asked,
         most_bytes=limits.fold_bytes,
         most_rows=limits.fold_rows,
     )

@@ -158,7 +158,7 @@ def test_no_mark_that_is_left_out_is_ever_missed(
     buckets = [each for each in found if each[0].instance == found[0][0].instance and not each[2]]
     barriers = [p for p, _, retired in found if retired and p.instance == found[0][0].instance]
     live = [partition for partition, _, _ in buckets]
-    runs = plan_folds(live, barriers, asked=True)
+    runs = plan_folds(live, barriers, is_requested=True)
     for run in runs:
         inputs = list(run.partitions)[first % 2 : count + first % 2]
         if len(inputs) < 2:
@@ -231,7 +231,7 @@ def test_runs_leave_room_for_what_may_come_back(kinds: list[str], most_bytes: in
     live = [each for each, kind in zip(every, kinds, strict=True) if kind == "live"]
     gone = [each for each, kind in zip(every, kinds, strict=True) if kind == "retired"]
     for limit in (most_bytes, fold_rows.MOST_BYTES):
-        runs = plan_folds(live, gone, asked=True, most_bytes=limit)
+        runs = plan_folds(live, gone, is_requested=True, most_bytes=limit)
         for run in runs:
             assert len(run.partitions) > 1
             assert not any(run.insert_range.overlaps(each.insert_range) for each in gone)
@@ -240,7 +240,7 @@ def test_runs_leave_room_for_what_may_come_back(kinds: list[str], most_bytes: in
         folded = [each for run in runs for each in run.partitions]
         assert len({each.partition_id for each in folded}) == len(folded)
     if live and not gone:
-        assert len(plan_folds(live, gone, asked=True)) == (len(live) > 1)
+        assert len(plan_folds(live, gone, is_requested=True)) == (len(live) > 1)
 
 
 @pytest.mark.parametrize("size", [2_000, 20_000, 100_000, 900_000, 3_000_000])

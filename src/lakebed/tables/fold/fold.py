@@ -115,4 +115,4 @@ def _plan_small(snapshot: TableSnapshot, instances: Sequence[str]) -> list[Run]:
 
 def plan_runs(snapshot: TableSnapshot) -> list[Run]:
     """What of a table would be folded, bucket by bucket."""
-    return fold_rows.plan_folds(snapshot.partitions, snapshot.restorable, asked=True)
+    return fold_rows.plan_folds(snapshot.partitions, snapshot.restorable, is_requested=True)

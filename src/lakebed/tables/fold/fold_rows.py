@@ -1,5 +1,5 @@
-"""Folding a table's rows: of each key the last version counts, and a delete mark hides what is not
-newer than itself. Which partitions are folded together is decided here too, and nothing is done.
+"""Fold rows of a table: the last version of a key counts, and a delete mark hides older versions.
+Plans of folds are made here too. Nothing here writes.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 MANY_PARTITIONS = 48
-"""After so many more partitions of a bucket, an insert folds the small ones."""
+"""An insert folds the small partitions of a bucket each time it has so many more."""
 SMALL_BYTES = 4 << 20
-"""How much a small insert folds of a bucket at most; more is left to larger ones, and to builds."""
+"""The most bytes of a bucket that a small insert folds; larger inserts and builds fold more."""
 _MOST_TIMES = 16
 """A larger insert folds up to so many times its own size."""
 LARGE_ROWS = 50_000
-"""An insert of so many rows into a bucket takes so long anyway that it always folds."""
+"""An insert of so many rows into a bucket always folds: the time is small in comparison."""
 TINY_ROWS = 1000
-"""So few are always folded with what is newer."""
+"""Partitions of at most so many rows are always folded with newer ones."""
 CHEAP_BYTES = 1 << 20
-"""So little is folded by every build."""
+"""Each build folds partitions that are at most this together."""
 MOST_BYTES, MOST_ROWS = 256 << 20, 10_000_000
-"""What becomes one partition at most: folding holds all of it in memory."""
+"""The limits of one folded partition: a fold holds it in memory."""
 _FEW_ROWS = 500
-"""Python looks at so few sooner than a group by is set up."""
+"""For so few rows, a loop in Python is faster than a group by."""
 _MANY_ROWS = 50_000
-"""Threads take longer to begin than fewer rows to group."""
+"""With fewer rows, starting threads takes longer than grouping."""
 _ORDER = "_order"
 
 
 def fold_partitions(
     reader: RowReader, table: UserTable, partitions: Sequence[Partition], marks_from: int | None
 ) -> pa.Table:
-    """The rows of partitions that are to become one."""
-    rows = [reader.read(table, each) for each in partitions]
+    """Return the rows of the partition that replaces these."""
+    rows = [reader.read(table, partition) for partition in partitions]
     return fold(rows, table.key, marks_from, in_order=follow_each_other(table, partitions))
 
 
@@ -55,9 +55,9 @@ def fold(
     *,
     in_order: bool = False,
 ) -> pa.Table:
-    """The rows that count, of tables with versions; without a key all of them. Delete marks are
-    kept if they are not older than ``marks_from``, or not at all. ``in_order`` says that of each
-    key every row is newer than those before it; marks may be older."""
+    """Return the last version of each key; without a key, all rows. Delete marks that are not older
+    than ``marks_from`` stay; without it, none stay. With ``in_order``, rows of a key are in the
+    order of their versions, but for marks."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -77,19 +77,18 @@ def fold(
 
 
 def follow_each_other(table: UserTable, partitions: Sequence[Partition]) -> bool:
-    """Whether of each key every row, unless it is a mark, is newer than those in partitions before
-    its own."""
+    """Return whether rows of a key, but for marks, are newer in later partitions."""
     ends: dict[str, int] = {}
-    for each in partitions:
-        bucket = each.instance if table.key_has_time else ""
-        if each.insert_range.begin < ends.get(bucket, each.insert_range.begin):
+    for partition in partitions:
+        bucket = partition.instance if table.key_has_time else ""
+        if partition.insert_range.begin < ends.get(bucket, partition.insert_range.begin):
             return False
-        ends[bucket] = each.insert_range.end
+        ends[bucket] = partition.insert_range.end
     return True
 
 
 def _in_order(rows: pa.Table) -> pa.Table:
-    """By version; a mark comes after the row that was deleted at that very instant."""
+    """Sort by version; a mark follows the row that was deleted at the same instant."""
     import pyarrow.compute as pc
 
     order = pc.sort_indices(rows, sort_keys=[(VERSION, "ascending"), (DELETED, "ascending")])
@@ -143,13 +142,13 @@ class Run:
 
     @property
     def bytes(self) -> int:
-        return sum(each.file_size for each in self.partitions)
+        return sum(partition.file_size for partition in self.partitions)
 
 
 def is_due(instance: str, live: int, rows: int) -> bool:
-    """Whether the insert of some rows, after which a bucket has so many partitions, is the one to
-    fold it. Inserts happen one after the other, so it is one of them, whichever processes they come
-    from; and not all the buckets of a table are due at once."""
+    """Return whether an insert of so many rows, after which a bucket has so many live partitions,
+    folds it. Commits are serial, so exactly one of concurrent inserts does; the hash prevents that
+    all buckets of a table are due at once."""
     if rows >= LARGE_ROWS:
         return live > 1
     if live <= MANY_PARTITIONS // 2:
@@ -158,11 +157,12 @@ def is_due(instance: str, live: int, rows: int) -> bool:
 
 
 def plan_small_fold(bucket: Sequence[Partition], barriers: Sequence[Partition]) -> Run | None:
-    """What an insert should fold of a bucket that has become many partitions: of the newest, and of
-    older ones as long as they are not larger than all that are newer, the oldest that are one
-    partition together. It is in rows that they are compared, because many small files are larger
-    than the one that they become. So each row is folded a few times only, however many inserts
-    there are; and what is too much for one fold is left at the newer end, where the next begins."""
+    """Return the fold that an insert does in a bucket of many partitions: the newest ones and older
+    ones that are not larger than all newer ones together, up to the size of one partition.
+
+    Sizes are compared in rows, because many small files are larger than the one that replaces them.
+    Each row is folded a few times only, whatever the number of inserts. Partitions that are too
+    much for one fold stay at the newer end, where the next fold begins."""
     runs = _runs(bucket, barriers)
     if not runs:
         return None
@@ -186,25 +186,24 @@ def plan_folds(
     live: Sequence[Partition],
     restorable: Sequence[Partition],
     *,
-    asked: bool,
+    is_requested: bool,
     most_bytes: int = MOST_BYTES,
     most_rows: int = MOST_ROWS,
 ) -> list[Run]:
-    """What of a table's partitions is folded, bucket by bucket: in each everything that follows
-    each other and is not too much to be one partition. Unless it was asked for, only what is cheap
-    to fold, and of the rest what is not mostly one large partition: so each row is folded a few
-    times only, however often this is done."""
+    """Return the folds of a table by bucket: partitions that follow each other, up to the limits of
+    one partition. Unless folds were requested, only cheap ones, and of the others those that are
+    not mostly one large partition: each row is folded a few times only."""
     buckets: dict[str, list[Partition]] = {}
-    for each in live:
-        buckets.setdefault(each.instance, []).append(each)
-    found = []
+    for partition in live:
+        buckets.setdefault(partition.instance, []).append(partition)
+    folds = []
     for instance, bucket in sorted(buckets.items()):
-        barriers = [each for each in restorable if each.instance == instance]
+        barriers = [partition for partition in restorable if partition.instance == instance]
         for run in _runs(bucket, barriers):
             for group in fill(run, most_bytes, most_rows):
-                chosen = [group] if asked else find_worthwhile(group, _weigh, CHEAP_BYTES)
-                found += [Run(instance, tuple(each)) for each in chosen if len(each) > 1]
-    return found
+                parts = [group] if is_requested else find_worthwhile(group, _weigh, CHEAP_BYTES)
+                folds += [Run(instance, tuple(part)) for part in parts if len(part) > 1]
+    return folds
 
 
 def _weigh(partition: Partition) -> int:
@@ -212,10 +211,10 @@ def _weigh(partition: Partition) -> int:
 
 
 def _runs(bucket: Sequence[Partition], barriers: Sequence[Partition]) -> list[list[Partition]]:
-    """Partitions that follow each other with nothing between them that may be restored."""
+    """Return groups of partitions with no restorable partition between them."""
     runs: list[list[Partition]] = []
-    starts = sorted(each.insert_range.begin for each in barriers)
-    for partition in sorted(bucket, key=lambda each: each.insert_range.begin):
+    starts = sorted(partition.insert_range.begin for partition in barriers)
+    for partition in sorted(bucket, key=lambda partition: partition.insert_range.begin):
         if runs:
             after = bisect_right(starts, runs[-1][-1].insert_range.begin)
             if after < len(starts) and starts[after] < partition.insert_range.begin:
@@ -229,20 +228,21 @@ def _runs(bucket: Sequence[Partition], barriers: Sequence[Partition]) -> list[li
 def find_marks_from(
     table: UserTable, inputs: Sequence[Partition], others: Sequence[Partition]
 ) -> int | None:
-    """From which version on delete marks must be kept when these partitions are folded: a mark goes
-    only if nothing older than it, of a key that these may have, is elsewhere, live or restorable.
-    None if all may go."""
-    mine = {each.partition_id for each in inputs}
+    """Return the version from which delete marks must stay when these partitions are folded, or
+    None: a mark is needed while an older row of its key may be in another partition, live or
+    restorable."""
+    mine = {partition.partition_id for partition in inputs}
     instance = inputs[0].instance
     keys = _find_bounds(table, inputs)
     begins = [
-        each.insert_range.begin
-        for each in others
-        if (each.instance == instance or not table.key_has_time)
-        and each.partition_id not in mine
-        and not each.is_empty
+        partition.insert_range.begin
+        for partition in others
+        if (partition.instance == instance or not table.key_has_time)
+        and partition.partition_id not in mine
+        and not partition.is_empty
         and all(
-            (known := each.statistics.get(name)) is None or (known[0] <= high and known[1] >= low)
+            (bounds := partition.statistics.get(name)) is None
+            or (bounds[0] <= high and bounds[1] >= low)
             for name, (low, high) in keys.items()
         )
     ]
@@ -250,12 +250,13 @@ def find_marks_from(
 
 
 def _find_bounds(table: UserTable, partitions: Sequence[Partition]) -> dict[str, tuple[Any, Any]]:
-    """Between which values the keys of some partitions are, for each column of which it is known
-    of all of them."""
-    found = {}
+    """Return the bounds of key columns, for columns of which all partitions have statistics."""
+    key_bounds = {}
     for name in table.key:
-        known = [each.statistics.get(name) for each in partitions if not each.is_empty]
-        bounds = [each for each in known if each is not None]
-        if bounds and len(bounds) == len(known):
-            found[name] = (min(low for low, _ in bounds), max(high for _, high in bounds))
-    return found
+        statistics = [
+            partition.statistics.get(name) for partition in partitions if not partition.is_empty
+        ]
+        bounds = [pair for pair in statistics if pair is not None]
+        if bounds and len(bounds) == len(statistics):
+            key_bounds[name] = (min(low for low, _ in bounds), max(high for _, high in bounds))
+    return key_bounds
