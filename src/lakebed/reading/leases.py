@@ -1,6 +1,6 @@
-"""The leases of one process: taken when first needed, renewed by one background thread, released on
-close. A reader pins a tick before it takes a snapshot; nothing retired after the oldest pinned tick
-is swept while the process lives.
+"""The leases of one process: taken at the first use, renewed by one background thread, released at
+close. A reader pins a tick before it takes a snapshot; while the process lives, sweeps leave all
+that was retired after the oldest pinned tick.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 
 class Pin:
-    """A promise that files retired after ``tick`` stay, for as long as it is held and not lost."""
+    """Protects files that are retired after ``tick`` until it is released or its lease is lost."""
 
     def __init__(self, tick: int, since: int, lease_id: str | None = None) -> None:
         self.tick = tick
@@ -56,21 +56,21 @@ class LeaseKeeper:
         self._ttl_us = ttl_us
         self._lock = threading.RLock()
         self._pins_lock = threading.Lock()
-        """For the pins alone, and never held while waiting for a connection to the catalog: who
-        changes a pin has one, and would wait for whoever needs one, all of them together."""
+        """Protects the pins only. It is never held while waiting for a connection to the catalog:
+        a thread that changes a pin holds a connection, so both would wait for each other."""
         self._reader: _Reader | None = None
         self._writer: str | None = None
         self._builders: set[str] = set()
         self._begun: set[str] = set()
-        """Leases that may stand in the catalog although nobody holds them: who took one may have
-        been interrupted, or lost the connection, when it was committed."""
+        """Leases that may be in the catalog although this process does not hold them: an interrupt
+        or a lost connection at their commit."""
         self._pins: set[Pin] = set()
         self._closed = False
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
     def writer(self) -> str:
-        """The lease that owns this process's reservations."""
+        """Return the lease that owns this process's reservations."""
         with self._lock:
             self._require_open()
             if self._writer is None:
@@ -80,7 +80,7 @@ class LeaseKeeper:
             return self._writer
 
     def forget_writer(self, lease_id: str) -> None:
-        """Somebody ended this lease; the next writer takes a new one."""
+        """Drop this lease, which a sweep has ended; the next writer takes a new one."""
         with self._lock:
             if self._writer == lease_id:
                 self._writer = None
@@ -112,8 +112,8 @@ class LeaseKeeper:
         return lease.lease_id
 
     def pin(self, as_of: int | None = None, *, trusting: bool = False) -> Pin:
-        """Protect what is live now, or what was live at a past tick, before it is looked up. Who is
-        ``trusting`` asks while looking whether the lease stands, and calls `lose` if not."""
+        """Protect files that are live now, or were at a past tick, before the catalog is read. With
+        ``trusting``, the caller checks the lease in its own transaction and calls `lose`."""
         if self._catalog.read_only:
             return self._pin_without_lease(as_of)
         if as_of is not None:
@@ -130,7 +130,7 @@ class LeaseKeeper:
             return self._add(Pin(reader.oldest_tick, reader.pinned_at, reader.lease_id))
 
     def pin_all(self) -> Pin:
-        """Protect everything that has not been swept yet; the pin's tick says from when on."""
+        """Protect everything that is not swept yet; the pin has the oldest such tick."""
         if self._catalog.read_only:
             with self._catalog.read() as connection:
                 return Pin(clock.sweep_horizon(connection), clock.now(connection))
@@ -177,17 +177,17 @@ class LeaseKeeper:
         return Pin(now if as_of is None else as_of, now)
 
     def raise_pin(self, pin: Pin, tick: int) -> None:
-        """The snapshot behind this pin turned out to be at a later tick."""
+        """Move a pin forward to the tick of its snapshot."""
         with self._pins_lock:
             pin.tick = pin.since = tick
 
     def unpin(self, pin: Pin) -> None:
-        """The snapshot behind this pin was closed."""
+        """Release a pin."""
         with self._pins_lock:
             self._pins.discard(pin)
 
     def is_lost(self, pin: Pin) -> bool:
-        """Whether somebody may have swept what this pin protects; asks the catalog."""
+        """Return whether a sweep may have deleted what this pin protects. Reads the catalog."""
         if not pin.leased:
             return True
         with self._lock:
@@ -195,14 +195,14 @@ class LeaseKeeper:
             return pin.lost
 
     def _notice_loss(self) -> None:
-        """A lease that an observer has ended must not be built on: it protects nothing."""
+        """Drop the reader's lease if a sweep has ended it: it protects nothing."""
         if self._reader is not None:
             with self._catalog.glance() as connection:
                 if leases.find(connection, self._reader.lease_id) is None:
                     self._lose_reader()
 
     def lose(self, pin: Pin) -> None:
-        """The lease behind a pin turned out to be gone."""
+        """Drop the lease of a pin, which is not in the catalog any more."""
         with self._lock:
             if self._reader is not None and self._reader.lease_id == pin.lease_id:
                 self._lose_reader()
@@ -216,7 +216,7 @@ class LeaseKeeper:
 
     @contextmanager
     def building(self, view_set: str) -> Iterator[str]:
-        """The right to build one view set, while the block runs; `Conflict` if another has it."""
+        """Hold the right to build one view set within the block; `Conflict` if another has it."""
         lease_id = ""
         try:
             with self._lock:
@@ -252,9 +252,9 @@ class LeaseKeeper:
         notice: Callable[[Lease], None] = lambda _lease: None,
         require_wanted: Callable[[], None] = lambda: None,
     ) -> set[str]:
-        """Whoever builds some of these view sets is watched, all at once, until they show life or
-        have shown none for their time-to-live: then their right is taken away. Which view sets
-        somebody alive builds. ``require_wanted`` raises if nobody waits for this any more."""
+        """Watch the builders of these view sets until they renew their leases or their time-to-live
+        is over, end the leases of the dead, and return the view sets whose builders are alive.
+        ``require_wanted`` raises if the build was cancelled."""
         watched = self._find_builders(view_sets)
         for lease in watched.values():
             notice(lease)
@@ -293,14 +293,16 @@ class LeaseKeeper:
                 raise LeaseLost("the lease to build was taken away", hint="start the build again")
 
     def beat(self) -> None:
-        """One heartbeat of every lease; lets go of ticks that nobody reads any more."""
+        """Renew every lease once and release ticks that have no reader any more."""
         with self._lock:
             held = self._held_leases()
             known = held | self._begun
             if not known:
                 return
             with self._catalog.beat() as connection:
-                for lease_id in sorted(known):  # as sweeps lock them too: no circle of waiting
+                for lease_id in sorted(
+                    known
+                ):  # sweeps lock in the same order, which prevents deadlocks
                     if lease_id not in held:
                         leases.remove(connection, lease_id)
                     elif self._reader is not None and lease_id == self._reader.lease_id:

@@ -61,7 +61,7 @@ class WrittenRows:
     file: WrittenFile
 
     def at(self, partition_id: str, tick: int) -> Partition:
-        """The partition that an insert at a tick makes of it."""
+        """Return the partition that an insert at a tick publishes."""
         within = TimeRange(tick, tick + 1)
         written = WrittenPartition(self.table.view_set, within, self.instance, NO_SOURCE, self.file)
         return written.to_partition(partition_id, tick)
@@ -80,8 +80,8 @@ class TablePublisher:
         self.quarantine = Quarantine(catalog, store, names)
 
     def insert(self, insertion: Insertion) -> Inserted:
-        """Make rows live, all at one tick. `StalePlan` if the table has another schema by now, or
-        changed when it should not have."""
+        """Write rows and publish them at one tick. `StalePlan` if the table has another schema now
+        or a change fails the premise."""
         parts = [part for rows in insertion.rows for part in split_rows(rows)]
 
         def commit(lease: str, written: list[WrittenFile]) -> Inserted:
@@ -98,8 +98,7 @@ class TablePublisher:
     def insert_written(
         self, insertion: Insertion, written: Sequence[WrittenRows], *, lease: str
     ) -> Inserted:
-        """The same for rows that are in files already, under names of a lease; the insertion itself
-        needs none."""
+        """Publish rows that are in files under names of a lease; the insertion may have none."""
         ids = [new_id() for _ in written]
         operation = Operation(
             _log,
@@ -164,8 +163,8 @@ class TablePublisher:
         condemned: Sequence[Partition] = (),
         premise: Premise | None = None,
     ) -> list[Partition]:
-        """The same for files that were written and validated under names of a lease; without a
-        file, an empty partition stands for what it replaces."""
+        """Publish files that were written and validated under names of a lease in place of
+        partitions; without a file, an empty partition replaces them."""
         ids = [new_id() for _ in replacements]
         written = [file for _, file in replacements if file is not None]
 
@@ -175,7 +174,7 @@ class TablePublisher:
             ground = _require_ground(connection, table, instances, premise)
             retire_rows(
                 transaction,
-                [each for old, _ in replacements for each in old],
+                [partition for old, _ in replacements for partition in old],
                 operation=operation,
                 reason=reason,
                 hint="look again",
@@ -199,9 +198,9 @@ class TablePublisher:
             return new
 
         def happened(connection: Connection, _new: list[Partition]) -> bool:
-            retired = [each.partition_id for each in condemned]
-            gone = partitions.list_by_id(connection, retired)
-            return are_there(connection, ids) and all(each.replaced for each in gone)
+            condemned_ids = [partition.partition_id for partition in condemned]
+            retired = partitions.list_by_id(connection, condemned_ids)
+            return are_there(connection, ids) and all(part.replaced for part in retired)
 
         log = Operation(
             _log,
@@ -218,15 +217,15 @@ class TablePublisher:
 
 
 def _condemn(connection: Connection, retired: Sequence[Partition], tick: int) -> None:
-    """Retired partitions, held ones too, cannot come back and will be swept."""
+    """Make retired partitions, also held ones, unrestorable, so that sweeps delete their files."""
     expiration = tick + lakes.get(connection).grace_us
-    partitions.condemn(connection, [each.partition_id for each in retired], expiration)
-    files.expire(connection, [each.file_path for each in retired if each.file_path], expiration)
+    partitions.condemn(connection, [part.partition_id for part in retired], expiration)
+    files.expire(connection, [part.file_path for part in retired if part.file_path], expiration)
 
 
 def _span(old: Sequence[Partition]) -> TimeRange:
     return TimeRange(
-        min(each.insert_range.begin for each in old), max(each.insert_range.end for each in old)
+        min(part.insert_range.begin for part in old), max(part.insert_range.end for part in old)
     )
 
 
@@ -240,18 +239,19 @@ def _insert(
     connection, tick = transaction.connection, transaction.tick
     first, remembered = insertion.table, insertion.remembered
     if remembered is not None:
-        known = inserts.find(connection, first.table_id, remembered.key)
-        if known is not None:
-            require_same(first, remembered, known)
-            raise _Repeated(known)
+        earlier = inserts.find(connection, first.table_id, remembered.key)
+        if earlier is not None:
+            require_same(first, remembered, earlier)
+            raise _Repeated(earlier)
     series: dict[partitions.SeriesKey, int] = {}
     crowded: tuple[str, ...] = ()
-    for each in insertion.rows:
-        instances = [part.instance for part in written if part.table is each.table]
-        premise = insertion.premise if each.table is first else None
-        ground = _require_ground(connection, each.table, instances, premise)
-        series |= _numbers(each.table, ground)
-        if each.table is first:
+    for rows in insertion.rows:
+        table = rows.table
+        instances = [part.instance for part in written if part.table is table]
+        premise = insertion.premise if table is first else None
+        ground = _require_ground(connection, table, instances, premise)
+        series |= _numbers(table, ground)
+        if table is first:
             crowded = tuple(
                 part.instance
                 for part in written
@@ -260,21 +260,21 @@ def _insert(
                     part.instance, ground.live.get(part.instance, 0) + 1, part.file.num_rows
                 )
             )
-        tables.touch(connection, each.table.table_id, tick)
+        tables.touch(connection, table.table_id, tick)
     new = [part.at(partition_id, tick) for part, partition_id in zip(written, ids, strict=True)]
     buckets = tuple(part.instance for part in written if part.table is first)
     counts = [part.file.num_rows for part in written if part.table is first]
     rejected = [part.file.num_rows for part in written if part.table is not first]
     done = Inserted(tick, sum(counts), sum(rejected), buckets=buckets, crowded=crowded)
     if remembered is not None:
-        known = KnownInsert(remembered.digest, tick, done.rows, done.rejected)
-        inserts.record(connection, first.table_id, remembered.key, known)
+        record = KnownInsert(remembered.digest, tick, done.rows, done.rejected)
+        inserts.record(connection, first.table_id, remembered.key, record)
     entry = journal.Entry(
         insertion.operation,
         insertion.reason,
         first.stored_as,
         rows=done.rows,
-        bytes=sum(each.file_size for each in new),
+        bytes=sum(partition.file_size for partition in new),
         detail={"table": first.full_name, "buckets": [part.instance for part in written]},
     )
     insert_partitions(transaction, new, series, [part.file for part in written], lease, [entry])
@@ -287,8 +287,8 @@ def _require_ground(
     instances: Sequence[str],
     premise: Premise | None = None,
 ) -> tables.Ground:
-    """What there is to know of a table; raises unless it is there, in this version, and as it was
-    read."""
+    """Return what the transaction needs to know of a table. Raise unless the table exists in this
+    version and its premise holds."""
     ground = tables.find_ground(connection, table, instances)
     if ground is None:
         raise UnknownTable(f"table {table.full_name} was deleted meanwhile")
@@ -304,7 +304,7 @@ def _require_ground(
 
 
 def _numbers(table: UserTable, ground: tables.Ground) -> dict[partitions.SeriesKey, int]:
-    """The numbers of the series of a table's buckets, as far as they have one."""
+    """Return the numbers of the series of a table's buckets that have one."""
     schema_hash = table.view_set.schema_hash
     return {
         (table.stored_as, instance, schema_hash): number
@@ -330,9 +330,9 @@ def _fails(connection: Connection, table: UserTable, premise: Premise) -> bool:
 
 
 def _is_known(connection: Connection, insertion: Insertion, ids: Sequence[str]) -> bool:
-    """Whether an insert happened; one of no rows leaves only its key."""
+    """Return whether an insert happened; one without rows leaves only its key."""
     remembered = insertion.remembered
     if remembered is None:
         return are_there(connection, ids)
-    known = inserts.is_known(connection, insertion.table.table_id, remembered.key)
-    return known and are_there(connection, ids)
+    has_key = inserts.is_known(connection, insertion.table.table_id, remembered.key)
+    return has_key and are_there(connection, ids)
