@@ -1,8 +1,8 @@
-"""A group of requests becomes one segment and one transaction: what of it is new is decided by the
-catalog, written under a reserved name, and recorded with one tick per block.
+"""Land a group of requests as one segment in one transaction: the catalog decides which blocks are
+new; they are written under a reserved name and recorded with one tick per block.
 
-A crash before the commit leaves a reserved file that a sweep takes; after it, the blocks are there
-and a request that is sent again counts as a duplicate.
+A crash before the commit leaves a reserved file for sweeps; after it, a request that is sent again
+counts as a duplicate.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MOST_REMEMBERED = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """What became of a request."""
+    """The result of landing a request."""
 
     blocks: int = 0
     records: int = 0
@@ -39,30 +39,32 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True)
 class LandingPlan:
-    """What of a group is new, and which of its requests cannot land."""
+    """The new blocks of a group, and the requests that cannot land."""
 
     fresh: tuple[NewBlock, ...]
     conflicts: Mapping[int, str]
-    """By the request's place in the group: the block whose id has other bytes."""
+    """By position of the request in the group: the block whose id has other bytes."""
 
 
-def plan_landing(requests: Sequence[Sequence[NewBlock]], known: Mapping[str, bytes]) -> LandingPlan:
-    """Each block once. The same id with other bytes refuses its own request and no other."""
-    seen = dict(known)
+def plan_landing(
+    requests: Sequence[Sequence[NewBlock]], digests: Mapping[str, bytes]
+) -> LandingPlan:
+    """Plan each block once. The same id with other bytes refuses only its own request."""
+    seen = dict(digests)
     fresh: list[NewBlock] = []
     conflicts: dict[int, str] = {}
-    for place, request in enumerate(requests):
-        mine: dict[str, NewBlock] = {}
+    for position, request in enumerate(requests):
+        new: dict[str, NewBlock] = {}
         for block in request:
-            there = mine[block.block_id].payload_digest if block.block_id in mine else None
-            there = there or seen.get(block.block_id)
-            if there is None:
-                mine[block.block_id] = block
-            elif there != block.payload_digest:
-                conflicts[place] = block.block_id
-        if place not in conflicts:
-            seen |= {block.block_id: block.payload_digest for block in mine.values()}
-            fresh += mine.values()
+            earlier = new[block.block_id].payload_digest if block.block_id in new else None
+            earlier = earlier or seen.get(block.block_id)
+            if earlier is None:
+                new[block.block_id] = block
+            elif earlier != block.payload_digest:
+                conflicts[position] = block.block_id
+        if position not in conflicts:
+            seen |= {block.block_id: block.payload_digest for block in new.values()}
+            fresh += new.values()
     return LandingPlan(tuple(fresh), conflicts)
 
 
@@ -77,19 +79,18 @@ class SegmentWriter:
         self.commits = 0
 
     def land(self, requests: Sequence[Sequence[NewBlock]]) -> list[Receipt | Conflict]:
-        """For each request its receipt, or the conflict that refused it. When this returns, every
-        receipt is durable; when it raises, nothing of the group landed, unless the error is
-        `OutcomeUnknown`."""
+        """Return for each request its receipt, or the conflict that refused it. All receipts are
+        durable then. If this raises, nothing landed, unless the error is `OutcomeUnknown`."""
         for attempt in range(_ATTEMPTS):
             with self._catalog.read() as connection:
-                known = _find_known(connection, requests)
-            plan = plan_landing(requests, known)
+                digests = _find_digests(connection, requests)
+            plan = plan_landing(requests, digests)
             if not plan.fresh:
                 return _outcomes(requests, plan)
             try:
-                done = self._store_blocks(requests, known, plan)
+                done = self._store_blocks(requests, digests, plan)
             except (LeaseLost, AlreadyThere):
-                # Taken for dead, or a put whose answer was lost: the name is lost, not the bytes.
+                # The process seemed dead, or the answer to a put was lost: the bytes are here.
                 if attempt == _ATTEMPTS - 1:
                     raise
                 continue
@@ -102,17 +103,17 @@ class SegmentWriter:
     def _store_blocks(
         self,
         requests: Sequence[Sequence[NewBlock]],
-        known: Mapping[str, bytes],
+        digests: Mapping[str, bytes],
         plan: LandingPlan,
     ) -> LandingPlan | None:
-        """Write and record the fresh blocks; what of them really was fresh, or None if others
-        were faster with something that changes what is to be written."""
+        """Write and record the fresh blocks. Return the plan that was carried out, or None if
+        another process landed something that changes the bytes to write."""
         lease, path = self._names.take_segment()
         with self._names.using(lease, [path]):
             with self._store.create(path) as sink:
                 for block in plan.fresh:
                     sink.write(block.payload)
-            done = self._record(requests, known, plan, path, lease)
+            done = self._record(requests, digests, plan, path, lease)
         if done is not None:
             if len(self._known_streams) > _MOST_REMEMBERED:
                 self._known_streams.clear()
@@ -122,30 +123,30 @@ class SegmentWriter:
     def _record(
         self,
         requests: Sequence[Sequence[NewBlock]],
-        known: Mapping[str, bytes],
+        digests: Mapping[str, bytes],
         plan: LandingPlan,
         path: str,
         lease: str,
     ) -> LandingPlan | None:
-        written = _places(plan.fresh)
+        written = _offsets(plan.fresh)
         size = sum(len(block.payload) for block in plan.fresh)
 
         def work(transaction: Transaction) -> LandingPlan | None:
             connection, tick = transaction.connection, transaction.tick
-            newly = _find_known(connection, [plan.fresh])
-            really = plan_landing(requests, {**known, **newly}) if newly else plan
-            # A request that was refused may have become the one that lands: its bytes are not here.
-            is_whole = all(_content(block) in written for block in really.fresh)
-            if not is_whole or not really.fresh:
+            newer = _find_digests(connection, [plan.fresh])
+            final = plan_landing(requests, {**digests, **newer}) if newer else plan
+            # A request that was refused may land now: the segment does not have its bytes.
+            is_whole = all(_content(block) in written for block in final.fresh)
+            if not is_whole or not final.fresh:
                 files.discard(connection, [path], lease, tick)
-                return really if is_whole else None
+                return final if is_whole else None
             take_reserved(connection, [path], lease)
             first = tick - len(plan.fresh) + 1
             landed = [
-                _landed(block, first + place, path, written[_content(block)])
-                for place, block in enumerate(really.fresh)
+                _landed(block, first + position, path, written[_content(block)])
+                for position, block in enumerate(final.fresh)
             ]
-            self._insert_senders(connection, really.fresh, tick)
+            self._insert_senders(connection, final.fresh, tick)
             blocks.insert_segment(connection, Segment(path, size, tick), landed)
             records = sum(block.nb_objects for block in landed)
             detail = {"blocks": len(landed)}
@@ -153,7 +154,7 @@ class SegmentWriter:
                 journal.LANDED, file_path=path, rows=records, bytes=size, detail=detail
             )
             journal.append(transaction, [entry])
-            return really
+            return final
 
         def happened(connection: Connection, _done: LandingPlan | None) -> bool:
             return blocks.has_segment(connection, path)
@@ -173,21 +174,25 @@ class SegmentWriter:
             )
 
 
-def _find_known(connection: Connection, requests: Sequence[Sequence[NewBlock]]) -> dict[str, bytes]:
-    return blocks.find_digests(connection, [each.block_id for one in requests for each in one])
+def _find_digests(
+    connection: Connection, requests: Sequence[Sequence[NewBlock]]
+) -> dict[str, bytes]:
+    return blocks.find_digests(
+        connection, [block.block_id for request in requests for block in request]
+    )
 
 
 def _content(block: NewBlock) -> tuple[str, bytes]:
-    """Which bytes a block is: two requests may give the same id to different ones."""
+    """Return the key of a block's bytes: two requests may give the same id to different ones."""
     return block.block_id, block.payload_digest
 
 
-def _places(fresh: Sequence[NewBlock]) -> dict[tuple[str, bytes], int]:
-    places, at = {}, 0
+def _offsets(fresh: Sequence[NewBlock]) -> dict[tuple[str, bytes], int]:
+    offsets, end = {}, 0
     for block in fresh:
-        places[_content(block)] = at
-        at += len(block.payload)
-    return places
+        offsets[_content(block)] = end
+        end += len(block.payload)
+    return offsets
 
 
 def _landed(block: NewBlock, insert_time: int, path: str, offset: int) -> Block:
@@ -212,19 +217,19 @@ def _outcomes(
 ) -> list[Receipt | Conflict]:
     landed = {block.block_id: block for block in plan.fresh}
     outcomes: list[Receipt | Conflict] = []
-    for place, asked in enumerate(requests):
-        if place in plan.conflicts:
-            message = f"block {plan.conflicts[place]} has landed before with other bytes"
+    for position, request in enumerate(requests):
+        if position in plan.conflicts:
+            message = f"block {plan.conflicts[position]} has landed before with other bytes"
             outcomes.append(Conflict(message, hint="give each request an id of its own, or none"))
             continue
         # Of several requests with the same block, the first one landed it.
-        mine = [landed.pop(block.block_id) for block in asked if block.block_id in landed]
+        own = [landed.pop(block.block_id) for block in request if block.block_id in landed]
         outcomes.append(
             Receipt(
-                blocks=len(mine),
-                records=sum(block.nb_objects for block in mine),
-                bytes=sum(len(block.payload) for block in mine),
-                duplicates=len(asked) - len(mine),
+                blocks=len(own),
+                records=sum(block.nb_objects for block in own),
+                bytes=sum(len(block.payload) for block in own),
+                duplicates=len(request) - len(own),
             )
         )
     return outcomes

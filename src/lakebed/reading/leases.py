@@ -300,9 +300,7 @@ class LeaseKeeper:
             if not known:
                 return
             with self._catalog.beat() as connection:
-                for lease_id in sorted(
-                    known
-                ):  # sweeps lock in the same order, which prevents deadlocks
+                for lease_id in sorted(known):  # the order of sweeps: no deadlock
                     if lease_id not in held:
                         leases.remove(connection, lease_id)
                     elif self._reader is not None and lease_id == self._reader.lease_id:
