@@ -24,7 +24,7 @@ from lakebed.access.keys import Role
 from lakebed.errors import Unavailable
 from lakebed.lake import Lake
 from lakebed.opening import init_lake
-from lakebed.operations.actions import ACTIONS as FUNCTIONS
+from lakebed.operations.actions import find_remote
 from lakebed.operations.operation import PREFIX
 from lakebed.samples.generator import Generator
 from lakebed.serve.flight._encoding import encode_data
@@ -244,7 +244,7 @@ def test_damaged_calls(served: Served, judge: Judge) -> None:
                     "Action", type="CreatePreparedStatement", body=protocol.wrap(prepare)
                 ).SerializeToString()
             ],
-            *([make_action(name)] for name in FUNCTIONS),
+            *([make_action(name)] for name in find_remote()),
         ],
     }
     with grpc.insecure_channel(served.flight.removeprefix("grpc://")) as channel:
@@ -386,7 +386,7 @@ def test_depth_and_size(served: Served, judge: Judge) -> None:
             judge.judge(served.post("/v1/query", sql.encode()), sql[:50], 400, 413)
         with grpc.insecure_channel(served.flight.removeprefix("grpc://")) as channel:
             nested = b"\x81\xa1a" * deep + b"\x01"
-            for name in FUNCTIONS:
+            for name in find_remote():
                 body = protocol.new("Action", type=PREFIX + name, body=nested).SerializeToString()
                 code, said, _ = call(channel, f"/{NAME}/DoAction", body)
                 assert code == grpc.StatusCode.INVALID_ARGUMENT, (name, code)
@@ -553,7 +553,7 @@ def knock_on_http(judge: Judge, served: Served, wrong: list[str], others: dict[R
 def knock_on_grpc(judge: Judge, served: Served, wrong: list[str], others: dict[Role, str]) -> None:
     actions = [
         *(protocol.new("Action", type=each).SerializeToString() for each in OWN_ACTIONS),
-        *(make_action(each) for each in FUNCTIONS),
+        *(make_action(each) for each in find_remote()),
     ]
     doors = [(served.otlp, method, [b""]) for method in EXPORTS]
     at = served.flight.removeprefix("grpc://")
@@ -579,7 +579,7 @@ def knock_on_grpc(judge: Judge, served: Served, wrong: list[str], others: dict[R
                 if not method.endswith("DoPut"):  # the command says whom it is for
                     assert code == grpc.StatusCode.PERMISSION_DENIED, (method, message)
                 assert answers == []
-            changing = [make_action(n) for n, each in FUNCTIONS.items() if each.changes]
+            changing = [make_action(n) for n, each in find_remote().items() if each.changes]
             for message in changing if method.endswith("DoAction") else []:
                 headers = [("authorization", f"Bearer {others[Role.READ]}")]
                 code, said, _ = call(channel, method, message, headers)

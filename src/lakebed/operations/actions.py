@@ -10,24 +10,26 @@ from lakebed.access.keys import Caller, Role
 from lakebed.catalog.acting import on_behalf_of
 from lakebed.errors import Denied, Unsupported
 from lakebed.operations import lookups, retirement  # noqa: F401  (they declare the operations)
-from lakebed.operations.operation import OPERATIONS, PREFIX, OperableLake
+from lakebed.operations.operation import OPERATIONS, PREFIX, OperableLake, Operation
 
-ACTIONS = {name: each for name, each in OPERATIONS.items() if each.instead is None}
-"""Those that work over a connection, by name."""
+
+def find_remote() -> dict[str, Operation]:
+    """Return the operations that work over a connection, by name."""
+    return {name: each for name, each in OPERATIONS.items() if each.instead is None}
 
 
 def list_actions(caller: Caller) -> dict[str, str]:
     """Return the actions that a caller may use, each with its summary."""
     return {
         operation.action: operation.summary
-        for operation in ACTIONS.values()
+        for operation in find_remote().values()
         if caller.may(Role.ADMIN) or not operation.changes
     }
 
 
 def act(lake: OperableLake, caller: Caller, action: str, body: bytes) -> Iterator[bytes]:
     """Run an action on behalf of the caller; return its result in pieces."""
-    operation = ACTIONS.get(action.removeprefix(PREFIX))
+    operation = find_remote().get(action.removeprefix(PREFIX))
     if operation is None or operation.action != action:
         raise Unsupported(f"there is no action {action}")
     if operation.changes and not caller.may(Role.ADMIN):
