@@ -11,10 +11,11 @@ import pytest
 
 from lakebed.catalog import blocks, clock, coverage, listing, overview, partition_search, tables
 from lakebed.catalog.catalog import Connection
+from lakebed.catalog.overview import Piece
 from lakebed.catalog.partition_search import FileScan, PartitionFilter
 from lakebed.errors import SnapshotExpired
 from lakebed.lake import Lake
-from lakebed.model.partition import Partition
+from lakebed.model.partition import Partition, hash_sources
 from lakebed.model.time import SECOND, TimeRange
 from tests.parts.data import HOUR, T0, publish_hour, publish_rebuildable_hour, readings
 
@@ -268,7 +269,24 @@ def test_pieces_of_the_overview_touch_an_insert_range_at_every_bound(
     lake: Lake, history: History
 ) -> None:
     with lake.catalog.read() as connection:
-        assert {p.partition_id for p in overview.list_pieces(connection)} == ids(history.partitions)
+        pieces = overview.list_pieces(connection)
+        expected_pieces = {
+            Piece(
+                "readings",
+                p.insert_range.begin,
+                p.insert_range.end,
+                HASH,
+                p.num_rows,
+                p.file_size,
+                p.partition_id,
+                p.published_at,
+                p.retired_at,
+                p.replaced,
+            )
+            for p in history.partitions
+        }
+        assert set(pieces) == expected_pieces
+        assert pieces == sorted(pieces, key=lambda piece: (piece.begin, piece.published_at))
         for within in insert_ranges(history):
             touching = ids(p for p in history.partitions if p.insert_range.overlaps(within))
             pieces = overview.list_pieces(connection, within)
@@ -315,6 +333,7 @@ def test_stretches_join_neighbours_that_are_alike(lake: Lake) -> None:
     after_gap = publish_hour(lake, 8, 1)
     lake.views.register(readings(2))
     other_schema = publish_hour(lake, 9, 1, version=2)
+    publish_hour(lake, 10, 1, version=2, instance="another")
     lake.retirement.retire_partitions("readings", T0 + 8 * HOUR, T0 + 9 * HOUR, hold=True)
     everything = TimeRange(T0 - HOUR, T0 + 99 * HOUR)
     with lake.catalog.read() as connection:
@@ -397,6 +416,15 @@ def test_frozen_ranges_are_those_of_other_schemas_with_rows_that_cannot_be_rebui
         then = listing.list_frozen(connection, "readings", new_hash, retired.published_at)
     assert now == [lost.insert_range]
     assert then == [lost.insert_range, retired.insert_range]
+
+
+def test_rows_are_frozen_without_any_block(lake: Lake) -> None:
+    lake.views.register(VIEW_SET)
+    made_of_blocks = publish_hour(lake, 0, source_hash=hash_sources(["block"]))
+    with lake.catalog.read() as connection:
+        frozen = listing.list_frozen(connection, "readings", b"another")
+        assert blocks.list_rebuildable(connection, [made_of_blocks]) == set()
+    assert frozen == [made_of_blocks.insert_range]
 
 
 def test_rows_are_frozen_if_their_range_begins_before_the_oldest_block(lake: Lake) -> None:

@@ -17,6 +17,7 @@ from lakebed.catalog import (
     inserts,
     journal,
     leases,
+    overview,
     partitions,
     rounds,
     rules,
@@ -286,6 +287,10 @@ def check_blocks(
 ) -> None:
     assert blocks.list_blocks(connection, within) == expected
     assert blocks.list_blocks_in(connection, [within]) == expected
+    landed = [(block.insert_time, block.encoding) for block in expected]
+    assert overview.list_landed(connection, within) == landed
+    names = {block.insert_time: (block.block_id, block.encoding) for block in expected}
+    assert overview.name_blocks(connection, [time for time, _ in landed]) == names
     encoded = [block for block in expected if block.encoding == encoding]
     assert blocks.list_blocks(connection, within, [encoding]) == encoded
     first = expected[0].insert_time if expected else None

@@ -96,6 +96,6 @@ def one_of_bound(column: sa.ColumnElement[Any], name: str) -> sa.ColumnElement[b
 
 def one_of(column: sa.ColumnElement[Any], values: Sequence[Any]) -> sa.ColumnElement[bool]:
     """``column IN (…)`` for any number of values, without a limit on bound parameters."""
-    item = sa.BigInteger if values and isinstance(values[0], int) else sa.Text
+    item = sa.BigInteger if isinstance(column.type, sa.Integer) else sa.Text
     bound = sa.bindparam(None, list(values), type_=_ValueList(item), unique=True)
     return is_one_of(column, bound)
