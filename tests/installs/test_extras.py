@@ -103,13 +103,15 @@ def check_report(report: dict[str, Any], extras: set[str]) -> dict[str, str]:
         assert "unexpected" not in err, outcome
         assert "No module named" not in err, outcome
         needs = NEEDS.search(err)
+        expected_code = 0
         if needs is not None:
-            assert outcome["code"] == (1 if outcome["verb"][0] == "upkeep" else 2), outcome
             assert needs[1] == needs[2]
             assert needs[1] not in extras, outcome
+        # A server without Spark logs that upkeep cannot build, unless it ends before upkeep begins.
+        if needs is not None and not (verb == "serve" and "serve" in extras):
+            expected_code = 1 if outcome["verb"][0] == "upkeep" else 2
             missing[verb.removesuffix(f" {LAKE}")] = needs[1]
-        else:
-            assert outcome["code"] == 0, outcome
+        assert outcome["code"] == expected_code, outcome
         for page, status in outcome.get("answers", {}).items():
             assert status == 200, (page, status)
     doctor = [outcome for outcome in report["outcomes"] if outcome["verb"] == ["doctor", LAKE]][-1]
