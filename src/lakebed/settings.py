@@ -17,12 +17,14 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, ConfigDict, Field, SecretStr, TypeAdapter, ValidationError
-from pydantic_settings import (
-    BaseSettings,
-    EnvSettingsSource,
-    PydanticBaseSettingsSource,
-    SettingsConfigDict,
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SecretStr,
+    TypeAdapter,
+    ValidationError,
 )
 
 from lakebed.errors import BadInput
@@ -35,28 +37,26 @@ FILE_NAME = "lakebed.toml"
 """The settings file of the current folder, which is read if no other is named."""
 
 ROLES = ("ingest", "query", "pipeline", "web")
-"""What a process that serves may do."""
+"""The roles of a server process."""
 
 _HINT = "the settings are listed in docs/cli.md, and shown by: lakebed config"
 _PLACES = ("lake", "certificate", "serve_certificate", "serve_private_key")
 """Paths, which in a file are relative to its folder."""
 
 
-def _known_roles(text: str) -> str:
-    wanted = [each.strip() for each in text.split(",")]
-    for each in wanted:
-        if each not in ROLES:
-            raise ValueError(f"{each!r} is no role of a server, use some of {','.join(ROLES)}")
-    return ",".join(wanted)
+def _check_roles(text: str) -> str:
+    roles = [role.strip() for role in text.split(",")]
+    for role in roles:
+        if role not in ROLES:
+            raise ValueError(f"{role!r} is no role of a server, use some of {','.join(ROLES)}")
+    return ",".join(roles)
 
 
-class Settings(BaseSettings):
-    """How this process behaves; the field descriptions are the documentation. Made directly it
-    reads nothing: `read_settings` does."""
+class Settings(BaseModel):
+    """The settings of a process. The field descriptions are the documentation. `read_settings`
+    reads them from the environment and a file; the class itself reads nothing."""
 
-    model_config = SettingsConfigDict(
-        env_prefix=PREFIX, env_ignore_empty=True, extra="forbid", allow_inf_nan=False
-    )
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False, validate_default=True)
 
     lake: str = Field(
         default=".", description="The lake to use: a folder, or the URL of its catalog."
@@ -146,7 +146,7 @@ class Settings(BaseSettings):
     serve_flight_port: int = Field(
         default=50051, ge=0, le=65535, description="A server's port of FlightSQL."
     )
-    serve_roles: Annotated[str, AfterValidator(_known_roles)] = Field(
+    serve_roles: Annotated[str, AfterValidator(_check_roles)] = Field(
         default=",".join(ROLES),
         description="What a server does: some of `ingest,query,pipeline,web`.",
     )
@@ -172,22 +172,9 @@ class Settings(BaseSettings):
         description="How often a server writes its own telemetry into its lake; 0 for never.",
     )
 
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Take what is given: `look_up` brings the sources together and knows which is which."""
-        del cls, settings_cls, env_settings, dotenv_settings, file_secret_settings
-        return (init_settings,)
-
 
 class Kind(StrEnum):
-    """Where a value comes from, the strongest first."""
+    """The sources of a value, the strongest first."""
 
     FLAG = "flag"
     ENVIRONMENT = "environment"
@@ -197,7 +184,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a setting's value comes from, and what the user wrote there."""
+    """The source of a setting's value, and its name there."""
 
     kind: Kind
     place: str = ""
@@ -234,8 +221,9 @@ def look_up(**flags: Any) -> Reading:
     written, problems = ({}, []) if file is None else _read_file(file)
     for name, value in written.items():
         values[name], origins[name] = value, Origin(Kind.FILE, str(file))
-    for name, value in EnvSettingsSource(Settings)().items():
-        values[name], origins[name] = value, Origin(Kind.ENVIRONMENT, variable(name))
+    for name in Settings.model_fields:
+        if text := os.environ.get(variable(name)):
+            values[name], origins[name] = text, Origin(Kind.ENVIRONMENT, variable(name))
     for name, value in flags.items():
         if value is not None:
             option = f"--{name.removeprefix('serve_').replace('_', '-')}"
@@ -244,12 +232,14 @@ def look_up(**flags: Any) -> Reading:
         try:
             settings = Settings(**values)
         except ValidationError as error:
-            wrong = {str(each["loc"][0]): each["msg"] for each in error.errors()}
-            for name, message in wrong.items():
+            messages = {str(mistake["loc"][0]): mistake["msg"] for mistake in error.errors()}
+            for name, message in messages.items():
                 problems.append(_problem(origins.pop(name), name, values.pop(name), message))
             continue
-        known = {name: origins.get(name, Origin(Kind.DEFAULT)) for name in Settings.model_fields}
-        return Reading(settings, known, file, tuple(problems))
+        all_origins = {
+            name: origins.get(name, Origin(Kind.DEFAULT)) for name in Settings.model_fields
+        }
+        return Reading(settings, all_origins, file, tuple(problems))
 
 
 def variable(name: str) -> str:
@@ -271,14 +261,14 @@ def find_file() -> Path | None:
 
 
 def _read_file(file: Path) -> tuple[dict[str, Any], list[str]]:
-    """What a file says, and a line for everything in it that makes no sense."""
+    """Return the values of a settings file, and a line for each mistake in it."""
     try:
         with file.open("rb") as opened:
             written = tomllib.load(opened)
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
-        said = f" ({FILE_VARIABLE} names it)" if os.environ.get(FILE_VARIABLE) else ""
-        return {}, [f"cannot read the settings file {file}: {reason}{said}"]
+        explanation = f" ({FILE_VARIABLE} names it)" if os.environ.get(FILE_VARIABLE) else ""
+        return {}, [f"cannot read the settings file {file}: {reason}{explanation}"]
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         reason = str(error).splitlines()[0]
         return {}, [f"the settings file {file} is not TOML: {reason[:1].lower()}{reason[1:]}"]
@@ -295,8 +285,8 @@ def _read_file(file: Path) -> tuple[dict[str, Any], list[str]]:
 
 
 def _find_mistake(name: str, value: Any) -> str | None:
-    """Why a file's value is not of its setting's type. Variables are texts and are converted; a
-    file has types, and ``true`` is no number."""
+    """Return why a file's value is not of its setting's type, or None. Variables are texts and are
+    converted. A file has types, and ``true`` is not a number."""
     expected = Settings.model_fields[name].rebuild_annotation()
     adapter: TypeAdapter[Any] = TypeAdapter(expected, config=ConfigDict(allow_inf_nan=False))
     try:
@@ -316,7 +306,7 @@ def _beside(file: Path, place: str) -> str:
 def _unknown(name: str, value: Any) -> str:
     """An unknown name, and what may have been meant."""
     if isinstance(value, dict):
-        inner = [f"{name}_{each}" for each in value if f"{name}_{each}" in Settings.model_fields]
+        inner = [f"{name}_{key}" for key in value if f"{name}_{key}" in Settings.model_fields]
         meant = f"; it has no tables, write {inner[0]} = …" if inner else ""
         return f"a table {name!r}, which is no setting{meant}"
     near = difflib.get_close_matches(name, Settings.model_fields, 1)
@@ -325,28 +315,28 @@ def _unknown(name: str, value: Any) -> str:
 
 def _problem(origin: Origin, name: str, value: Any, message: str) -> str:
     """One line that names the setting, where it stands, and what is wrong with it."""
-    shown = f"'{mask(value)}'" if isinstance(value, str) else spell(value)
+    text = f"'{mask(value)}'" if isinstance(value, str) else spell(value)
     if Settings.model_fields[name].annotation == SecretStr | None:
-        shown = "'***'"
+        text = "'***'"
     reason = message.removeprefix("Value error, ")
     reason = reason[:1].lower() + reason[1:]
     if origin.kind is Kind.FILE:
-        return f"the setting {name} = {shown} in {origin.place} is wrong: {reason}"
+        return f"the setting {name} = {text} in {origin.place} is wrong: {reason}"
     if origin.kind is Kind.FLAG:
-        return f"{origin.place} {shown} is wrong: {reason}"
-    return f"the setting {origin.place}={shown} is wrong: {reason}"
+        return f"{origin.place} {text} is wrong: {reason}"
+    return f"the setting {origin.place}={text} is wrong: {reason}"
 
 
 def unknown_variables() -> dict[str, str | None]:
     """Variables that begin like ours and are no setting, each with the one that may be meant.
     They are not refused: Kubernetes sets some for a service of our name."""
-    known = {variable(name) for name in Settings.model_fields} | {FILE_VARIABLE}
-    found: dict[str, str | None] = {}
+    known_names = {variable(name) for name in Settings.model_fields} | {FILE_VARIABLE}
+    suggestions: dict[str, str | None] = {}
     for name in sorted(os.environ):
-        if name.startswith(PREFIX) and name not in known:
-            near = difflib.get_close_matches(name, known, 1, cutoff=0.85)
-            found[name] = near[0] if near else None
-    return found
+        if name.startswith(PREFIX) and name not in known_names:
+            near = difflib.get_close_matches(name, known_names, 1, cutoff=0.85)
+            suggestions[name] = near[0] if near else None
+    return suggestions
 
 
 def mask(text: str) -> str:

@@ -31,10 +31,10 @@ _PLACE = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_REGION", "AWS_DEFAULT_
 _SECRETS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
 _MODULES = (
     "msgspec",
+    "pydantic",
     "google.protobuf",
     "opentelemetry.proto.collector.logs.v1.logs_service_pb2",
     "pyarrow.parquet",
-    "pydantic_settings",
     "lakebed.pipeline.tasks",
     "lakebed.reading.block_reader",
 )
