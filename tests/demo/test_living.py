@@ -103,7 +103,8 @@ def read_address(demo: subprocess.Popen[str]) -> tuple[str, float]:
 
 def test_start_of_the_demo_is_the_start_of_its_process() -> None:
     """The process runs for a second before Python starts in it."""
-    code = "import time; from lakebed.cli import demo; print(time.monotonic() - demo._find_start())"
+    code = "import time; from lakebed.cli.lake.demo import _find_start as find_start; "
+    code += "print(time.monotonic() - find_start())"
     command = ["sh", "-c", 'sleep 1; exec "$@"', "sh", sys.executable, "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert float(done.stdout) > 0.9

@@ -110,8 +110,16 @@ def check(function: str, name: str, value: Any, hint: Any) -> Any:
     if isinstance(value, str) and _takes_texts(hint):
         return (value,)
     raise BadInput(
-        f"{function}: argument {name!r} must be {describe(hint)}, not {type(value).__name__}"
+        f"{function}: argument {name!r} must be {describe(hint)}, not {_describe_value(value)}"
     )
+
+
+def _describe_value(value: Any) -> str:
+    """Return the type of a value in words, of a list with the types of its items."""
+    kind = type(value).__name__
+    if not isinstance(value, list | tuple) or not value:
+        return kind
+    return f"a {kind} of {' and '.join(sorted({type(item).__name__ for item in value}))}"
 
 
 def _takes_texts(hint: Any) -> bool:
