@@ -5,14 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from lakebed.catalog import files, partitions, tables
-from lakebed.catalog.catalog import Connection
-from lakebed.errors import BadInput, Conflict, NotFound, Overlap, UnknownTable
+from lakebed.errors import BadInput
 from lakebed.lake import Lake
-from lakebed.lifecycle import selection
-from lakebed.model.partition import FileState, Partition
+from lakebed.lifecycle.retired import list_retired
 from lakebed.model.time import format_instant
-from lakebed.model.user_table import is_table, table_id_of
 from lakebed.web.times import read_number
 
 ASKED = ("view_set", "lines", "replaced")
@@ -56,52 +52,24 @@ def read_retired(lake: Lake, asked: Mapping[str, str]) -> RetiredPage:
     if wanted.get("replaced", "yes") != "yes":
         raise BadInput(f"replaced is {wanted['replaced']!r}", hint="use yes, or leave it out")
     limit = read_number(wanted, "lines", _LINES, _MOST_LINES)
-    with lake.catalog.read() as connection:
-        found = partitions.list_retired(
-            connection,
-            limit + 1,
-            view_set=tables.find_stored(connection, wanted.get("view_set")),
-            with_replaced="replaced" in wanted,
+    listed = list_retired(
+        lake.catalog, limit + 1, wanted.get("view_set"), with_replaced="replaced" in wanted
+    )
+    rows = [
+        RetiredRow(
+            retired.partition.partition_id,
+            retired.name,
+            retired.partition.instance,
+            format_instant(retired.partition.insert_range.begin),
+            format_instant(retired.partition.insert_range.end),
+            retired.partition.num_rows,
+            retired.partition.file_size,
+            format_instant(retired.partition.retired_at or 0),
+            None
+            if retired.partition.expiration is None
+            else format_instant(retired.partition.expiration),
+            retired.obstacle,
         )
-        rows = [
-            RetiredRow(
-                each.partition_id,
-                _find_name(connection, each),
-                each.instance,
-                format_instant(each.insert_range.begin),
-                format_instant(each.insert_range.end),
-                each.num_rows,
-                each.file_size,
-                format_instant(each.retired_at or 0),
-                None if each.expiration is None else format_instant(each.expiration),
-                _find_obstacle(connection, each),
-            )
-            for each in found[:limit]
-        ]
-    return RetiredPage(wanted, rows, len(found) > limit)
-
-
-def _find_obstacle(connection: Connection, partition: Partition) -> str | None:
-    try:
-        selection.get_restorable(connection, partition.partition_id)
-        others = selection.list_in_the_way(connection, partition)
-        if others:
-            raise Overlap(f"{others[0].describe()} is in the way")
-        if partition.file_path is not None:
-            file = files.find_file(connection, partition.file_path)
-            if file is None or file.state is FileState.DELETING:
-                raise Conflict("its file is being swept")
-    except (Conflict, NotFound) as error:
-        if partition.replaced and is_table(partition.view_set):
-            return "what is left of its rows lives on in what replaced it"
-        return f"{error} ({error.hint})" if error.hint else str(error)
-    return None
-
-
-def _find_name(connection: Connection, partition: Partition) -> str:
-    if not is_table(partition.view_set):
-        return partition.view_set
-    try:
-        return tables.get_by_id(connection, table_id_of(partition.view_set)).full_name
-    except UnknownTable:
-        return partition.view_set
+        for retired in listed[:limit]
+    ]
+    return RetiredPage(wanted, rows, len(listed) > limit)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from lakebed.catalog import blocks, partitions
+from lakebed.catalog import partitions
 from lakebed.errors import Refused, UnknownPartition
 from lakebed.lake import Lake
 from lakebed.lifecycle.guard import require_confirmed
@@ -37,8 +37,6 @@ def read_retiring(lake: Lake, partition_id: str) -> RetiringPage:
     """The plan for one live partition; nothing is changed."""
     plan = _plan(lake, partition_id)
     partition = plan.partitions[0]
-    with lake.catalog.read() as connection:
-        rebuildable = blocks.list_rebuildable(connection, [partition])
     return RetiringPage(
         partition_id,
         partition.view_set,
@@ -46,7 +44,7 @@ def read_retiring(lake: Lake, partition_id: str) -> RetiringPage:
         format_instant(partition.insert_range.end),
         partition.num_rows,
         partition.file_size,
-        partition.is_empty or partition_id in rebuildable,
+        partition_id not in plan.lost,
         format_duration(lake.row.grace_us),
         plan.confirm,
         [str(demand) for demand in plan.demands],
