@@ -8,7 +8,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lakebed.model.time import format_instant
-from lakebed.web.charts import HEIGHT, WIDTH, draw_lines, find_ceiling, find_limits, find_top
+from lakebed.web.charting.lines import (
+    HEIGHT,
+    WIDTH,
+    draw_lines,
+    find_ceiling,
+    find_limits,
+    find_top,
+)
 from lakebed.web.times import mark_durations, mark_times
 
 finite = st.floats(allow_nan=False, allow_infinity=False)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakebed.web.charts import draw_lines
-from lakebed.web.gaps import break_line
+from lakebed.web.charting.gaps import break_line
+from lakebed.web.charting.lines import draw_lines
 
 
 def pieces(values: str, *, of_steps: bool = False) -> list[str]:

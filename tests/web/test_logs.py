@@ -13,7 +13,7 @@ from lakebed.lake import Lake
 from lakebed.model.time import SECOND, TimeRange, format_instant, to_instant
 from lakebed.opening import init_lake
 from lakebed.samples.generator import Generator
-from lakebed.web.charts import HEIGHT, WIDTH, stack
+from lakebed.web.charting.lines import HEIGHT, WIDTH, stack
 from lakebed.web.pages.logs import Line, _cut
 from lakebed.web.times import plan_bins
 from tests.parts.building import build

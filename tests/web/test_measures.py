@@ -21,7 +21,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 from lakebed.model.time import to_instant
 from lakebed.opening import init_lake
 from lakebed.samples.generator import BEGIN_NS, Generator
-from lakebed.web.series import WAYS
+from lakebed.web.charting.series import WAYS
 from tests.parts.building import build
 from tests.serve.parts import Served
 from tests.web.parts import see, showing

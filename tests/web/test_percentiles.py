@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakebed.web.percentiles import (
+from lakebed.web.charting.percentiles import (
     Bucket,
     Counts,
     confine,

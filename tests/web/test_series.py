@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakebed.model.time import SECOND, TimeRange, to_instant
-from lakebed.web.rates import Growth, draw_rates
-from lakebed.web.series import Point, choose_way, find_begin, plan_lines
+from lakebed.web.charting.rates import Growth, draw_rates
+from lakebed.web.charting.series import Point, choose_way, find_begin, plan_lines
 from lakebed.web.times import Bins, plan_bins
 
 BEGIN = to_instant("2026-11-15T12:00:00Z")

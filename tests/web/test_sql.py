@@ -16,7 +16,7 @@ import pytest
 
 from lakebed.lake import Lake
 from lakebed.opening import init_lake
-from lakebed.web.charts import HEIGHT, WIDTH, draw_lines, find_ceiling
+from lakebed.web.charting.lines import HEIGHT, WIDTH, draw_lines, find_ceiling
 from lakebed.web.pages.sql import EXAMPLE, plan_chart
 from tests.parts.building import build, land
 from tests.serve.parts import Served

@@ -15,7 +15,8 @@ import msgspec
 from markupsafe import Markup, escape
 
 from lakebed.model.time import SECOND, format_instant, to_instant
-from lakebed.web import charts, series, statements, times
+from lakebed.web import statements, times
+from lakebed.web.charting import lines, series
 from lakebed.web.pages import sql
 from lakebed.web.routes import SHOWN_TO_ADMINISTRATORS
 
@@ -163,11 +164,11 @@ def make_environment() -> jinja2.Environment:
     environment.globals |= {
         "address": address,
         "asset": asset,
-        "stack": charts.stack,
-        "find_top": charts.find_top,
+        "stack": lines.stack,
+        "find_top": lines.find_top,
         "mark_times": times.mark_times,
         "mark_durations": times.mark_durations,
-        "draw_lines": charts.draw_lines,
+        "draw_lines": lines.draw_lines,
         "most_of": lambda values: max((abs(each) for each in values if each), default=1),
         "example": sql.EXAMPLE,
         "quick": times.QUICK,

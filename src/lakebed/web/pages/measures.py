@@ -12,16 +12,16 @@ from lakebed.errors import BadInput, NotFound
 from lakebed.lake import Lake
 from lakebed.model.time import SECOND, TimeRange, format_instant, to_instant
 from lakebed.query.output.plain import to_objects
-from lakebed.web.attributes import (
+from lakebed.web.charting.attributes import (
     Attribute,
     Filter,
     ask_for_attributes,
     list_attributes,
     plan_filters,
 )
-from lakebed.web.charts import Line
-from lakebed.web.percentiles import read_buckets
-from lakebed.web.series import (
+from lakebed.web.charting.lines import Line
+from lakebed.web.charting.percentiles import read_buckets
+from lakebed.web.charting.series import (
     EVERYTHING,
     QUANTILES,
     WAYS,

@@ -15,7 +15,7 @@ from lakebed.model.time import SECOND, TimeRange, format_instant, parse_moment, 
 from lakebed.model.user_table import REJECTS
 from lakebed.query.output.plain import to_values
 from lakebed.tables.table import Table
-from lakebed.web.charts import Line, by_size, make_line
+from lakebed.web.charting.lines import Line, by_size, make_line
 from lakebed.web.pages.tables import TableRow, describe
 from lakebed.web.statements import (
     PLOTTED,

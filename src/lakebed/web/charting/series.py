@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from lakebed.model.time import TimeRange
-from lakebed.web.charts import Line, by_size, make_line
-from lakebed.web.percentiles import Bucket, Counts, confine, find_percentile, subtract
-from lakebed.web.rates import Growth, draw_rates
+from lakebed.web.charting.lines import Line, by_size, make_line
+from lakebed.web.charting.percentiles import Bucket, Counts, confine, find_percentile, subtract
+from lakebed.web.charting.rates import Growth, draw_rates
 from lakebed.web.times import Bins
 
 PERCENTILES = {"p50": 50, "p90": 90, "p95": 95, "p99": 99}

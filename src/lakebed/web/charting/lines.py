@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from lakebed.web.gaps import Points, break_line
+from lakebed.web.charting.gaps import Points, break_line
 
 WIDTH, HEIGHT = 1000, 120
 _TINIEST = 1e-300

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from lakebed.model.time import SECOND
-from lakebed.web.charts import Line, make_line
+from lakebed.web.charting.lines import Line, make_line
 from lakebed.web.times import Bins
 
 _Shares = dict[int, float]

@@ -1,0 +1,1 @@
+"""Data points as lines of charts, which templates draw."""
