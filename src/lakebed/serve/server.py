@@ -174,6 +174,9 @@ class Server:
             services = flight.make_services(calls)
             self._add_grpc("FlightSQL", listening.flight_port, services, calls)
         self._stop = threading.Event()
+        self._upkeep = threading.Thread(
+            target=Upkeep(lake).loop, args=(self._stop,), name="lakebed-upkeep"
+        )
         self.stopping = threading.Event()
         """Set when the server is told to stop."""
         self._uvicorn: _Uvicorn | None = None
@@ -215,20 +218,7 @@ class Server:
         for name in ("uvicorn", "uvicorn.error"):  # our own log has it
             logging.getLogger(name).addHandler(logging.NullHandler())
             logging.getLogger(name).propagate = False
-        upkeep = threading.Thread(
-            target=Upkeep(self._lake).loop, args=(self._stop,), name="lakebed-upkeep"
-        )
-
-        def begin(port: int) -> None:
-            """Start what needs a server that listens."""
-            if PIPELINE in self._listening.roles:
-                upkeep.start()
-            if self._own_telemetry is not None:
-                self._own_telemetry.start()
-            _log.info("server started", extra={"roles": ",".join(self._listening.roles)})
-            ready(port)
-
-        self._uvicorn = _Uvicorn(config, self._begin_drain, begin)
+        self._uvicorn = _Uvicorn(config, self, ready)
         try:
             for port in self._grpc.values():
                 port.start()
@@ -238,20 +228,28 @@ class Server:
             raise _cannot_listen(address, "HTTP") from None
         finally:
             self._stop.set()
-            self._begin_drain()
+            self.begin_drain()
             for port in self._grpc.values():
                 port.wait_stopped()
             self.http.close()
             self.guard.close()
             self.health.close()
-            while upkeep.is_alive():
+            while self._upkeep.is_alive():
                 self._lake.pipeline.cancel()  # again: its build may not have begun
-                upkeep.join(_ONCE_MORE_SECONDS)
+                self._upkeep.join(_ONCE_MORE_SECONDS)
             _log.info("server stopped")
             if self._own_telemetry is not None:
                 self._own_telemetry.close()
 
-    def _begin_drain(self) -> None:
+    def begin_work(self) -> None:
+        """Start upkeep and own telemetry, which need a server that listens."""
+        if PIPELINE in self._listening.roles:
+            self._upkeep.start()
+        if self._own_telemetry is not None:
+            self._own_telemetry.start()
+        _log.info("server started", extra={"roles": ",".join(self._listening.roles)})
+
+    def begin_drain(self) -> None:
         """Accept no more requests on any port; open ones have a while to end."""
         self.stopping.set()
         self.health.draining = True
@@ -260,16 +258,13 @@ class Server:
 
 
 class _Uvicorn(uvicorn.Server):
-    """A uvicorn server that reports when it begins and ends to listen."""
+    """A uvicorn server that tells a `Server` when it begins and ends to listen."""
 
     def __init__(
-        self,
-        config: uvicorn.Config,
-        begin_drain: Callable[[], None],
-        ready: Callable[[int], None],
+        self, config: uvicorn.Config, server: Server, ready: Callable[[int], None]
     ) -> None:
         super().__init__(config)
-        self._begin_drain = begin_drain
+        self._server = server
         self._ready = ready
 
     @contextmanager
@@ -291,8 +286,9 @@ class _Uvicorn(uvicorn.Server):
     async def startup(self, sockets: object = None) -> None:
         await super().startup(sockets)  # type: ignore[arg-type]
         if not self.should_exit:
+            self._server.begin_work()
             self._ready(self.servers[0].sockets[0].getsockname()[1])
 
     async def shutdown(self, sockets: object = None) -> None:
-        self._begin_drain()
+        self._server.begin_drain()
         await super().shutdown(sockets)  # type: ignore[arg-type]
