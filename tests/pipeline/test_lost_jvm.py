@@ -14,6 +14,8 @@ from types import SimpleNamespace
 
 import pytest
 from py4j.protocol import Py4JJavaError, Py4JNetworkError
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
 
 import lakebed
 from lakebed.errors import Unavailable
@@ -98,6 +100,37 @@ def test_a_build_whose_jvm_is_killed_says_so_in_a_line_and_the_next_goes_on(tmp_
     assert done.returncode == 0, done.stderr
     (said,) = done.stderr.splitlines()
     assert said.startswith("error: spark's JVM is gone")
+
+
+def test_pyspark_has_the_private_parts_that_are_used(spark: SparkSession) -> None:
+    """A new version of pyspark that renames one needs a new look at `jvm`."""
+    for name in ("_gateway", "_jvm", "_active_spark_context"):
+        assert getattr(SparkContext, name) is not None
+    for name in ("_instantiatedSession", "_activeSession"):
+        assert hasattr(SparkSession, name)
+    assert SparkContext._gateway is not None
+    assert SparkContext._gateway.proc.poll() is None
+    assert callable(spark.sparkContext._accumulatorServer.handle_error)
+    assert spark._jsparkSession.sessionJobTag()
+    assert spark.sparkContext._jsc.sc().dagScheduler().activeQueryToJobs().isEmpty() in (
+        True,
+        False,
+    )
+
+
+@pytest.mark.campaign
+def test_pyspark_alone_starts_no_second_jvm() -> None:
+    """SPARK-48711. If this fails, `jvm.forget_if_dead` can go."""
+    program = (
+        "from pyspark.sql import SparkSession; from pyspark import SparkContext\n"
+        "from lakebed.pipeline.sessions.session import open_session\n"
+        "first = open_session(cores=1, quick=True)\n"
+        "process = SparkContext._gateway.proc; process.kill(); process.wait()\n"
+        "SparkSession.builder.master('local[1]').getOrCreate().range(1).count()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode != 0
+    assert "onnection refused" in done.stderr
 
 
 @pytest.mark.parametrize(

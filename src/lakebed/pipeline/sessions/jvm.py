@@ -1,10 +1,20 @@
-"""What pyspark and Spark are made to forget. A JVM that was killed, by the kernel for want of
-memory or by somebody: pyspark keeps what it knows of its JVM for as long as the process lives, and
-can start no other. And statements that have ended: Spark keeps the jobs of some.
+"""Everything that reaches into private parts of pyspark 4.3, where it offers nothing public.
+
+A JVM that was killed, for example by the kernel for lack of memory: pyspark keeps its gateway until
+the process ends and starts no other one, and the server of its counters prints a traceback
+(SPARK-48711, SPARK-18523). Used: ``SparkContext._gateway``, ``_jvm``, ``_active_spark_context``,
+``_accumulatorServer``; ``SparkSession._instantiatedSession``, ``_activeSession``.
+
+Statements that have ended: Spark keeps the jobs of ``toLocalIterator`` until the context ends; no
+upstream issue is known. Used: ``SparkSession._jsparkSession``, ``SparkContext._jsc`` and the
+scheduler's ``activeQueryToJobs``.
+
+`tests/pipeline/test_lost_jvm.py` fails if pyspark renames one of them or repairs the first fault.
 """
 
 from __future__ import annotations
 
+import logging
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -20,7 +30,7 @@ _LAST_WAIT_SECONDS = 10
 
 
 def is_dead() -> bool:
-    """Whether this process started a JVM that is gone."""
+    """Return True if this process started a JVM that has ended."""
     from pyspark import SparkContext
 
     process = getattr(SparkContext._gateway, "proc", None)
@@ -29,11 +39,12 @@ def is_dead() -> bool:
 
 @contextmanager
 def naming_its_end() -> Iterator[None]:
-    """What fails because a JVM of ours is gone, as `Unavailable`; anything else as it is."""
+    """Raise `Unavailable` for what fails because the JVM of this process has ended."""
     from py4j.protocol import Py4JError, Py4JJavaError
 
     try:
-        yield
+        with _silencing_py4j():
+            yield
     except Py4JJavaError:  # an answer of Java: it lives
         raise
     except (Py4JError, ConnectionError, EOFError) as error:
@@ -45,8 +56,23 @@ def naming_its_end() -> Iterator[None]:
         ) from error
 
 
+@contextmanager
+def _silencing_py4j() -> Iterator[None]:
+    """Keep py4j 0.10.9 from printing tracebacks of connections that break: it logs them with the
+    functions of `logging`, which print to stderr if the root logger has no handler."""
+    root, handler = logging.getLogger(), logging.NullHandler()
+    if root.hasHandlers():
+        yield
+        return
+    root.addHandler(handler)
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)
+
+
 def _has_ended() -> bool:
-    """Whether a JVM of this process is gone, or about to: its connections break before it ends."""
+    """Return True if a JVM of this process has ended or is about to: connections break first."""
     from pyspark import SparkContext
 
     process = getattr(SparkContext._gateway, "proc", None)
@@ -59,25 +85,25 @@ def _has_ended() -> bool:
 
 @contextmanager
 def logging_no_errors() -> Iterator[None]:
-    """Spark logs what it raises, with its stack; here it is said by whoever catches it."""
+    """Keep Spark from logging what it raises, with its stack: the caller reports it."""
     from pyspark.logger import PySparkLogger
 
     loggers = [
         PySparkLogger.getLogger(f"{kind}QueryContextLogger") for kind in ("SQL", "DataFrame")
     ]
-    before = [each.disabled for each in loggers]
-    for each in loggers:
-        each.disabled = True
+    before = [logger.disabled for logger in loggers]
+    for logger in loggers:
+        logger.disabled = True
     try:
         yield
     finally:
-        for each, was in zip(loggers, before, strict=True):
-            each.disabled = was
+        for logger, was_disabled in zip(loggers, before, strict=True):
+            logger.disabled = was_disabled
 
 
 def take_its_end_quietly(session: SparkSession) -> None:
-    """Let pyspark print no trace when a classic session's JVM, whose counters it receives, goes
-    away in the middle."""
+    """Keep pyspark from printing a traceback when the JVM of a classic session ends while it
+    receives the JVM's counters."""
     server = getattr(session.sparkContext, "_accumulatorServer", None)
     if server is None:
         return
@@ -91,7 +117,7 @@ def take_its_end_quietly(session: SparkSession) -> None:
 
 
 def forget_if_dead() -> None:
-    """Let pyspark begin anew if its JVM is gone."""
+    """Let pyspark start another JVM if its own has ended."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
@@ -105,8 +131,8 @@ def forget_if_dead() -> None:
 
 
 def stop(session: SparkSession) -> None:
-    """Stop a classic session. Its JVM may be gone, or about to go by somebody else's hand, as when
-    a terminal or a supervisor ends all processes of a group."""
+    """Stop a classic session. Its JVM may have ended, or may be ending, as when a terminal or a
+    supervisor ends all processes of a group."""
     from py4j.protocol import Py4JError
     from pyspark import SparkContext
 
@@ -126,7 +152,7 @@ def stop(session: SparkSession) -> None:
 
 
 def cancel_jobs(session: SparkSession) -> None:
-    """End what a classic session does. A JVM that is gone does nothing."""
+    """Cancel the jobs of a classic session; nothing happens if its JVM has ended."""
     from py4j.protocol import Py4JError
 
     with suppress(Py4JError, OSError):
@@ -148,14 +174,14 @@ def forget_jobs(session: SparkSession) -> None:
         for entry in _items(scheduler.activeQueryToJobs().entrySet()):
             jobs = _items(entry.getValue())
             tags = [job.properties().getProperty("spark.job.tags") for job in jobs]
-            if any(tag in (each or "").split(",") for each in tags):
+            if any(tag in (job_tags or "").split(",") for job_tags in tags):
                 scheduler.cleanupQueryJobs(entry.getKey())
     except (Py4JError, OSError):  # another Spark, without such a list; or no JVM any more
         return
 
 
 def silence(session: SparkSession) -> None:
-    """Let a classic session's JVM print nothing from now on, because it is about to end."""
+    """Let the JVM of a classic session print nothing from now on, because it is about to end."""
     from py4j.protocol import Py4JError
 
     with suppress(Py4JError, OSError):  # it may be gone already
@@ -163,7 +189,7 @@ def silence(session: SparkSession) -> None:
 
 
 def _items(collection: Any) -> list[Any]:
-    """What is in a collection of Java. Its iterator ends in an exception, which pyspark takes tens
-    of questions to translate."""
+    """Return the items of a Java collection. Its iterator would end in an exception, which costs
+    pyspark tens of calls to translate."""
     array = collection.toArray()
-    return [array[place] for place in range(len(array))]
+    return [array[index] for index in range(len(array))]
