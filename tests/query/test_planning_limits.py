@@ -191,4 +191,4 @@ def test_a_statement_that_asks_for_too_much_is_refused_before_it_is_planned(lake
         queries.query("SELECT " + ", ".join(["1"] * 2000), engine="spark")
     with pytest.raises(BadSql, match="characters"):
         queries.query("SELECT ?, '" + "x" * (1 << 21) + "'", parameters=[1])
-    assert queries._engine is None
+    assert queries._engines._engine is None

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from lakebed.catalog.catalog import Catalog
 from lakebed.catalog.times import resolve_past
@@ -16,15 +15,14 @@ from lakebed.lifecycle.changes import Changes
 from lakebed.model.time import (
     Instant,
     TimeRange,
-    find_gaps,
-    format_instant,
     parse_moment,
     to_instant,
 )
 from lakebed.model.view_set import ViewSet
 from lakebed.query.changing import SqlOperations, act
+from lakebed.query.embedded.engines import EmbeddedEngines
 from lakebed.query.matching import match_rows
-from lakebed.query.output.explanation import Explanation, TableExplanation
+from lakebed.query.output.explanation import Explanation
 from lakebed.query.output.result import Result
 from lakebed.query.output.statement_log import StatementLog
 from lakebed.query.output.statement_stream import StatementStream
@@ -32,12 +30,12 @@ from lakebed.query.planning.conditions import EVER
 from lakebed.query.planning.content import Content, TableContent
 from lakebed.query.request.request import EMBEDDED, SPARK, QueryRequest
 from lakebed.query.request.statement_limits import check_statement
+from lakebed.query.snapshot.explain import explain
 from lakebed.query.snapshot.listings import Asked, Listed
 from lakebed.query.snapshot.snapshot import SnapshotTaker, StatementSnapshot
 from lakebed.query.snapshot.tail import TailReader, TailRows
-from lakebed.query.snapshot.user_tables import UserReader, UserView
+from lakebed.query.snapshot.user_tables import UserReader
 from lakebed.query.snapshot.verification import FileRead, FileVerifier, Verification, list_reads
-from lakebed.query.snapshot.view_tables import TableView
 from lakebed.reading.leases import LeaseKeeper
 from lakebed.storage.objects import Store
 from lakebed.tables.rows.row_reader import RowReader
@@ -46,12 +44,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-    from lakebed.query.embedded.engine import Analysis, Engine, Resources
+    from lakebed.query.embedded.engine import Analysis, Engine
     from lakebed.query.embedded.running.turns import Deadline
     from lakebed.query.spark.engine import SparkEngine, SparkEngines
     from lakebed.query.spark.tools import SparkTools
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +93,9 @@ class Queries:
         )
         self._verifier = FileVerifier(catalog, store)
         self._users = UserReader(RowReader(store) if reader is None else reader)
-        self._engine: Engine | None = None
-        self._resources: Resources | None = None
-        self._engine_lock = threading.Lock()
+        self._engines = EmbeddedEngines(
+            store, settings.memory_bytes, settings.spill_bytes, operations
+        )
         self._spark_tools = spark
         self._spark: SparkEngines | None = None
 
@@ -135,7 +131,9 @@ class Queries:
     ) -> Result:
         with self._taker.begin(past, request.database) as beginning:
             view_sets = beginning.list_tables(sql)
-            analysis = self._analyse(sql, view_sets, within, admin=request.admin, deadline=deadline)
+            analysis = self._engines.analyse(
+                sql, view_sets, within, admin=request.admin, deadline=deadline
+            )
             changes = self._begin_changes(analysis, past) if request.admin else None
             snapshot = beginning.take(
                 analysis.scans,
@@ -148,18 +146,16 @@ class Queries:
         )
 
         def start() -> StatementStream:
-            stream = self._on_engine(
-                lambda engine: engine.run(
-                    sql,
-                    content,
-                    within,
-                    analysis=analysis,
-                    listed=snapshot.listed,
-                    admin=request.admin,
-                    changes=changes,
-                    limit=None if changes else request.limit,
-                    deadline=deadline,
-                )
+            stream = self._engines.run(
+                sql,
+                content,
+                within,
+                analysis=analysis,
+                listed=snapshot.listed,
+                admin=request.admin,
+                changes=changes,
+                limit=None if changes else request.limit,
+                deadline=deadline,
             )
             return StatementStream(
                 stream, verification, *(() if changes is not None else (log, snapshot))
@@ -198,7 +194,7 @@ class Queries:
             text = plan_text(statement)
             if text is not None:
                 with suppress(BadInput):  # the embedded engine cannot read it
-                    analysis = self._analyse(text, view_sets, within, deadline)
+                    analysis = self._engines.analyse(text, view_sets, within, deadline=deadline)
             planned = () if analysis is None else analysis.scans
             scans = find_scans(statement, view_sets, within, planned)
             snapshot = beginning.take(
@@ -231,20 +227,14 @@ class Queries:
         """Stop the Spark sessions that statements opened, and let go of the embedded engine."""
         if self._spark is not None:
             self._spark.close()
-        with self._engine_lock:
-            engine, self._engine = self._engine, None
-            resources, self._resources = self._resources, None
-        if engine is not None:
-            engine.close()
-        if resources is not None:
-            resources.close()
+        self._engines.close()
 
     def describe(self, sql: str, *, admin: bool = True, timeout: float | None = None) -> pa.Schema:
         """Return the columns that a statement would give; nothing is run."""
         check_statement(sql)
         deadline = self._set_deadline(timeout)
         view_sets = self._taker.list_tables(sql)
-        return self._analyse(sql, view_sets, None, admin=admin, deadline=deadline).schema
+        return self._engines.analyse(sql, view_sets, None, admin=admin, deadline=deadline).schema
 
     def list_tables(self) -> dict[str, ViewSet]:
         """Everything that a statement can read, by name."""
@@ -278,40 +268,8 @@ class Queries:
         return self._operations.begin()
 
     def _embedded(self) -> Engine:
-        """Return the engine, a new one if a planner that cannot be stopped has the last one."""
-        from lakebed.query.embedded.engine import Engine, Resources
-
-        with self._engine_lock:
-            if self._resources is None:
-                settings = self._settings
-                self._resources = Resources(settings.memory_bytes, settings.spill_bytes)
-            if self._engine is None or self._engine.is_abandoned:
-                functions = self._operations.list_functions() if self._operations else ()
-                self._engine = Engine(self._store, self._resources, functions)
-            return self._engine
-
-    def _on_engine(self, plan: Callable[[Engine], T]) -> T:
-        """Plan on the engine, and on the next one if it is replaced meanwhile."""
-        from lakebed.query.embedded.running.turns import EngineReplaced
-
-        while True:
-            try:
-                return plan(self._embedded())
-            except EngineReplaced:
-                continue
-
-    def _analyse(
-        self,
-        sql: str,
-        view_sets: Mapping[str, ViewSet],
-        within: TimeRange | None = None,
-        deadline: Deadline | None = None,
-        *,
-        admin: bool = True,
-    ) -> Analysis:
-        return self._on_engine(
-            lambda engine: engine.analyse(sql, view_sets, within, admin=admin, deadline=deadline)
-        )
+        """Return the engine that plans now."""
+        return self._engines.get()
 
     def _set_deadline(self, timeout: float | None) -> Deadline | None:
         """Return when a statement that begins now must be at its end."""
@@ -359,7 +317,7 @@ class Queries:
             content[name] = TableContent(table.view_set, paths, tails[name].tables, rows)
         for name, user in snapshot.user_tables.items():
             content[name] = self._users.read(user)
-        return content, _explain(engine, snapshot, tails)
+        return content, explain(engine, snapshot, tails)
 
     def _read_tails(self, snapshot: StatementSnapshot) -> dict[str, TailRows]:
         tails = [table.tail for table in snapshot.tables.values() if table.tail is not None]
@@ -381,83 +339,3 @@ def _released_on_error(snapshot: StatementSnapshot, verification: Verification) 
         finally:
             snapshot.close()
         raise
-
-
-def _explain(
-    engine: str, snapshot: StatementSnapshot, tails: Mapping[str, TailRows]
-) -> Explanation:
-    explained = [_explain_table(name, each, tails[name]) for name, each in snapshot.tables.items()]
-    explained += [_explain_user(name, each) for name, each in snapshot.user_tables.items()]
-    return Explanation(
-        engine,
-        snapshot.tick,
-        explained,
-        tuple(_find_warnings(snapshot.tables, tails)),
-    )
-
-
-def _explain_table(name: str, table: TableView, tail: TailRows) -> TableExplanation:
-    return TableExplanation(
-        name,
-        table.considered,
-        table.pruned,
-        len(table.files),
-        sum(each.num_rows for each in table.files),
-        sum(each.file_size for each in table.files),
-        len(table.tail.blocks) if table.tail else 0,
-        tail.num_rows,
-        table.failed_blocks + tail.failed_blocks,
-        None if table.built_until is None else format_instant(table.built_until),
-    )
-
-
-def _explain_user(name: str, user: UserView) -> TableExplanation:
-    return TableExplanation(
-        name,
-        user.considered,
-        user.pruned,
-        len(user.read),
-        sum(each.num_rows for each in user.read),
-        sum(each.file_size for each in user.read),
-        keys_read=len(user.opened) - len(user.read),
-    )
-
-
-def _advise(name: str, table: TableView) -> str:
-    """Return what can be done about rows that exist only in another schema."""
-    if table.view_set.source is None:
-        return "publish them again"
-    frozen = "because their blocks are gone or never were"
-    if not any(find_gaps(hidden, table.frozen) for hidden in table.hidden):
-        return f"they cannot be rebuilt, {frozen}"
-    if not table.frozen:
-        return f"rebuild them with: lakebed build {name}"
-    more = f" and {len(table.frozen) - 1} more ranges" if len(table.frozen) > 1 else ""
-    return (
-        f"rebuild them with: lakebed build {name}; what landed in {table.frozen[0]}{more} cannot "
-        f"be rebuilt, {frozen}"
-    )
-
-
-def _find_warnings(tables: Mapping[str, TableView], tails: Mapping[str, TailRows]) -> list[str]:
-    """What the rows leave out, and what to do about it."""
-    said = []
-    for name, table in tables.items():
-        failed = table.failed_blocks + tails[name].failed_blocks
-        if failed:
-            said.append(
-                f"{name}: {failed} blocks cannot be decoded and their records are not seen; "
-                f"build, then see why with: lakebed build {name} --plan"
-            )
-        if table.unbuilt is not None:
-            said.append(
-                f"{name}: what landed in {table.unbuilt} is not built, and {name} shows only what "
-                f"is; build it with: lakebed build {name}"
-            )
-        if table.hidden:
-            more = f" and {len(table.hidden) - 1} more ranges" if len(table.hidden) > 1 else ""
-            said.append(
-                f"{name}: what landed in {table.hidden[0]}{more} exists only in another schema "
-                f"and is not seen; {_advise(name, table)}"
-            )
-    return said

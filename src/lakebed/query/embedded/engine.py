@@ -29,6 +29,7 @@ from datafusion import expr as expressions
 from lakebed.lifecycle.changes import Changes
 from lakebed.model.time import TimeRange
 from lakebed.model.view_set import ViewSet
+from lakebed.query.embedded.content_tables import ContentTables, as_declared
 from lakebed.query.embedded.failing import translate
 from lakebed.query.embedded.functions import histograms, lake_functions, properties
 from lakebed.query.embedded.functions.calls import ONLY_READ, LakeFunction, LakeFunctions, Planning
@@ -39,15 +40,13 @@ from lakebed.query.embedded.running.turns import Deadline, EngineReplaced, Turns
 from lakebed.query.embedded.scans import find_scans
 from lakebed.query.embedded.stores import Locator
 from lakebed.query.embedded.tables import CATALOG, SCHEMA, LakeCatalog
-from lakebed.query.embedded.types import with_views, without_views
-from lakebed.query.embedded.user_tables import UserTables
+from lakebed.query.embedded.types import without_views
 from lakebed.query.planning.conditions import Scan
-from lakebed.query.planning.content import Content, TableContent, UserContent, choose_bounds
+from lakebed.query.planning.content import Content, TableContent, choose_bounds
 from lakebed.query.snapshot import listings
 from lakebed.query.snapshot.listings import Asked, Listed
 from lakebed.storage.objects import Store
 
-_KEPT_TABLES = 64
 _KEPT_ANALYSES = 64
 _MOST_KEPT_CHARACTERS = 10_000
 _CLOCK = re.compile(r"\b(?:now|today|current_\w+|local\w+)\b", re.IGNORECASE)
@@ -93,25 +92,20 @@ class Engine:
         self, store: Store, resources: Resources, operations: Sequence[LakeFunction] = ()
     ) -> None:
         self._catalog = LakeCatalog()
-        self._tables = self._catalog.main
         self._locator = Locator(store)
         self._spills = resources.spills
         self._context = _make_context(resources.runtime, self._catalog)
         self._locator.register(self._context)
+        self._tables = ContentTables(self._context, self._catalog, self._locator)
         for each in [*histograms.functions(), *properties.functions()]:
             if isinstance(each, ScalarUDF):
                 self._context.register_udf(each)
             else:
                 self._context.register_udaf(each)
         self._functions = LakeFunctions(self._context, [*lake_functions.TABLES, *operations])
-        one = self._table_of_batches([pa.RecordBatch.from_pydict({"one": [1]})])
+        one = self._tables.make_of_batches([pa.RecordBatch.from_pydict({"one": [1]})])
         self._one = self._context.read_table(one)
         self._turns = Turns(self._release)
-        self._files: OrderedDict[tuple[str, ...], Any] = OrderedDict()
-        self._user_tables = UserTables(
-            self._context, self._table_of_files, self._table_of_rows, self._plan_over
-        )
-        self._empty: dict[tuple[str, bytes], Any] = {}
         self._analyses: OrderedDict[Any, Analysis] = OrderedDict()
 
     def close(self) -> None:
@@ -122,8 +116,7 @@ class Engine:
 
     def _release(self) -> None:
         self._catalog.show({})
-        self._files.clear()
-        self._empty.clear()
+        self._tables.clear()
         self._analyses.clear()
         self._functions.close()
 
@@ -172,8 +165,10 @@ class Engine:
             nothing = {name: TableContent(each) for name, each in view_sets.items()}
             self._show(sql, nothing, within)
             planning = Planning(view_sets, self._one, admin=admin)
-            planning.tables = {name: self._table_of_listing(name) for name in listings.SCHEMAS}
-            planning.no_empty = self._table_of_listing(listings.EMPTY)
+            planning.tables = {
+                name: self._tables.make_of_listing(name) for name in listings.SCHEMAS
+            }
+            planning.no_empty = self._tables.make_of_listing(listings.EMPTY)
             frame = self._plan(sql, planning)
             plan = frame.optimized_logical_plan()
             require_sound(sql, plan)
@@ -242,9 +237,9 @@ class Engine:
             planning = Planning(view_sets, self._one, admin=admin, changes=changes)
             if listed is not None:
                 planning.tables = {
-                    name: self._table_of_rows(each) for name, each in listed.tables.items()
+                    name: self._tables.make_of_rows(each) for name, each in listed.tables.items()
                 }
-                planning.empty_tables = [self._table_of_rows(each) for each in listed.empty]
+                planning.empty_tables = [self._tables.make_of_rows(each) for each in listed.empty]
             return self._plan(sql, planning)
 
     def _start(
@@ -286,7 +281,7 @@ class Engine:
     def _show(self, sql: str, tables: Mapping[str, Content], within: TimeRange | None) -> None:
         """Make these the tables that SQL can name. Of those whose name is not in the text only the
         columns can matter."""
-        shown = {name: self._make(each) for name, each in tables.items()}
+        shown = {name: self._tables.make(each) for name, each in tables.items()}
         self._catalog.show(shown)
         text = sql.lower()
         for name, each in tables.items():
@@ -299,70 +294,9 @@ class Engine:
                 frame = self._context.table(name)
             else:
                 merged = self._context.sql_with_options(each.merge_sql, ONLY_READ)
-                frame = _as_declared(merged, each.view_set)
+                frame = as_declared(merged, each.view_set)
             shown[name] = _between(frame, each.view_set, *bounds).into_view()
         self._catalog.show(shown)
-
-    def _make(self, content: Content) -> Any:
-        if isinstance(content, UserContent):
-            if content.is_empty:
-                return self._empty_table(content.view_set)
-            return self._user_tables.make(content)
-        parts = []
-        if content.paths:
-            parts.append(self._table_of_files(tuple(content.paths), content.view_set))
-        if content.tail:
-            rows = pa.concat_tables(content.tail).to_batches()
-            parts.append(self._table_of_batches(rows))
-        if not parts:
-            return self._empty_table(content.view_set)
-        if len(parts) == 1:
-            return parts[0]
-        first, second = (self._context.read_table(each) for each in parts)
-        return first.union(second).into_view()
-
-    def _empty_table(self, view_set: ViewSet) -> Any:
-        key = (view_set.name, view_set.schema_hash)
-        if key not in self._empty:
-            self._empty[key] = self._table_of_rows(with_views(view_set.schema).empty_table())
-        return self._empty[key]
-
-    def _table_of_listing(self, name: str) -> Any:
-        """What stands for a listing while a statement is analysed."""
-        key = (name, b"")
-        if key not in self._empty:
-            schema = listings.EMPTY_SCHEMA if name == listings.EMPTY else listings.SCHEMAS[name]
-            self._empty[key] = self._table_of_rows(schema.empty_table())
-        return self._empty[key]
-
-    def _table_of_rows(self, table: pa.Table) -> Any:
-        batches = table.to_batches() or [pa.RecordBatch.from_pylist([], table.schema)]
-        return self._table_of_batches(batches)
-
-    def _table_of_batches(self, batches: Sequence[pa.RecordBatch]) -> Any:
-        self._context.register_record_batches("made", [list(batches)])
-        return self._tables.take_made()
-
-    def _plan_over(self, sql: str, frames: Mapping[str, DataFrame]) -> DataFrame:
-        """A statement of ours over these frames, for what they cannot be asked in Python. It is for
-        tables that are being made: those of the user's statement are shown afterwards."""
-        self._catalog.show({name: frame.into_view() for name, frame in frames.items()})
-        return self._context.sql_with_options(sql, ONLY_READ)
-
-    def _table_of_files(self, paths: tuple[str, ...], view_set: ViewSet) -> Any:
-        """A table over exactly these files; the last ones used are kept. The names of what is
-        nested in a column are not the file's, but those that were declared."""
-        if paths in self._files:
-            self._files.move_to_end(paths)
-            return self._files[paths]
-        places = ", ".join(_quote(self._locator.locate(path)) for path in paths)
-        self._context.sql(f"CREATE EXTERNAL TABLE made STORED AS PARQUET LOCATION ({places})")
-        frame = self._context.read_table(self._tables.take_made())
-        made = _as_declared(frame, view_set, only_nested=True).into_view()
-        self._files[paths] = made
-        if len(self._files) > _KEPT_TABLES:
-            self._files.popitem(last=False)
-        return made
 
 
 class Resources:
@@ -423,17 +357,6 @@ def _find_listed(scans: Sequence[Scan]) -> frozenset[str] | None:
     return frozenset(names)
 
 
-def _as_declared(frame: DataFrame, view_set: ViewSet, *, only_nested: bool = False) -> DataFrame:
-    """The frame in the view set's own types and order."""
-    columns = []
-    for field in with_views(view_set.schema):
-        column = col(f'"{field.name}"')
-        if pa.types.is_nested(field.type) or not only_nested:
-            column = column.cast(field.type).alias(field.name)
-        columns.append(column)
-    return frame.select(*columns)
-
-
 def _in_plain_types(frame: DataFrame) -> DataFrame:
     """The frame with the types that callers get. The engine converts with all its threads, and does
     not mind the order of rows then: what is sorted is converted where batches are handed over, and
@@ -468,7 +391,3 @@ def _between(frame: DataFrame, view_set: ViewSet, begin: int | None, end: int | 
 
 def _quote_name(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
-
-
-def _quote(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"

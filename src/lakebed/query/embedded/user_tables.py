@@ -4,11 +4,11 @@ join that leaves out what something newer hides.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from datafusion import DataFrame, SessionContext, col, lit
+from datafusion import DataFrame, col, lit
 from datafusion import functions as sql
 
 from lakebed.model.partition import Partition
@@ -19,28 +19,23 @@ from lakebed.model.view_set import ViewSet
 from lakebed.query.embedded.types import with_views
 from lakebed.query.planning.content import UserContent
 
+if TYPE_CHECKING:
+    from lakebed.query.embedded.content_tables import ContentTables
+
 _HIDING = "hiding_"
 _WEEK_US = 7 * 24 * 3600 * SECOND
 _DAYS_BEFORE_1970 = -FIRST_INSTANT // (24 * 3600 * SECOND)
 
 
 class UserTables:
-    """Makes the tables of one engine."""
+    """Makes users' tables of what an engine makes of files and rows."""
 
-    def __init__(
-        self,
-        context: SessionContext,
-        table_of_files: Callable[[tuple[str, ...], ViewSet], Any],
-        table_of_rows: Callable[[pa.Table], Any],
-        plan_over: Callable[[str, Mapping[str, DataFrame]], DataFrame],
-    ) -> None:
-        self._context = context
-        self._table_of_files = table_of_files
-        self._table_of_rows = table_of_rows
-        self._plan_over = plan_over
+    def __init__(self, tables: ContentTables) -> None:
+        self._tables = tables
+        self._context = tables.context
 
     def make(self, content: UserContent) -> Any:
-        """The table that a statement sees."""
+        """Return the table that a statement sees."""
         table = content.table
         parts = [*self._read_files(content)]
         hides = content.hiding is not None or content.hiding_files
@@ -49,7 +44,7 @@ class UserTables:
             frame = self._hide(frame, content)
         if content.rows is not None:
             rows = self._as_stored(
-                self._context.read_table(self._table_of_rows(content.rows)), table
+                self._context.read_table(self._tables.make_of_rows(content.rows)), table
             )
             frame = rows if frame is None else frame.union(rows)
         assert frame is not None  # noqa: S101  (content that is empty is not made)
@@ -88,7 +83,7 @@ class UserTables:
         with_marks: bool = False,
     ) -> DataFrame:
         stored = table.stored[schema_hash]
-        frame = self._context.read_table(self._table_of_files(paths, stored))
+        frame = self._context.read_table(self._tables.make_of_files(paths, stored))
         if table.key and not with_marks:
             frame = frame.filter(sql.coalesce(col(DELETED), lit(False)) == lit(False))
         return _as_now(frame, table, stored, version)
@@ -103,7 +98,7 @@ class UserTables:
         key = content.table.key
         parts = []
         if content.hiding is not None:
-            parts.append(self._context.read_table(self._table_of_rows(content.hiding)))
+            parts.append(self._context.read_table(self._tables.make_of_rows(content.hiding)))
         for each in content.hiding_files:
             marked = self._read_one(content.table, each, with_marks=True)
             # A mark hides what was inserted at its very instant, too.
@@ -120,7 +115,7 @@ class UserTables:
         if content.compares:
             same.append(f"hiding.{names[VERSION]} > stored.{VERSION}")
         statement = f"SELECT stored.* FROM hiding RIGHT ANTI JOIN stored ON {' AND '.join(same)}"
-        return self._plan_over(statement, {"stored": frame, "hiding": hiding})
+        return self._tables.plan_over(statement, {"stored": frame, "hiding": hiding})
 
 
 def _union(frames: Sequence[DataFrame]) -> DataFrame:
