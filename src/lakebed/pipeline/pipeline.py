@@ -1,9 +1,9 @@
 """The pipeline of one lake: blocks become partitions, small partitions become larger ones, and
 those of users' tables are folded.
 
-`plan` shows what is due; `build` does it, round after round, until nothing is due any more. Each
-step is published by itself: a build that is killed leaves what it published, and names that a
-sweep takes; the next one goes on from there.
+`plan` returns the steps that are due; `build` runs them, round after round, until nothing is due.
+Each step is published in its own transaction: a build that is killed leaves what it published, and
+names that a sweep takes. The next build continues from there.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ P = ParamSpec("P")
 _log = logging.getLogger(__name__)
 _MOST_ROUNDS = 50
 _MOST_VAIN_ROUNDS = 3
-"""In a row, with steps overtaken and none published: whoever overtakes them will go on."""
+"""Rounds in a row in which other builds overtook steps and none was published."""
 
 
 @dataclass(slots=True)
 class BuildReport:
-    """What a build did."""
+    """The outcomes of a build."""
 
     rounds: int = 0
     outcomes: list[Outcome] = field(default_factory=list)
@@ -63,41 +63,41 @@ class BuildReport:
 
     @property
     def published(self) -> list[Outcome]:
-        return [each for each in self.outcomes if each.partition is not None]
+        return [outcome for outcome in self.outcomes if outcome.partition is not None]
 
     @property
     def problems(self) -> list[Outcome]:
-        return [each for each in self.outcomes if each.problem is not None]
+        return [outcome for outcome in self.outcomes if outcome.problem is not None]
 
     @property
     def overtaken(self) -> list[Outcome]:
-        """Steps that came too late; later rounds did what was left of them, or are problems."""
-        return [each for each in self.outcomes if each.overtaken is not None]
+        """Steps that other builds overtook; later rounds planned again what was left of them."""
+        return [outcome for outcome in self.outcomes if outcome.overtaken is not None]
 
     def give_up(self, count: int) -> None:
-        """The last outcomes are final: who was overtaken among them will not be planned again."""
-        for place in range(len(self.outcomes) - count, len(self.outcomes)):
-            outcome = self.outcomes[place]
+        """Make overtaken steps among the last outcomes problems: they are not planned again."""
+        for index in range(len(self.outcomes) - count, len(self.outcomes)):
+            outcome = self.outcomes[index]
             if outcome.overtaken is not None:
-                said = f"overtaken in round {self.rounds}, and given up: {outcome.overtaken}"
-                self.outcomes[place] = replace(outcome, problem=said)
+                problem = f"overtaken in round {self.rounds}, and given up: {outcome.overtaken}"
+                self.outcomes[index] = replace(outcome, problem=problem)
 
     @property
     def rows(self) -> int:
-        return sum(each.partition.num_rows for each in self.published if each.partition)
+        return sum(outcome.partition.num_rows for outcome in self.published if outcome.partition)
 
     @property
     def bytes(self) -> int:
-        return sum(each.partition.file_size for each in self.published if each.partition)
+        return sum(outcome.partition.file_size for outcome in self.published if outcome.partition)
 
     @property
     def fallbacks(self) -> int:
-        return sum(each.fallbacks for each in self.outcomes)
+        return sum(outcome.fallbacks for outcome in self.outcomes)
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a build is: steps done of those planned in this round."""
+    """The progress of a build: steps done of those planned in this round."""
 
     round: int
     done: int
@@ -216,16 +216,16 @@ class Pipeline:
         progress: Callable[[Progress], None] = lambda _progress: None,
         notice: Callable[[Lease], None] = lambda _lease: None,
     ) -> BuildReport:
-        """Build, merge and fold until nothing is due of what was there when it began; what lands
-        meanwhile is for the next build, or this one would never end. Without a step for it no Spark
-        is started: small partitions of tables are folded in this process.
+        """Build, merge and fold until nothing is due that was due at the start. What lands during a
+        build is left to the next one. Without a step that needs Spark, none is started: small
+        partitions of tables are folded in this process.
 
-        The caller's session is used as it is; otherwise one is started (local, or at a master or a
-        Spark Connect server) and stopped at the end; ``quick``, by default if there is little to
-        do, is for a JVM that compiles less and starts sooner. ``keep_session`` leaves it to the
-        next build, unless something failed, until `close`. Where somebody else builds, ``notice``
-        is told; `Conflict` if they are alive. A step that is overtaken is planned again; it is a
-        problem only if that happens again and again.
+        The caller's session is used as it is. Otherwise one is started (local, or at a master or a
+        Spark Connect server) and stopped at the end. ``quick`` is for a JVM that compiles less and
+        starts sooner, by default if there is little to do. ``keep_session`` leaves the session to
+        the next build, until `close`, unless something fails. If another process builds the same,
+        ``notice`` is called with its lease; `Conflict` if that process is alive. A step that
+        another build overtakes is planned again; it is a problem only if that happens repeatedly.
         """
         self._cancelled.clear()
         request = _Request(
@@ -346,7 +346,7 @@ class Pipeline:
                 report(outcome)
 
     def _without_deleted(self, names: Sequence[str]) -> tuple[str, ...]:
-        """The names but for those of tables that somebody deleted meanwhile."""
+        """Return the names without those of tables that no longer exist."""
         with self._catalog.read() as connection:
             return tuple(
                 name
