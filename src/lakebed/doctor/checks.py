@@ -81,7 +81,7 @@ def examine(lake: str | None = None, *, spark: bool = False) -> Iterator[Finding
     settings = Settings(lake=lake or ".")
     try:
         reading = look_up(lake=lake)
-    except LakebedError as error:
+    except Exception as error:  # noqa: BLE001  (bad settings must not break the report)
         yield run_check("settings", partial(_fail, error))
     else:
         settings = reading.settings
@@ -176,7 +176,7 @@ def explain(error: BaseException, subject: str = "") -> LakebedError:
     return Unavailable(f"{kind}: {first_line}" if first_line else kind)
 
 
-def _fail(error: LakebedError) -> str:
+def _fail(error: Exception) -> str:
     raise error
 
 
