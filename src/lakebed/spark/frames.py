@@ -31,12 +31,11 @@ from lakebed.model.view_set import GLOBAL, ViewSet
 from lakebed.opening import open_lake
 from lakebed.pipeline.frames.reading import read_native
 from lakebed.pipeline.frames.spark_access import SparkAccess
-from lakebed.pipeline.frames.sql import as_declared
 from lakebed.pipeline.frames.types import spark_schema
 from lakebed.query.planning.conditions import EVER, Interval, Scan
-from lakebed.query.planning.content import choose_bounds, keeps_times
+from lakebed.query.planning.content import keeps_times
 from lakebed.query.snapshot import user_tables
-from lakebed.query.spark.text import quote_for_any_session
+from lakebed.query.spark.frames import keep_range, merge_parts
 from lakebed.query.spark.user_tables import UserTables
 from lakebed.reading.hold import hold_tick
 from lakebed.settings import read_settings
@@ -94,8 +93,9 @@ class SparkReader:
             return self._spark.createDataFrame([], spark_schema(definition))
         frame = read_native(self._spark, self._lake.store, paths, definition)
         if isinstance(definition.source, SqlSource):
-            frame = self._merge(frame, definition, definition.source.merge_sql)
-        return _keep(frame, definition, within)
+            schema, merge_sql = spark_schema(definition), definition.source.merge_sql
+            frame = merge_parts(self._spark, frame, definition, schema, merge_sql)
+        return keep_range(frame, definition, within)
 
     def _within(self, begin: Instant | None, end: Instant | None) -> TimeRange | None:
         """The range that is asked for; durations count back from the snapshot."""
@@ -105,14 +105,6 @@ class SparkReader:
             EVER.begin if begin is None else parse_moment(begin, self.tick),
             EVER.end if end is None else parse_moment(end, self.tick),
         )
-
-    def _merge(self, frame: DataFrame, definition: ViewSet, merge_sql: str) -> DataFrame:
-        """Partial results added up. The session is the caller's: it may take names in double quotes
-        for texts, and it keeps no view of ours."""
-        merge = quote_for_any_session(merge_sql).replace("{", "{{").replace("}", "}}")
-        name = definition.name
-        sql = f"WITH `{name}` AS (SELECT * FROM {{parts}}) SELECT * FROM (\n{merge}\n)"
-        return as_declared(self._spark.sql(sql, parts=frame), definition)
 
     def _read_table(
         self, table: UserTable, within: TimeRange | None, bucket: str | None
@@ -130,7 +122,7 @@ class SparkReader:
             view = user_tables.find(connection, table, [scan], self.tick)
         reader = user_tables.UserReader(RowReader(self._lake.store))
         frame = UserTables(SparkAccess(self._lake.store), self._spark).make(reader.read(view))
-        frame = _keep(frame, table.shown, within)
+        frame = keep_range(frame, table.shown, within)
         return frame if bucket is None else frame.where(sql.col(BUCKET_COLUMN) == bucket)
 
     def create_temp_views(self, names: Sequence[str] | None = None) -> list[str]:
@@ -230,16 +222,3 @@ def _open_own() -> Lake:
         _OWN[place] = open_lake(place)
         atexit.register(_OWN[place].close)
     return _OWN[place]
-
-
-def _keep(frame: DataFrame, definition: ViewSet, within: TimeRange | None) -> DataFrame:
-    """The rows of a range."""
-    from pyspark.sql import functions as sql
-
-    begin, end = choose_bounds(definition, within)
-    time = sql.col(f"`{definition.time_column}`")
-    if begin is not None:
-        frame = frame.where(time >= sql.timestamp_micros(sql.lit(begin)))
-    if end is not None:
-        frame = frame.where(time < sql.timestamp_micros(sql.lit(end)))
-    return frame

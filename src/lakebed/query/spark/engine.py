@@ -11,10 +11,9 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from lakebed.model.time import TimeRange
-from lakebed.model.view_set import ViewSet
-from lakebed.query.planning.content import Content, UserContent, choose_bounds
+from lakebed.query.planning.content import Content, UserContent
 from lakebed.query.spark.failing import AFTER, BEFORE, translate
-from lakebed.query.spark.frames import make_frame
+from lakebed.query.spark.frames import keep_range, make_frame, merge_parts
 from lakebed.query.spark.statement import SETTINGS, Statement
 from lakebed.query.spark.streams import SparkStream
 from lakebed.query.spark.tools import SparkTools
@@ -111,9 +110,9 @@ class SparkEngine:
         view_set = content.view_set
         frame = self._read(session, content)
         if content.merge_sql is not None:
-            frame.createOrReplaceTempView(view_set.name)
-            frame = self._as_declared(session.sql(content.merge_sql), view_set)
-        return _between(frame, view_set, within)
+            schema = self._tools.schema(view_set)
+            frame = merge_parts(session, frame, view_set, schema, content.merge_sql)
+        return keep_range(frame, view_set, within)
 
     def _read(self, session: SparkSession, content: Content) -> DataFrame:
         if isinstance(content, UserContent):
@@ -125,30 +124,6 @@ class SparkEngine:
         if content.tail or not content.paths:
             parts.append(make_frame(session, schema, content.tail))
         return parts[0] if len(parts) == 1 else parts[0].union(parts[1])
-
-    def _as_declared(self, frame: DataFrame, view_set: ViewSet) -> DataFrame:
-        """What merge SQL gives in the view set's own types and order."""
-        from pyspark.sql import functions
-
-        return frame.select(
-            *(
-                functions.col(f"`{field.name}`").cast(field.dataType).alias(field.name)
-                for field in self._tools.schema(view_set)
-            )
-        )
-
-
-def _between(frame: DataFrame, view_set: ViewSet, within: TimeRange | None) -> DataFrame:
-    """The rows whose time is in a range that may be open."""
-    from pyspark.sql import functions
-
-    begin, end = choose_bounds(view_set, within)
-    time = functions.col(f"`{view_set.time_column}`")
-    if begin is not None:
-        frame = frame.where(time >= functions.timestamp_micros(functions.lit(begin)))
-    if end is not None:
-        frame = frame.where(time < functions.timestamp_micros(functions.lit(end)))
-    return frame
 
 
 def _is_small(statement: Statement, tables: Mapping[str, Content], limit: int | None) -> bool:
