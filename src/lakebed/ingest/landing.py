@@ -60,7 +60,7 @@ class Lander:
 
     @property
     def commits(self) -> int:
-        """How many segments were recorded, which is fewer than requests if they were many."""
+        """Return how many segments were recorded; concurrent requests share one."""
         return self._writer.commits
 
     @property
@@ -174,7 +174,7 @@ class Lander:
 
 
 def _fail(group: Iterable[_Waiting], error: BaseException) -> None:
-    """Each gets an error of its own: one that is raised in several threads grows tracebacks."""
+    """Fail each request with its own error: one raised in several threads grows tracebacks."""
     for waiting in group:
         if waiting.done.done():
             continue

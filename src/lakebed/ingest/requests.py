@@ -42,8 +42,8 @@ def read_request(
     request_id: str | None = None,
     number: int | None = None,
 ) -> list[NewBlock]:
-    """The blocks of one OTLP request, one for each resource that sent any record. Requests that
-    share an id, as those of a file do, have each a ``number``.
+    """Return the blocks of one OTLP request, one for each resource that sent any record. Requests
+    that share an id, as those of a file do, have each a ``number``.
 
     Raises `BadPayload` if any of it is malformed: then none of it lands.
     """
@@ -93,7 +93,7 @@ def check_id(request_id: str | None) -> None:
 
 
 def check_signal(signal: Signal | str) -> Signal:
-    """The signal, if it is one."""
+    """Return the signal of a name; raise `BadInput` if there is none."""
     try:
         return Signal(signal)
     except ValueError:

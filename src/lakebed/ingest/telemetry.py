@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class LandedFile:
-    """What became of a file's requests, and how far its reading is."""
+    """The result of landing a file, or how far it is."""
 
     requests: int = 0
     blocks: int = 0
@@ -53,7 +53,7 @@ class LandedFile:
 
 @checked_methods
 class Telemetry:
-    """The way in for OpenTelemetry requests."""
+    """Lands OpenTelemetry requests and files of them."""
 
     def __init__(self, lander: Lander) -> None:
         self._lander = lander
@@ -61,7 +61,7 @@ class Telemetry:
 
     @property
     def waiting(self) -> tuple[int, int]:
-        """How many requests wait to be landed, and their bytes."""
+        """Return how many requests wait to be landed, and their bytes."""
         return self._lander.waiting
 
     def land(

@@ -20,3 +20,9 @@ class ServerSettings:
     query_seconds: float | None = 300.0
     stall_seconds: float = STALL_SECONDS
     """How long a request may send nothing."""
+
+
+def shorter(seconds: float | None, most_seconds: float | None) -> float | None:
+    """Return the time limit that a caller sets, or the server's if that is shorter."""
+    limits = [limit for limit in (seconds, most_seconds) if limit is not None]
+    return min(limits, default=None)

@@ -29,7 +29,7 @@ spelled with three characters for a byte."""
 
 
 def shorten(text: str) -> str:
-    """A text that fits among the trailers of a call."""
+    """Return a text cut so that it fits among the trailers of a call."""
     data = text.encode(errors="replace")
     if len(data) <= _MOST_BYTES:
         return text
@@ -37,17 +37,17 @@ def shorten(text: str) -> str:
 
 
 def encode_error(error: LakebedError, code: int, *, retry_seconds: int | None = None) -> bytes:
-    """What is told of an error beside its text, and when to try again if that may help."""
-    known = next(each for each in type(error).__mro__ if _find_class(each.__name__) is each)
-    info = protocol.new("ErrorInfo", reason=known.__name__, domain=_DOMAIN)
-    told: dict[str, object] = {"hint": error.hint}
+    """Return the details of an error beside its text, and when to retry if that may help."""
+    error_class = next(c for c in type(error).__mro__ if _find_class(c.__name__) is c)
+    info = protocol.new("ErrorInfo", reason=error_class.__name__, domain=_DOMAIN)
+    details: dict[str, object] = {"hint": error.hint}
     if isinstance(error, BadSql):
-        told |= {"line": error.line, "column": error.column}
-    for name, value in told.items():
+        details |= {"line": error.line, "column": error.column}
+    for name, value in details.items():
         if value is not None:
             info.metadata.add(key=name, value=shorten(str(value)))
-    said = str(error) + (_spell_hint(error.hint) if error.hint else "")  # all that others show
-    status = protocol.new("Status", code=code, message=shorten(said))
+    text = str(error) + (_spell_hint(error.hint) if error.hint else "")  # other clients show it
+    status = protocol.new("Status", code=code, message=shorten(text))
     status.details.add(type_url=_INFO, value=info.SerializeToString())
     if retry_seconds is not None:
         retry = protocol.new("RetryInfo")
@@ -57,7 +57,7 @@ def encode_error(error: LakebedError, code: int, *, retry_seconds: int | None = 
 
 
 def decode_error(data: bytes) -> LakebedError | None:
-    """The error that a server told of; None if it is none of ours."""
+    """Return the error in a server's details, or None if they are not of Lakebed."""
     try:
         status = protocol.parse("Status", data)
         details = [

@@ -1,5 +1,7 @@
-"""The messages of Arrow Flight, FlightSQL and gRPC, as far as server and client need them: names,
-numbers and types of their fields, which are the protocol. Made on import, without generated code.
+"""The messages of Arrow Flight, FlightSQL and google.rpc that server and client need: names,
+numbers and types of their fields, which are the protocol. Their classes are made on import: no
+package brings generated ones for Python, and to generate them takes protoc and more lines than
+this table has.
 """
 
 from __future__ import annotations
@@ -119,7 +121,7 @@ _RPC_MESSAGES: dict[str, _Fields] = {
     "Duration": {"seconds": (1, "int64"), "nanos": (2, "int32")},
     "RetryInfo": {"retry_delay": (1, "Duration")},
 }
-"""How errors are told."""
+"""Details of errors."""
 
 
 def _describe(package: str, messages: dict[str, _Fields]) -> descriptor_pb2.FileDescriptorProto:
@@ -167,24 +169,24 @@ _CLASSES = _make()
 
 
 def new(name: str, **fields: Any) -> Any:
-    """A message of this name."""
+    """Return a message of this name."""
     return _CLASSES[name](**fields)
 
 
 def parse(name: str, data: bytes) -> Any:
-    """The message that some bytes are; `DecodeError` if they are none."""
+    """Return the message that some bytes encode; raise `DecodeError` if they do not."""
     return _CLASSES[name].FromString(data)
 
 
 def wrap(message: Any) -> bytes:
-    """A message as FlightSQL sends it: with its type."""
+    """Return a message as FlightSQL sends it: with its type."""
     name = message.DESCRIPTOR.full_name
     packed = any_pb2.Any(type_url=f"type.googleapis.com/{name}", value=message.SerializeToString())
     return bytes(packed.SerializeToString())
 
 
 def unwrap(data: bytes) -> Any:
-    """A FlightSQL message of one of the known types; None if it is of none."""
+    """Return a FlightSQL message, or None if its type is not in the table."""
     packed = any_pb2.Any.FromString(data)
     package, _, name = packed.type_url.rpartition("/")[2].rpartition(".")
     if package != _SQL or name not in _SQL_MESSAGES:

@@ -1,5 +1,5 @@
-"""Prepared statements that a server keeps for its clients, with the values that were bound last: so
-many, and of values so many bytes. What it has forgotten, a statement's handle still says.
+"""Prepared statements that a server keeps for its clients, with the values that were bound last.
+Their number and bytes are limited; the handle of a forgotten statement still has its text.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from typing import Any
 from lakebed.query.request.parameters import Prepared
 
 MOST_BOUND_BYTES = 16 << 20
-"""What is bound at a time at most."""
+"""The limit of one binding."""
 _MOST = 1000
 _MOST_BYTES = 64 << 20
 
 
 class PreparedStatements:
-    """The ones used last. Not safe to use from several threads."""
+    """The statements used last. Not safe to use from several threads."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[bytes, tuple[Prepared, list[Any], int]] = OrderedDict()
@@ -32,7 +32,7 @@ class PreparedStatements:
             self.pop(next(iter(self._kept)))
 
     def find(self, handle: bytes) -> tuple[Prepared, list[Any]] | None:
-        """A statement, if it is remembered."""
+        """Return a statement with its values, if it is remembered."""
         known = self._kept.get(handle)
         if known is None:
             return None

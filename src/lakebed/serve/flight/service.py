@@ -31,6 +31,7 @@ from lakebed.query.output.result import Result
 from lakebed.query.request import parameters
 from lakebed.query.request.parameters import Bound
 from lakebed.serve.flight import _metadata
+from lakebed.serve.flight._call_options import CallOptions, read_call_options
 from lakebed.serve.flight._encoding import (
     decode_stream,
     encode_schema,
@@ -39,7 +40,6 @@ from lakebed.serve.flight._encoding import (
     show,
 )
 from lakebed.serve.flight._prepared import MOST_BOUND_BYTES, PreparedStatements
-from lakebed.serve.flight._wishes import Wishes, read_wishes
 from lakebed.serve.grpc.calls import Call, Calls, Handlers, Headers
 from lakebed.wire import protocol
 
@@ -52,7 +52,7 @@ _MOST_PUT_BYTES = 256 << 20
 _ROUTE = "flight"
 _CANCELLED = 1
 _FAIL, _REPLACE = 1, 3
-"""What a client wants if the table that it ingests into is there."""
+"""Values of ``if_exists``, for a client that ingests into a table that exists."""
 _ACTIONS = {
     "CreatePreparedStatement": "plan a statement that may have parameters",
     "ClosePreparedStatement": "forget a prepared statement",
@@ -73,7 +73,7 @@ class FlightService:
         self._lock = threading.Lock()
 
     def make_services(self, calls: Calls) -> Handlers:
-        """What a gRPC server is given. Messages go in and out as bytes."""
+        """Return the gRPC service. Messages go in and out as bytes."""
         unary = partial(calls.unary, _ROUTE, Role.READ)
         stream = partial(calls.stream, _ROUTE, Role.READ)
         methods = {
@@ -128,7 +128,7 @@ class FlightService:
         return bytes(protocol.new("SchemaResult", schema=schema).SerializeToString())
 
     def _describe(self, command: Any, call: Call) -> pa.Schema:
-        """The columns that a command gives."""
+        """Return the columns of a command's rows."""
         match command.DESCRIPTOR.name:
             case "CommandStatementQuery":
                 return self._describe_sql(Bound(command.query, command.query), call)
@@ -139,17 +139,17 @@ class FlightService:
         return self._look_up(command).schema
 
     def _describe_sql(self, bound: Bound, call: Call) -> pa.Schema:
-        """As the same call would get the rows: clients compare both."""
-        wishes = read_wishes(call.metadata, self._query_seconds)
-        admin = wishes.admin and call.caller.may(Role.ADMIN)
+        """Return the columns as the same call would get them with rows: clients compare both."""
+        options = read_call_options(call.metadata, self._query_seconds)
+        admin = options.admin and call.caller.may(Role.ADMIN)
         with bound.placed():
             schema = self._lake.queries.describe(
-                bound.sql, admin=admin, timeout=wishes.options.get("timeout")
+                bound.sql, admin=admin, timeout=options.query.get("timeout")
             )
-        return show(schema, keep_dictionaries=wishes.keep_dictionaries)
+        return show(schema, keep_dictionaries=options.keep_dictionaries)
 
     def _look_up(self, command: Any) -> pa.Table:
-        """What a command that asks about the lake itself gives."""
+        """Return the rows of a command about the lake itself."""
         name = command.DESCRIPTOR.name
         if name in ("CommandGetTables", "CommandGetDbSchemas"):
             tables = self._lake.queries.list_tables()
@@ -169,13 +169,13 @@ class FlightService:
     def _do_get(self, request: bytes, call: Call) -> Iterator[bytes]:
         ticket = protocol.parse("Ticket", request).ticket
         command = _read_ticket(ticket)
-        wishes = read_wishes(call.metadata, self._query_seconds)
+        options = read_call_options(call.metadata, self._query_seconds)
         name = command.DESCRIPTOR.name
         if name == "TicketStatementQuery":
             sql, handle = _read_handle(command.statement_handle), command.statement_handle
         elif name == "CommandPreparedStatementQuery":
             prepared, values = self._get_prepared(command.prepared_statement_handle)
-            wishes.options["parameters"] = values
+            options.query["parameters"] = values
             sql, handle = prepared.sql, command.prepared_statement_handle
         elif name == "CommandStatementQuery":
             sql, handle = command.query, b""
@@ -183,20 +183,20 @@ class FlightService:
             found = self._look_up(command)
             yield from encode_stream(found.schema, found.to_batches(), keep_dictionaries=True)
             return
-        yield from self._run(sql, handle, call, wishes)
+        yield from self._run(sql, handle, call, options)
 
-    def _run(self, sql: str, handle: bytes, call: Call, wishes: Wishes) -> Iterator[bytes]:
-        admin = wishes.admin and call.caller.may(Role.ADMIN)
-        result = self._lake.queries.query(sql, admin=admin, **wishes.options)
+    def _run(self, sql: str, handle: bytes, call: Call, options: CallOptions) -> Iterator[bytes]:
+        admin = options.admin and call.caller.may(Role.ADMIN)
+        result = self._lake.queries.query(sql, admin=admin, **options.query)
         call.stop_with(result.cancel)
         if handle:
             with self._lock:
                 self._running[handle] = result
         try:
             with result:
-                note = msgspec.json.encode(result.explanation) if wishes.with_explanation else b""
+                note = msgspec.json.encode(result.explanation) if options.with_explanation else b""
                 yield from encode_stream(
-                    result.schema, result, keep_dictionaries=wishes.keep_dictionaries, note=note
+                    result.schema, result, keep_dictionaries=options.keep_dictionaries, note=note
                 )
         finally:
             with self._lock:
@@ -246,7 +246,7 @@ class FlightService:
         )
 
     def _get_prepared(self, handle: bytes) -> tuple[parameters.Prepared, list[Any]]:
-        """A prepared statement; what a server has forgotten, its handle still says."""
+        """Return a prepared statement; its handle has the text if the server forgot it."""
         with self._lock:
             known = self._prepared.find(handle)
         return (parameters.prepare(_read_handle(handle)), []) if known is None else known
@@ -263,7 +263,7 @@ class FlightService:
                 running.cancel()
 
     def _begin_put(self, request: bytes, call: Call) -> Callable[[list[bytes]], bytes]:
-        """What is to be done with what a client puts, if it may."""
+        """Return what takes the messages of a client, if it may send them."""
         command = _read_command(protocol.parse("FlightData", request).flight_descriptor.cmd)
         name = command.DESCRIPTOR.name
         if name == "CommandStatementIngest":
@@ -286,7 +286,7 @@ class FlightService:
         return _put_result(protocol.new("DoPutUpdateResult", record_count=done.rows))
 
     def _require_append(self, command: Any, database: str) -> None:
-        """Rows are added to a table that is there; whoever wants more is told."""
+        """Raise unless the command adds rows to a table that exists."""
         if command.temporary:
             raise Unsupported("there are no temporary tables")
         if command.catalog not in ("", CATALOG):
@@ -354,7 +354,7 @@ _read_command = _unwrap
 
 
 def _read_ticket(ticket: bytes) -> Any:
-    """A ticket: a command, or as older clients send it a bare statement handle."""
+    """Return the command of a ticket, or the bare statement handle that older clients send."""
     try:
         message = protocol.unwrap(ticket)
     except DecodeError:
@@ -363,13 +363,13 @@ def _read_ticket(ticket: bytes) -> Any:
 
 
 def _make_handle(sql: str) -> bytes:
-    """A handle of its own for a statement: its text with a mark behind it. Some clients take a
-    handle for the text itself, and run it."""
+    """Return a unique handle for a statement: its text with a comment, because some clients take a
+    handle for the text and run it."""
     return f"{sql}\n-- {uuid.uuid4()}".encode()
 
 
 def _read_handle(handle: bytes) -> str:
-    """The statement of a handle, ours or one that a client made itself."""
+    """Return the statement of a handle, ours or one that a client made."""
     try:
         return handle.decode()
     except UnicodeDecodeError:
@@ -377,7 +377,7 @@ def _read_handle(handle: bytes) -> str:
 
 
 def _read_put(messages: list[bytes]) -> Iterator[tuple[bytes, bytes]]:
-    """The headers and bodies that a client put; each message is let go of when it was read."""
+    """Yield the headers and bodies that a client put, and free each message once it is read."""
     messages.reverse()
     while messages:
         data = protocol.parse("FlightData", messages.pop())

@@ -1,7 +1,7 @@
-"""The HTTP side of a server: OTLP and records in, SQL and web pages out, and how it is doing.
+"""The HTTP routes of a server: OTLP and records in, SQL and pages out, health and meters.
 
-Handlers read and check a request on the event loop and do the lake's work on threads, because it
-waits for disks. A body is acknowledged when it is durable.
+Handlers read and check a request on the event loop; threads do the lake's work, because it waits
+for disks. A body is acknowledged when it is durable.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from lakebed.model.signal import Signal
 from lakebed.query.output.formats import CsvWriter, JsonWriter, NdjsonWriter
 from lakebed.query.output.streaming import stream, stream_arrow
 from lakebed.query.request.request import MOST_ROWS
-from lakebed.serve.flight._wishes import shorter
 from lakebed.serve.guard import Guard
 from lakebed.serve.http._answers import (
     JSON,
@@ -42,7 +41,7 @@ from lakebed.serve.http._bodies import read_body, without_stalling
 from lakebed.serve.http._guard import Handler, Render, answer, let_in
 from lakebed.serve.http._pages import Pages
 from lakebed.serve.http._rows import RowsResponse
-from lakebed.serve.limits import ServerSettings
+from lakebed.serve.limits import ServerSettings, shorter
 from lakebed.serve.meters import CONTENT_TYPE
 from lakebed.serve.refusals import refuse, stopping
 from lakebed.serve.workers import Workers
@@ -54,8 +53,8 @@ _WRITERS: dict[str, Any] = {
     "text/csv": CsvWriter,
 }
 _OTLP_PREFIXES = ("/v1", "/ingestion/otlp/v1")
-"""The second is where micromegas serves OTLP."""
-_NOUGHT = re.compile(r"q=0(\.0*)?")
+"""micromegas serves OTLP under the second one."""
+_ZERO_WEIGHT = re.compile(r"q=0(\.0*)?")
 
 
 class HttpSide:
@@ -160,7 +159,7 @@ class HttpSide:
     async def _insert(self, request: Request) -> Response:
         caller = await let_in(self._guard, request, Role.INGEST)
         database, name = request.path_params["database"], request.path_params["table"]
-        asked = _read_options(request, "on_error", "if_exists")
+        options = _read_options(request, "on_error", "if_exists")
         with self._guard.body_bytes.share() as share:
             body = await self._read(request, share)
             done = await self.workers.run(
@@ -168,8 +167,8 @@ class HttpSide:
                     database,
                     name,
                     body,
-                    on_error=asked.get("on_error", "refuse"),
-                    if_exists=asked.get("if_exists", "replace"),
+                    on_error=options.get("on_error", "refuse"),
+                    if_exists=options.get("if_exists", "replace"),
                     key=request.headers.get("idempotency-key"),
                 ),
                 caller=caller,
@@ -185,15 +184,17 @@ class HttpSide:
         caller = await let_in(self._guard, request, Role.READ)
         _read_options(request)
         with self._guard.body_bytes.share() as share:
-            asked = _read_query(await self._read(request, share), request)
-        wanted = asked.pop("format")
+            options = _read_query(await self._read(request, share), request)
+        row_format = options.pop("format")
         admin = caller.may(Role.ADMIN)
-        timeout = shorter(asked.pop("timeout", None), self._settings.query_seconds)
+        timeout = shorter(options.pop("timeout", None), self._settings.query_seconds)
         result = await self.workers.run(
-            lambda: self._lake.queries.query(**asked, admin=admin, timeout=timeout), caller=caller
+            lambda: self._lake.queries.query(**options, admin=admin, timeout=timeout), caller=caller
         )
-        made = stream_arrow(result) if wanted == _ARROW else stream(result, _WRITERS[wanted])
-        return RowsResponse(result, made, self.workers, wanted)
+        if row_format == _ARROW:
+            return RowsResponse(result, stream_arrow(result), self.workers, row_format)
+        pieces = stream(result, _WRITERS[row_format])
+        return RowsResponse(result, pieces, self.workers, row_format)
 
     # -- how it is doing ----------------------------------------------------------------------
 
@@ -201,7 +202,7 @@ class HttpSide:
         return PlainTextResponse("alive\n")
 
     async def _readyz(self, _request: Request) -> Response:
-        """Catalog and store are asked, and a server that is stopping is not ready."""
+        """Answer if the catalog and the store respond and the server is not stopping."""
         await self._guard.health.require()
         return PlainTextResponse("ready\n")
 
@@ -223,49 +224,47 @@ async def _answer_nowhere(request: Request, _error: Exception) -> Response:
     return answer_refusal(request, refuse(error))
 
 
-def _read_options(request: Request, *known: str) -> Mapping[str, str]:
-    """What the address says beside the path. A name that means nothing here was meant to."""
+def _read_options(request: Request, *names: str) -> Mapping[str, str]:
+    """Return the query parameters of the address; raise `BadInput` for unknown ones."""
     for name in request.query_params:
-        if name not in known:
+        if name not in names:
             raise BadInput(
                 f"{name!r:.60} means nothing in this address",
-                hint=f"it may have {' and '.join(known)}" if known else "say it in the body",
+                hint=f"it may have {' and '.join(names)}" if names else "say it in the body",
             )
     return request.query_params
 
 
 def _choose_format(accepted: str) -> str:
-    """The first of the formats that a caller takes in which rows can be given; what has a weight of
-    nought is not taken."""
-    asked = [each.lower().replace(" ", "").split(";") for each in accepted.split(",")]
-    refused = {pattern for pattern, *rest in asked if any(map(_NOUGHT.fullmatch, rest))}
-    known = [name for name in (*_WRITERS, _ARROW) if name not in refused]
-    for pattern, *_ in asked:
+    """Return the first supported format of an Accept header; formats of weight 0 do not count."""
+    patterns = [part.lower().replace(" ", "").split(";") for part in accepted.split(",")]
+    refused = {pattern for pattern, *rest in patterns if any(map(_ZERO_WEIGHT.fullmatch, rest))}
+    formats = [name for name in (*_WRITERS, _ARROW) if name not in refused]
+    for pattern, *_ in patterns:
         kind, _, rest = pattern.partition("/")
-        for name in () if pattern in refused else known:
+        for name in () if pattern in refused else formats:
             if pattern in (name, "*/*") or (rest == "*" and name.startswith(f"{kind}/")):
                 return name
-    raise NotAcceptable(f"rows cannot be given as {accepted}", hint=f"accept {', '.join(known)}")
+    raise NotAcceptable(f"rows cannot be given as {accepted}", hint=f"accept {', '.join(formats)}")
 
 
 def _read_query(body: bytes, request: Request) -> dict[str, Any]:
-    """A statement as JSON (``sql``, and ``parameters``, ``begin``, ``end``, ``as_of``, ``limit``,
-    ``timeout``), or as the text itself."""
-    wanted = _choose_format(request.headers.get("accept") or "*/*")
+    """Return the options of a query, with its format, from a statement as text or as JSON."""
+    row_format = _choose_format(request.headers.get("accept") or "*/*")
     if read_content_type(request) != JSON:
         try:
-            return {"sql": body.decode(), "format": wanted}
+            return {"sql": body.decode(), "format": row_format}
         except UnicodeDecodeError:
             raise BadPayload("the statement is no UTF-8 text") from None
     try:
-        asked = msgspec.json.decode(body, type=_Asked)
+        query = msgspec.json.decode(body, type=_Query)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadPayload(f"the query is not understood: {error}") from None
-    given = msgspec.to_builtins(asked)
-    return {name: value for name, value in given.items() if value is not None} | {"format": wanted}
+    options = {"format": row_format} | msgspec.to_builtins(query)
+    return {name: value for name, value in options.items() if value is not None}
 
 
-class _Asked(msgspec.Struct, forbid_unknown_fields=True):
+class _Query(msgspec.Struct, forbid_unknown_fields=True):
     sql: str
     parameters: list[Any] | None = None
     begin: str | None = None

@@ -1,5 +1,5 @@
-"""What the metadata of a call asks for beside the statement: a range as micromegas' clients spell
-it, and by the names that queries have anywhere.
+"""Options of a statement in the metadata of a call, by the names that queries have everywhere; a
+range also as micromegas' clients spell it.
 """
 
 from __future__ import annotations
@@ -12,31 +12,36 @@ from typing import Any
 
 from lakebed.errors import BadInput
 from lakebed.model.time import Instant
+from lakebed.serve.limits import shorter
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
-    """How a statement is to be run, and what its rows come with."""
+class CallOptions:
+    """Options of a statement, and of how its rows are sent."""
 
-    options: dict[str, Any] = field(default_factory=dict)
-    """For `Queries.query`."""
+    query: dict[str, Any] = field(default_factory=dict)
+    """Keywords of `Queries.query`."""
     admin: bool = True
-    """Whether the caller wants the functions that change the lake, who may have them."""
+    """True to offer the functions that change the lake, if the caller may use them."""
     keep_dictionaries: bool = False
     with_explanation: bool = False
 
 
-def read_wishes(metadata: Iterable[tuple[str, Any]], longest: float | None) -> Wishes:
-    """The wishes of a call; ``longest`` is how many seconds the server gives a statement."""
+def read_call_options(
+    metadata: Iterable[tuple[str, Any]], most_seconds: float | None
+) -> CallOptions:
+    """Return the options of a call; ``most_seconds`` is the server's limit for a statement."""
     given = {key.lower(): str(value) for key, value in metadata if not key.endswith("-bin")}
 
-    def says(name: str, *, unless_said: bool = False) -> bool:
+    def read_flag(name: str, *, default: bool = False) -> bool:
         word = given.get(name, "").lower()
         if word not in ("", "true", "false"):
             raise BadInput(f"{name} is {given[name]!r}", hint="say true or false")
-        return word == "true" if word else unless_said
+        return word == "true" if word else default
 
-    options: dict[str, Any] = {"timeout": shorter(_read_seconds(given.get("timeout")), longest)}
+    options: dict[str, Any] = {
+        "timeout": shorter(_read_seconds(given.get("timeout")), most_seconds)
+    }
     for name in ("begin", "end"):
         if given.get(f"query_range_{name}"):
             options[name] = given[f"query_range_{name}"]
@@ -49,22 +54,17 @@ def read_wishes(metadata: Iterable[tuple[str, Any]], longest: float | None) -> W
         options["limit"] = int(given["limit"])
     for name in ("stale", "explained"):
         if name in given:
-            options[name] = says(name)
-    return Wishes(
+            options[name] = read_flag(name)
+    return CallOptions(
         options,
-        admin=says("admin", unless_said=True),
-        keep_dictionaries=says("preserve_dictionary"),
-        with_explanation=says("explanation"),
+        admin=read_flag("admin", default=True),
+        keep_dictionaries=read_flag("preserve_dictionary"),
+        with_explanation=read_flag("explanation"),
     )
 
 
-def shorter(asked: float | None, longest: float | None) -> float | None:
-    """How long a statement may take: what the caller says, and never longer than the server."""
-    return min((each for each in (asked, longest) if each is not None), default=None)
-
-
 def _read_moment(text: str) -> Instant:
-    """Microseconds since 1970 as a number; everything else as queries read it."""
+    """Return microseconds since 1970 as a number, and everything else as queries read it."""
     return int(text) if re.fullmatch(r"-?\d{1,19}", text) else text
 
 
