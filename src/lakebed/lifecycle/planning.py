@@ -171,9 +171,15 @@ class Planner:
                 )
             floor = clock.upcoming(connection) - table.retention_us
             live = tables.list_partitions(connection, table.stored_as)
-            old = [each for each in live if table.bucket.range_of(each.instance).end <= floor]
+            old = [
+                partition
+                for partition in live
+                if table.bucket.range_of(partition.instance).end <= floor
+            ]
             hiding = selection.find_hiding(table, old, live)
-            plan = self._plan_retention(connection, [e for e in old if e not in hiding], floor)
+            plan = self._plan_retention(
+                connection, [partition for partition in old if partition not in hiding], floor
+            )
         if not hiding:
             return plan
         some = "1 old partition" if len(hiding) == 1 else f"{len(hiding)} old partitions"
@@ -197,10 +203,10 @@ class Planner:
                     hint=f"say how long it keeps rows with: lakebed views keep {view_set} 90d",
                 )
             floor = clock.upcoming(connection) - retention
-            found = partition_search.search(
+            live = partition_search.search(
                 connection, PartitionFilter(view_sets=[(view_set, None)])
             )
-            old = [each for each in found if each.insert_range.end <= floor]
+            old = [partition for partition in live if partition.insert_range.end <= floor]
             plan = self._plan_retention(connection, old, floor)
         return replace(plan, retained_from=((view_set, floor),) if old else ())
 
@@ -212,25 +218,30 @@ class Planner:
         with self._reading() as connection:
             if view_set is not None:
                 selection.require_known(connection, view_set)
-            active = {each.view_set.name: each for each in view_sets.list_active(connection)}
-            wanted = None if view_set is None else [(view_set, None)]
-            found = [
-                each
-                for each in partition_search.search(connection, PartitionFilter(view_sets=wanted))
-                if not is_table(each.view_set)  # tables read every version of their schema
+            active = {
+                registered.view_set.name: registered
+                for registered in view_sets.list_active(connection)
+            }
+            requested = None if view_set is None else [(view_set, None)]
+            incompatible = [
+                partition
+                for partition in partition_search.search(
+                    connection, PartitionFilter(view_sets=requested)
+                )
+                if not is_table(partition.view_set)  # tables read every version of their schema
                 and (
-                    each.view_set not in active
-                    or active[each.view_set].schema_hash != each.schema_hash
+                    partition.view_set not in active
+                    or active[partition.view_set].schema_hash != partition.schema_hash
                 )
             ]
-            lost = self._guard.find_lost(connection, found)
+            lost = self._guard.find_lost(connection, incompatible)
         return [
             IncompatiblePartition(
-                each,
-                active[each.view_set].schema_hash if each.view_set in active else None,
-                each.view_set in active and each.partition_id not in lost,
+                partition,
+                active[partition.view_set].schema_hash if partition.view_set in active else None,
+                partition.view_set in active and partition.partition_id not in lost,
             )
-            for each in found
+            for partition in incompatible
         ]
 
     def plan_incompatible(self, view_set: str | None = None) -> RetirementPlan:

@@ -15,11 +15,11 @@ from lakebed.operations.operation import OPERATIONS, PREFIX, OperableLake, Opera
 
 def find_remote() -> dict[str, Operation]:
     """Return the operations that work over a connection, by name."""
-    return {name: each for name, each in OPERATIONS.items() if each.instead is None}
+    return {name: operation for name, operation in OPERATIONS.items() if operation.instead is None}
 
 
 def list_actions(caller: Caller) -> dict[str, str]:
-    """Return the actions that a caller may use, each with its summary."""
+    """Return the actions that a caller may use, with their summaries."""
     return {
         operation.action: operation.summary
         for operation in find_remote().values()

@@ -96,8 +96,8 @@ def check(
         if table is None:
             report = open_lake.checker.run(Level[level.name], notify)
         else:
-            known = open_lake.tables.definitions.get(*split_name(table))
-            report = open_lake.checker.check_table(known, Level[level.name])
+            definition = open_lake.tables.definitions.get(*split_name(table))
+            report = open_lake.checker.check_table(definition, Level[level.name])
     findings = [_finding(finding) for finding in report.findings]
     if as_json:
         header = {"clean": report.is_clean, "level": level.value}

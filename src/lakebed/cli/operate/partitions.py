@@ -127,9 +127,9 @@ def publish(
     with opened(lake) as open_lake:
         open_lake.partitions.definition(view_set).require_no_source()
         old = [
-            each
-            for each in open_lake.partitions.list_partitions(view_set)
-            if each.partition_id in (replaces or [])
+            partition
+            for partition in open_lake.partitions.list_partitions(view_set)
+            if partition.partition_id in (replaces or [])
         ]
         if len(old) != len(replaces or []):
             raise BadInput("--replaces names a partition that is not live in this view set")
@@ -306,8 +306,8 @@ def _show_plan(plan: RetirementPlan, *, as_json: bool) -> None:
             {
                 "reason": plan.reason,
                 "hold": plan.hold,
-                "partitions": [output.partition_row(each) for each in plan.partitions],
-                "straddling": [output.partition_row(each) for each in plan.straddling],
+                "partitions": [output.partition_row(partition) for partition in plan.partitions],
+                "straddling": [output.partition_row(partition) for partition in plan.straddling],
                 "warnings": list(plan.warnings),
                 "confirm": list(plan.confirm),
             }
@@ -327,7 +327,7 @@ def _retire_incompatible(
     )
     rows = [summary.as_row() for summary in summaries]
     output.show(rows, as_json=as_json, empty="nothing to retire")
-    if any(each.partitions_failed for each in summaries):
+    if any(summary.partitions_failed for summary in summaries):
         output.say(
             "some were left alone; to retire them although they cannot be rebuilt: --allow-loss"
         )

@@ -70,66 +70,66 @@ class UnseenPage:
 
 def list_unseen(lake: Lake) -> list[UnseenRow]:
     """Every view set of which queries cannot see something."""
-    found: dict[str, list[IncompatiblePartition]] = {}
-    for each in lake.retirement.list_incompatible_partitions():
-        found.setdefault(each.partition.view_set, []).append(each)
+    by_name: dict[str, list[IncompatiblePartition]] = {}
+    for listed in lake.retirement.list_incompatible_partitions():
+        by_name.setdefault(listed.partition.view_set, []).append(listed)
     return [
         UnseenRow(
             name,
             len(parts),
-            sum(each.partition.num_rows for each in parts),
-            sum(each.partition.file_size for each in parts),
-            sum(each.is_lost for each in parts),
+            sum(listed.partition.num_rows for listed in parts),
+            sum(listed.partition.file_size for listed in parts),
+            sum(listed.is_lost for listed in parts),
         )
-        for name, parts in sorted(found.items())
+        for name, parts in sorted(by_name.items())
     ]
 
 
 def read_unseen(lake: Lake, view_set: str) -> UnseenPage:
     """The plan for one view set; nothing is changed."""
-    found = lake.retirement.list_incompatible_partitions(view_set)
-    plan = lake.retirement.plan_found(found)
-    lost = [each.partition for each in found if each.is_lost]
+    incompatible = lake.retirement.list_incompatible_partitions(view_set)
+    plan = lake.retirement.plan_found(incompatible)
+    lost = [listed.partition for listed in incompatible if listed.is_lost]
     return UnseenPage(
         view_set,
-        any(each.view_set.name == view_set for each in lake.views.list_view_sets()),
+        any(active.view_set.name == view_set for active in lake.views.list_view_sets()),
         [
             UnseenPartition(
-                each.partition.partition_id,
-                each.partition.instance,
-                format_instant(each.partition.insert_range.begin),
-                format_instant(each.partition.insert_range.end),
-                each.partition.num_rows,
-                each.partition.file_size,
-                each.partition.schema_hash.hex(),
-                each.partition.is_empty,
-                not each.is_lost,
+                listed.partition.partition_id,
+                listed.partition.instance,
+                format_instant(listed.partition.insert_range.begin),
+                format_instant(listed.partition.insert_range.end),
+                listed.partition.num_rows,
+                listed.partition.file_size,
+                listed.partition.schema_hash.hex(),
+                listed.partition.is_empty,
+                not listed.is_lost,
             )
-            for each in found[:_MOST_SHOWN]
+            for listed in incompatible[:_MOST_SHOWN]
         ],
-        len(found),
-        sum(each.partition.num_rows for each in found),
+        len(incompatible),
+        sum(listed.partition.num_rows for listed in incompatible),
         plan.bytes,
         len(lost),
-        sum(each.num_rows for each in lost),
+        sum(partition.num_rows for partition in lost),
         plan.warnings,
         plan.confirm,
         format_duration(lake.row.grace_us),
-        _mark(found),
+        _mark(incompatible),
     )
 
 
 def retire_unseen(lake: Lake, view_set: str, fields: Mapping[str, str]) -> Done:
     """Retire what the page has shown in one transaction. What cannot be built again goes only if
     the box is ticked and the view set's name is typed."""
-    found = lake.retirement.list_incompatible_partitions(view_set)
-    if not found or fields.get("plan") != _mark(found):
+    incompatible = lake.retirement.list_incompatible_partitions(view_set)
+    if not incompatible or fields.get("plan") != _mark(incompatible):
         raise StalePlan(
             "what would be retired is not what it was when the page was loaded",
             hint="look at the plan again, which is new",
         )
     loss = fields.get("allow_loss") == "yes"
-    doomed = [listed for listed in found if loss or not listed.is_lost]
+    doomed = [listed for listed in incompatible if loss or not listed.is_lost]
     if not doomed:
         raise Refused(
             "none of them can be built again",
@@ -140,18 +140,20 @@ def retire_unseen(lake: Lake, view_set: str, fields: Mapping[str, str]) -> Done:
     require_confirmed(plan.demands, names, by_form=True)
     lake.retirement.carry_out(plan, confirmed=names)
     rows = sum(partition.num_rows for partition in plan.partitions)
-    spared = len(found) - len(doomed)
+    spared = len(incompatible) - len(doomed)
     return Done(
         "/admin/retired",
-        f"Retired {len(doomed):,} of {len(found):,} partitions of {view_set} with {rows:,} rows. "
-        f"They can be restored for {format_duration(lake.row.grace_us)}."
+        f"Retired {len(doomed):,} of {len(incompatible):,} partitions of {view_set} with {rows:,} "
+        f"rows. They can be restored for {format_duration(lake.row.grace_us)}."
         + (f" {spared:,} cannot be built again and were left alone." if spared else ""),
     )
 
 
-def _mark(found: Sequence[IncompatiblePartition]) -> str:
+def _mark(incompatible: Sequence[IncompatiblePartition]) -> str:
     """Which partitions they are, and which of them would be lost."""
     told = hashlib.sha256()
-    for name, lost in sorted((each.partition.partition_id, each.is_lost) for each in found):
+    for name, lost in sorted(
+        (listed.partition.partition_id, listed.is_lost) for listed in incompatible
+    ):
         told.update(f"{name} {lost}\n".encode())
     return told.hexdigest()

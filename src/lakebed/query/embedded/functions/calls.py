@@ -81,9 +81,9 @@ class Arguments:
             raise BadSql(f"{_parameters(self.usage)[place]} of {self.usage} is NULL")
         return value
 
-    def _refuse(self, place: int, wanted: str, value: pa.Scalar) -> BadSql:
+    def _refuse(self, place: int, kind: str, value: pa.Scalar) -> BadSql:
         name = _parameters(self.usage)[place]
-        return BadSql(f"{name} of {self.usage} must be {wanted}, not {value.type}")
+        return BadSql(f"{name} of {self.usage} must be {kind}, not {value.type}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,11 +203,15 @@ class LakeFunctions:
 
     def __init__(self, context: SessionContext, functions: Sequence[LakeFunction]) -> None:
         self._context = context
-        tables = [each for each in functions if isinstance(each, LakeTable)]
-        self._changes = {each.name: each for each in functions if isinstance(each, LakeChange)}
-        self._tables = {each.name: udtf(self._table(each), each.name) for each in tables}
-        self._usages = {each.name: each.usage for each in tables}
-        self._acts = {each.name for each in tables if each.changes}
+        tables = [function for function in functions if isinstance(function, LakeTable)]
+        self._changes = {
+            function.name: function for function in functions if isinstance(function, LakeChange)
+        }
+        self._tables = {
+            function.name: udtf(self._table(function), function.name) for function in tables
+        }
+        self._usages = {function.name: function.usage for function in tables}
+        self._acts = {function.name for function in tables if function.changes}
         self._planning: Planning | None = None
         self._offered: Planning | None = None
         self._is_offering = False
@@ -243,10 +247,10 @@ class LakeFunctions:
                     counts[name] -= 1
                 planning.forget()
         except Exception as error:
-            known = planning.error or self._clarify(error, planning)
-            if known is None:
+            cause = planning.error or self._clarify(error, planning)
+            if cause is None:
                 raise
-            raise known from error
+            raise cause from error
         finally:
             self._planning = None
 
@@ -361,4 +365,4 @@ def _name(usage: str) -> str:
 
 def _parameters(usage: str) -> list[str]:
     inside = usage.split("(")[1].rstrip(")]").replace("[", "")
-    return [each.strip() for each in inside.split(",")] if inside else []
+    return [name.strip() for name in inside.split(",")] if inside else []
