@@ -64,11 +64,7 @@ def make_functions(build: Build) -> list[LakeFunction]:
     """Return the functions that change the lake."""
     return [
         *(_make_scalar(operation) for operation in OPERATIONS.values() if operation.in_sql),
-        LakeTable(
-            "retire_partitions(view_set, instance, begin, end[, confirm])",
-            _retire_partitions,
-            changes=True,
-        ),
+        LakeTable(_spell(OPERATIONS["retire_partitions"]), _retire_partitions, changes=True),
         LakeTable(
             "materialize_partitions(view_set, begin, end, delta_seconds)",
             partial(_materialize_partitions, build),
@@ -79,18 +75,22 @@ def make_functions(build: Build) -> list[LakeFunction]:
 
 def _make_scalar(operation: Operation) -> LakeChange:
     """Return the function that runs an operation for each row, from its declaration."""
-    parameters = inspect.signature(operation.function).parameters
-    names = [_SQL_NAMES.get(name, name) for name in operation.arguments]
     hints = list(operation.arguments.values())
-    optional = sum(parameter.default is not parameter.empty for parameter in parameters.values())
-    required, rest = names[: len(names) - optional], names[len(names) - optional :]
-    usage = ", ".join(required) + "".join(f"[, {name}" for name in rest) + "]" * len(rest)
     return LakeChange(
-        f"{operation.name}({usage})",
+        _spell(operation),
         [pa.string() if is_time(hint) else _TYPES[hint] for hint in hints],
         partial(_answer, operation),
-        times=[place for place, hint in enumerate(hints) if is_time(hint)],
+        times=[position for position, hint in enumerate(hints) if is_time(hint)],
     )
+
+
+def _spell(operation: Operation) -> str:
+    """Return the name of an operation and its arguments, with optional ones in brackets."""
+    parameters = inspect.signature(operation.function).parameters.values()
+    names = [_SQL_NAMES.get(name, name) for name in operation.arguments]
+    count = len(names) - sum(parameter.default is not parameter.empty for parameter in parameters)
+    optional = "".join(f"[, {name}" for name in names[count:]) + "]" * len(names[count:])
+    return f"{operation.name}({', '.join(names[:count])}{optional})"
 
 
 def _answer(operation: Operation, changes: Changes, row: Sequence[Any]) -> str:
