@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import enum
 import sys
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -53,68 +54,80 @@ _SUFFIXES = {
 }
 
 
+StatementArgument = Annotated[
+    str | None,
+    typer.Argument(metavar="SQL", help="The statement; - or nothing: standard input."),
+]
+FileOption = Annotated[
+    str | None, typer.Option("--file", "-f", metavar="FILE", help="A file with the statement.")
+]
+SinceOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TIME",
+        help="Only rows since then: 1h (ago), today, 2026-11-15, 2026-11-15T12:00:00Z.",
+    ),
+]
+BeginOption = Annotated[
+    str | None, typer.Option("--from", metavar="TIME", help="Only rows from here on.")
+]
+EndOption = Annotated[str | None, typer.Option("--to", metavar="TIME", help="Only rows before.")]
+AsOfOption = Annotated[
+    str | None, typer.Option("--as-of", metavar="TIME", help="The lake as it was at this time.")
+]
+StaleOption = Annotated[
+    bool, typer.Option("--stale", help="Leave out what has landed and is not built.")
+]
+LimitOption = Annotated[int | None, typer.Option(min=0, help="At most so many rows.")]
+TimeoutOption = Annotated[
+    str | None, typer.Option(metavar="TIME", help="Give up after this long: 30s, 5m.")
+]
+FormatOption = Annotated[
+    FormatName | None,
+    typer.Option(
+        "--format",
+        help="Default: table on a terminal, ndjson when piped; for a file by its name.",
+    ),
+]
+TargetOption = Annotated[
+    str | None,
+    typer.Option("--output", "-o", metavar="FILE", help="A file to write, whole or not at all."),
+]
+ExplainOption = Annotated[
+    bool,
+    typer.Option("--explain", help="Say what would be read, and why; do not run it."),
+]
+EngineOption = Annotated[EngineName, typer.Option(help="Who computes the rows.")]
+MasterOption = Annotated[
+    str | None,
+    typer.Option(metavar="URL", help="With Spark: its master; default: this machine."),
+]
+RemoteOption = Annotated[
+    str | None,
+    typer.Option(metavar="URL", help="With Spark: a Connect server, sc://host:port."),
+]
+JsonFormatOption = Annotated[bool, typer.Option("--json", help="The same as --format json.")]
+
+
 def query(
     context: typer.Context,
-    sql: Annotated[
-        str | None,
-        typer.Argument(metavar="SQL", help="The statement; - or nothing: standard input."),
-    ] = None,
-    file: Annotated[
-        str | None, typer.Option("--file", "-f", metavar="FILE", help="A file with the statement.")
-    ] = None,
-    since: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TIME",
-            help="Only rows since then: 1h (ago), today, 2026-11-15, 2026-11-15T12:00:00Z.",
-        ),
-    ] = None,
-    begin: Annotated[
-        str | None, typer.Option("--from", metavar="TIME", help="Only rows from here on.")
-    ] = None,
-    end: Annotated[
-        str | None, typer.Option("--to", metavar="TIME", help="Only rows before.")
-    ] = None,
-    as_of: Annotated[
-        str | None, typer.Option("--as-of", metavar="TIME", help="The lake as it was at this time.")
-    ] = None,
-    stale: Annotated[
-        bool, typer.Option("--stale", help="Leave out what has landed and is not built.")
-    ] = False,
-    limit: Annotated[int | None, typer.Option(min=0, help="At most so many rows.")] = None,
-    timeout: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Give up after this long: 30s, 5m.")
-    ] = None,
-    shape: Annotated[
-        FormatName | None,
-        typer.Option(
-            "--format",
-            help="Default: table on a terminal, ndjson when piped; for a file by its name.",
-        ),
-    ] = None,
-    target: Annotated[
-        str | None,
-        typer.Option(
-            "--output", "-o", metavar="FILE", help="A file to write, whole or not at all."
-        ),
-    ] = None,
-    explain: Annotated[
-        bool,
-        typer.Option("--explain", help="Say what would be read, and why; do not run it."),
-    ] = False,
-    engine: Annotated[
-        EngineName, typer.Option(help="Who computes the rows.")
-    ] = EngineName.EMBEDDED,
-    master: Annotated[
-        str | None,
-        typer.Option(metavar="URL", help="With Spark: its master; default: this machine."),
-    ] = None,
-    remote: Annotated[
-        str | None,
-        typer.Option(metavar="URL", help="With Spark: a Connect server, sc://host:port."),
-    ] = None,
+    sql: StatementArgument = None,
+    file: FileOption = None,
+    since: SinceOption = None,
+    begin: BeginOption = None,
+    end: EndOption = None,
+    as_of: AsOfOption = None,
+    stale: StaleOption = False,
+    limit: LimitOption = None,
+    timeout: TimeoutOption = None,
+    shape: FormatOption = None,
+    target: TargetOption = None,
+    explain: ExplainOption = False,
+    engine: EngineOption = EngineName.EMBEDDED,
+    master: MasterOption = None,
+    remote: RemoteOption = None,
     lake: AnyLakeOption = HERE,
-    as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
+    as_json: JsonFormatOption = False,
 ) -> None:
     """Run one SQL statement over the lake's view sets, what has just landed included.
 
@@ -144,37 +157,43 @@ def query(
     longest = None if timeout is None else parse_duration(timeout) / SECOND
     if context.obj and not spark:
         do_without_pandas()
-    with reached(lake) as source:
-        try:
-            result = source.query(
-                text,
-                begin=begin if since is None else since,
-                end=end,
-                as_of=as_of,
-                stale=stale,
-                limit=0 if explain else limit,
-                timeout=longest,
-                explained=explain,
-                admin=not explain,  # what changes the lake is done with its planning
-                **spark,
-            )
-            with result:
-                if explain:
-                    _explain(result, as_json=chosen is not None)
-                else:
-                    assert chosen is not None  # noqa: S101  (a choice was made above)
-                    _write(result, chosen, target, limit)
-        except Denied as error:
-            if not explain:
-                raise
-            raise Refused(
-                "a statement that changes the lake cannot be explained",
-                hint="leave out --explain, and it is run",
-            ) from error
-        except BadSql as error:
-            for line in point_at(text, error.line, error.column):
-                error.add_note(line)
+    with reached(lake) as source, _explained(text, explain=explain):
+        result = source.query(
+            text,
+            begin=begin if since is None else since,
+            end=end,
+            as_of=as_of,
+            stale=stale,
+            limit=0 if explain else limit,
+            timeout=longest,
+            explained=explain,
+            admin=not explain,  # what changes the lake is done with its planning
+            **spark,
+        )
+        with result:
+            if explain:
+                _explain(result, as_json=chosen is not None)
+            else:
+                assert chosen is not None  # noqa: S101  (a choice was made above)
+                _write(result, chosen, target, limit)
+
+
+@contextmanager
+def _explained(text: str, *, explain: bool) -> Iterator[None]:
+    """Point at the place of an error in the statement, and refuse to explain changes."""
+    try:
+        yield
+    except Denied as error:
+        if not explain:
             raise
+        raise Refused(
+            "a statement that changes the lake cannot be explained",
+            hint="leave out --explain, and it is run",
+        ) from error
+    except BadSql as error:
+        for line in point_at(text, error.line, error.column):
+            error.add_note(line)
+        raise
 
 
 def _require_sense(

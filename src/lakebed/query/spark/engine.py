@@ -102,7 +102,7 @@ class SparkEngine:
                 like=like,
                 at_once=_is_small(statement, tables, limit),
                 deadline=deadline,
-                on_close=stack.pop_all().close,
+                resources=stack.pop_all(),
             )
 
     def _make(self, session: SparkSession, content: Content, within: TimeRange | None) -> DataFrame:

@@ -17,6 +17,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -48,9 +49,10 @@ class SparkStream:
         like: pa.Schema | None,
         at_once: bool,
         deadline: Deadline | None,
-        on_close: Callable[[], None],
+        resources: ExitStack,
     ) -> None:
-        """``like`` has the types that the other engine would give, where it can tell."""
+        """``like`` has the types that the other engine would return, where it can tell.
+        ``resources`` are released with the stream."""
         with translate(statement):
             self.schema = _agree(_arrow_schema(frame), like)
         self._session = session
@@ -58,7 +60,7 @@ class SparkStream:
         self._statement = statement
         self._at_once = at_once
         self._deadline = deadline
-        self._on_close: Callable[[], None] | None = on_close
+        self._resources = resources
         self._thread: threading.Thread | None = None
         self._fetched: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._slots = threading.Semaphore(_AHEAD)
@@ -96,9 +98,7 @@ class SparkStream:
                 self._interrupt()
                 thread.join(0.2)
             self._thread = None
-        done, self._on_close = self._on_close, None
-        if done is not None:
-            done()
+        self._resources.close()
 
     def _start(self) -> None:
         from pyspark import InheritableThread
