@@ -96,6 +96,7 @@ class Lake:
             catalog,
             publisher,
             SnapshotReader(catalog, store, self.leases),
+            self.views,
         )
         self.retirement = Retirement(
             catalog,

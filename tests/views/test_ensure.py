@@ -9,6 +9,7 @@ from lakebed.model.source import SqlSource
 from lakebed.model.view_set import ViewSet
 from lakebed.views.active import plan_ensure
 from lakebed.views.builtin import built_in
+from tests.parts.data import HOUR, T0
 
 
 def active(lake: Lake, name: str) -> ViewSet:
@@ -75,6 +76,12 @@ def test_plan_ensure_returns_what_ensure_registers(lake: Lake) -> None:
         assert [entry.schema_hash for entry in planned] == [
             entry.schema_hash for entry in registered
         ]
+
+
+def test_publish_to_a_built_in_view_set_of_a_new_lake_registers_it(lake: Lake) -> None:
+    partition = lake.partitions.publish_completed_empty("log_entries", T0, T0 + HOUR)
+    assert lake.partitions.list_partitions("log_entries") == [partition]
+    assert all(entry.activated_at > 0 for entry in lake.views.list_view_sets())
 
 
 def test_built_in_view_sets_are_listed_before_they_are_registered(lake: Lake) -> None:
