@@ -10,11 +10,10 @@ import atexit
 import os
 import signal
 import sys
-import threading
 import traceback
 from contextlib import suppress
 from types import FrameType
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -35,14 +34,14 @@ _ENGINE = "lakebed.query.embedded.running.streams"
 
 
 class _Root(TyperGroup):
-    """Its flags are off unless given: typer loads pydantic to find that out of a default of None,
-    which takes longer than the help of a command."""
+    """A group whose flags are off by default. With a default of None typer loads pydantic, which
+    takes longer than the help of a command."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read the options before a command's name."""
-        for each in self.get_params(ctx):
-            if getattr(each, "is_flag", False) and each.default is None:
-                each.default = False
+        for parameter in self.get_params(ctx):
+            if getattr(parameter, "is_flag", False) and parameter.default is None:
+                parameter.default = False
         return super().parse_args(ctx, args)
 
 
@@ -78,8 +77,8 @@ app.command()(demo.demo)
 app.command()(demo.tour)
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(is_requested: bool) -> None:
+    if is_requested:
         typer.echo(f"lakebed {__version__}")
         raise typer.Exit
 
@@ -94,35 +93,45 @@ def _root(
     del version, debug  # the first acts by itself; `main` looks for the second
 
 
+class _ExitWithoutTeardown:
+    """The last exit handler: ends the process if a code is set, before the interpreter is taken
+    apart. Handlers run in the reverse order of their registration.
+
+    After a statement of the embedded engine, threads of the engine that are on their way back into
+    the interpreter would abort the process. After an interrupt that went through an `exec`, as when
+    modules are loaded, `python -m` would end by SIGINT instead of with the code."""
+
+    code: int | None = None
+
+    def __call__(self) -> None:
+        if self.code is None:
+            return
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError, ValueError):  # the reader is gone
+                stream.flush()
+        os._exit(self.code)
+
+
 def main() -> None:
     """Run the command line and exit with a documented code. SIGTERM ends a command as Ctrl-C does,
     in order: else its leases would make others wait until it counts as dead."""
-    told = False
+    last_handler = _ExitWithoutTeardown()
+    atexit.register(last_handler)
+    is_terminated = False
 
     def end(_number: int, _frame: FrameType | None) -> None:
-        nonlocal told
-        told = True
+        nonlocal is_terminated
+        is_terminated = True
         raise KeyboardInterrupt
 
-    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:  # not ignored by who started this
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:  # the parent does not ignore it
         signal.signal(signal.SIGTERM, end)
     code = run(sys.argv[1:], alone=True)
-    _leave(TERMINATED if told and code == INTERRUPTED else code)
-
-
-def _leave(code: int) -> NoReturn:
-    """Exit. After a statement of the embedded engine the interpreter is not taken apart: threads of
-    the engine that are then on their way back into it would abort the process. Nor after an
-    interrupt: one that went through an `exec`, as when modules are loaded, stays "unhandled" for
-    `python -m`, which would end itself by SIGINT instead of with the code."""
-    if _ENGINE not in sys.modules and code not in (INTERRUPTED, TERMINATED):
-        sys.exit(code)
-    threading._shutdown()  # type: ignore[attr-defined]  # what Python itself does first
-    atexit._run_exitfuncs()
-    for each in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError):  # nobody reads it any more
-            each.flush()
-    os._exit(code)
+    if is_terminated and code == INTERRUPTED:
+        code = TERMINATED
+    if _ENGINE in sys.modules or code in (INTERRUPTED, TERMINATED):
+        last_handler.code = code
+    sys.exit(code)
 
 
 def run(arguments: list[str], *, alone: bool = False) -> int:
