@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.harness import Figure, Places, Result
-from lakebed.catalog import blocks
+from lakebed.catalog.records import blocks
 from lakebed.ingest.segments import Receipt
 from lakebed.lake import Lake
 from lakebed.model.block import Block, encodings_of

@@ -12,7 +12,7 @@ from typing import Any
 from benchmarks.harness import EPOCH, MINUTE, READINGS, connect_postgres
 from lakebed.catalog import schema
 from lakebed.catalog.catalog import Catalog, Connection
-from lakebed.catalog.dialects import SqliteDialect
+from lakebed.catalog.connections.dialects import SqliteDialect
 from lakebed.model.partition import NO_SOURCE
 from lakebed.model.view_set import GLOBAL
 from lakebed.storage.footer import FOOTER_FORMAT

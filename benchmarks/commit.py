@@ -31,7 +31,7 @@ from benchmarks.systems import (
     Writer,
     sync,
 )
-from lakebed.catalog.dialects import SqliteDialect
+from lakebed.catalog.connections.dialects import SqliteDialect
 
 TITLE = "Committing one partition of 1,000 rows, 1,000 times in a row"
 _LAKEBED, _LAKEBED_SHARED = "Lakebed on SQLite", "Lakebed on PostgreSQL"

@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from benchmarks.harness import connect_postgres, stopwatch
-from lakebed.catalog.dialects import find_dialect
+from lakebed.catalog.connections.dialects import find_dialect
 
 _FILES = 300
 _LIBRARIES = ("lakebed", "pyarrow", "sqlalchemy", "psycopg", "deltalake", "pyiceberg")

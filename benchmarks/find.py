@@ -21,9 +21,9 @@ from benchmarks.harness import (
     percentile_ms,
     stopwatch,
 )
-from lakebed.catalog import partition_search
 from lakebed.catalog.catalog import Catalog
-from lakebed.catalog.partition_search import PartitionFilter
+from lakebed.catalog.lookups import partition_search
+from lakebed.catalog.lookups.partition_search import PartitionFilter
 from lakebed.model.time import TimeRange
 
 TITLE = "Finding the partitions of a random hour of events among 1,000,000"

@@ -19,8 +19,8 @@ from benchmarks.harness import (
     percentile_ms,
     stopwatch,
 )
-from lakebed.catalog import blocks
-from lakebed.catalog.blocks import Segment
+from lakebed.catalog.records import blocks
+from lakebed.catalog.records.blocks import Segment
 from lakebed.ingest.requests import read_request
 from lakebed.lake import Lake
 from lakebed.model.block import Block

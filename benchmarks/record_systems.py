@@ -215,7 +215,7 @@ class SqliteRecords:
     conflicts: tuple[type[Exception], ...] = ()
 
     def __init__(self, folder: Path) -> None:
-        from lakebed.catalog.dialects import SqliteDialect
+        from lakebed.catalog.connections.dialects import SqliteDialect
 
         path = folder / "records.sqlite3"
         connect = SqliteDialect(path).module.connect

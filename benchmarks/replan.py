@@ -18,9 +18,9 @@ from benchmarks.harness import (
     median_ms,
     stopwatch,
 )
-from lakebed.catalog import blocks, footers, partitions
-from lakebed.catalog.blocks import Segment
-from lakebed.catalog.footers import StoredFooter
+from lakebed.catalog.records import blocks, footers, partitions
+from lakebed.catalog.records.blocks import Segment
+from lakebed.catalog.records.footers import StoredFooter
 from lakebed.lake import Lake
 from lakebed.model.block import Block, Process, Stream, encoding_of
 from lakebed.model.partition import EventRange, Identity, Partition, hash_sources

@@ -19,8 +19,8 @@ import pytest
 import lakebed
 from lakebed.cli import reference
 from lakebed.cli.main import run
-from lakebed.model.table import BUCKET_COLUMN
-from lakebed.model.user_table import REJECTS, RESERVED_DATABASES, RESERVED_WORDS
+from lakebed.model.tables.schema import BUCKET_COLUMN
+from lakebed.model.tables.table import REJECTS, RESERVED_DATABASES, RESERVED_WORDS
 from lakebed.operations.sql_functions import make_functions
 from lakebed.query.embedded.functions import histograms, properties
 from lakebed.query.embedded.functions import lake_functions as functions

@@ -113,7 +113,7 @@ def test_places_that_cannot_be_a_lake_are_named(tmp_path: Path) -> None:
 
 
 def test_a_catalog_on_a_network_file_system_is_refused(tmp_path: Path) -> None:
-    from lakebed.catalog.dialects import refuse_network_file_system
+    from lakebed.catalog.connections.dialects import refuse_network_file_system
 
     here = tmp_path.resolve()
     refuse_network_file_system(here, f"/dev/sda / ext4 rw 0 0\nserver:/x {here}/other nfs4 rw 0 0")

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from lakebed.model.view_set import ViewSet
     from lakebed.upkeep.embedded import init_embedded as init
     from lakebed.upkeep.embedded import open_embedded as open  # noqa: A004
-    from lakebed.views.declaration import SqlView
+    from lakebed.views.sql.declaration import SqlView
     from lakebed.writing.publish import NewPartition
 
 __version__ = "0.1.0"
@@ -49,7 +49,7 @@ _HOMES = {
     "Lake": ("lakebed.lake", "Lake"),
     "LakebedError": ("lakebed.errors", "LakebedError"),
     "NewPartition": ("lakebed.writing.publish", "NewPartition"),
-    "SqlView": ("lakebed.views.declaration", "SqlView"),
+    "SqlView": ("lakebed.views.sql.declaration", "SqlView"),
     "TimeRange": ("lakebed.model.time", "TimeRange"),
     "ViewSet": ("lakebed.model.view_set", "ViewSet"),
     "connect": ("lakebed.client.client", "connect"),

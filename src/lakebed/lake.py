@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from lakebed.access.keys import Keys
 from lakebed.catalog.catalog import Catalog
-from lakebed.catalog.lakes import LakeRow
+from lakebed.catalog.records.lakes import LakeRow
 from lakebed.errors import LakebedError
 from lakebed.ingest.landing import Lander
 from lakebed.ingest.telemetry import Telemetry
@@ -43,8 +43,8 @@ from lakebed.writing.publish import Publisher
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from lakebed.views.declaration import SqlView
-    from lakebed.views.definitions import Definition
+    from lakebed.views.sql.declaration import SqlView
+    from lakebed.views.sql.definitions import Definition
 
 _DAY = 24 * 3600 * SECOND
 _FOR_USERS = (
@@ -212,9 +212,9 @@ class Lake:
         the SQL (the caller's session, or one of our own) unless it is active already."""
         from lakebed.pipeline.frames.declare import SparkAnalyser
         from lakebed.query.embedded import small
-        from lakebed.views.analysis import Engines
         from lakebed.views.builtin import built_in
-        from lakebed.views.definitions import plan_definitions
+        from lakebed.views.sql.analysis import Engines
+        from lakebed.views.sql.definitions import plan_definitions
 
         active = self.views.list_registered()
         known = {each.view_set.name: each.view_set for each in active}

@@ -10,9 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from lakebed import logs
-from lakebed.catalog import lakes
 from lakebed.catalog.catalog import Catalog
-from lakebed.catalog.lakes import LakeRow
+from lakebed.catalog.records import lakes
+from lakebed.catalog.records.lakes import LakeRow
 from lakebed.errors import BadInput, Conflict, LakeNotFound, ReadOnly, Refused
 from lakebed.lake import Lake
 from lakebed.lifecycle import backup

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
-from lakebed.catalog import clock, partition_search, partitions
+from lakebed.catalog import clock
 from lakebed.catalog.catalog import Catalog
-from lakebed.catalog.partition_search import PartitionFilter
+from lakebed.catalog.lookups import partition_search
+from lakebed.catalog.lookups.partition_search import PartitionFilter
+from lakebed.catalog.records import partitions
 from lakebed.catalog.times import resolve, resolve_past, resolve_range
 from lakebed.model.arguments import checked_methods, list_names
 from lakebed.model.partition import NO_SOURCE, Partition

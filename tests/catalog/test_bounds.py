@@ -9,10 +9,12 @@ from dataclasses import dataclass
 
 import pytest
 
-from lakebed.catalog import blocks, clock, coverage, listing, overview, partition_search, tables
+from lakebed.catalog import clock
 from lakebed.catalog.catalog import Connection
-from lakebed.catalog.overview import Piece
-from lakebed.catalog.partition_search import FileScan, PartitionFilter
+from lakebed.catalog.lookups import coverage, listing, overview, partition_search
+from lakebed.catalog.lookups.overview import Piece
+from lakebed.catalog.lookups.partition_search import FileScan, PartitionFilter
+from lakebed.catalog.records import blocks, tables
 from lakebed.errors import SnapshotExpired
 from lakebed.lake import Lake
 from lakebed.model.partition import Partition, hash_sources

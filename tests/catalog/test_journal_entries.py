@@ -6,8 +6,9 @@ import io
 
 import pytest
 
-from lakebed.catalog import blocks, journal
+from lakebed.catalog import journal
 from lakebed.catalog.journal import Entry
+from lakebed.catalog.records import blocks
 from lakebed.lake import Lake
 from tests.parts.building import land
 

@@ -9,28 +9,18 @@ from collections.abc import Callable
 import pytest
 import sqlalchemy as sa
 
-from lakebed.catalog import (
-    blocks,
-    coverage,
-    failures,
-    files,
-    inserts,
-    journal,
-    leases,
-    overview,
-    partitions,
-    rounds,
-    rules,
-)
+from lakebed.catalog import journal, leases, rules
 from lakebed.catalog.catalog import Catalog, Connection
-from lakebed.catalog.duties import DutyState
+from lakebed.catalog.connections.health import examine
 from lakebed.catalog.expressions import catalog_clock
-from lakebed.catalog.failures import BuildFailure
-from lakebed.catalog.files import TemporaryFile
-from lakebed.catalog.health import examine
-from lakebed.catalog.inserts import KnownInsert
 from lakebed.catalog.leases import Lease, LeaseKind
+from lakebed.catalog.lookups import coverage, overview, rounds
 from lakebed.catalog.migrate import HEAD
+from lakebed.catalog.records import blocks, failures, files, inserts, partitions
+from lakebed.catalog.records.duties import DutyState
+from lakebed.catalog.records.failures import BuildFailure
+from lakebed.catalog.records.files import TemporaryFile
+from lakebed.catalog.records.inserts import KnownInsert
 from lakebed.catalog.schema import lake_clock
 from lakebed.lake import Lake
 from lakebed.model.block import Block

@@ -16,7 +16,7 @@ from alembic.script import ScriptDirectory
 from lakebed.catalog import migrate as migrations
 from lakebed.catalog import schema
 from lakebed.catalog.catalog import Catalog
-from lakebed.catalog.dialects import WRITE
+from lakebed.catalog.connections.dialects import WRITE
 from lakebed.catalog.migrate import HEAD, current_revision, migrate
 from lakebed.errors import LakeNotFound, MigrationRefused, Outdated
 from lakebed.lifecycle.check import Level

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lakebed.catalog import overview
+from lakebed.catalog.lookups import overview
 from lakebed.lake import Lake
 from lakebed.model.time import TimeRange
 from tests.parts.building import build, land, tick

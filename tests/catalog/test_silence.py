@@ -14,8 +14,9 @@ import psycopg
 import pytest
 import sqlalchemy as sa
 
-from lakebed.catalog import clock, dialects, silence
+from lakebed.catalog import clock
 from lakebed.catalog.catalog import Catalog, Transaction
+from lakebed.catalog.connections import dialects, silence
 from lakebed.errors import Unavailable
 from tests.parts.freezing import Freezer
 

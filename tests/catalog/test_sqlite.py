@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from lakebed.catalog.dialects import SqliteDialect
+from lakebed.catalog.connections.dialects import SqliteDialect
 from lakebed.errors import BadInput
 
 

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from lakebed.catalog import files, partition_search
 from lakebed.catalog.catalog import Catalog
-from lakebed.catalog.files import TemporaryFile
+from lakebed.catalog.lookups import partition_search
+from lakebed.catalog.records import files
+from lakebed.catalog.records.files import TemporaryFile
 from lakebed.errors import Overlap, Unavailable
 from lakebed.model.partition import FileState
 from tests.conftest import NewLake

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakebed.catalog import blocks, leases
+from lakebed.catalog import leases
+from lakebed.catalog.records import blocks
 from lakebed.cli.data.build import show_progress
 from lakebed.model.time import TimeRange
 from lakebed.opening import init_lake, open_lake

@@ -6,7 +6,7 @@ import contextlib
 from pathlib import Path
 
 from lakebed.catalog.catalog import Catalog
-from lakebed.catalog.dialects import WRITE
+from lakebed.catalog.connections.dialects import WRITE
 from lakebed.catalog.migrate import migrate
 from lakebed.opening import open_lake
 from lakebed.settings import Settings

@@ -8,7 +8,7 @@ from pathlib import Path
 from lakebed.model.source import SqlSource
 from lakebed.opening import open_lake
 from lakebed.views.builtin import built_in
-from lakebed.views.declaration import SqlView, write_toml
+from lakebed.views.sql.declaration import SqlView, write_toml
 from tests.cli.parts import Cli, unchanged
 from tests.parts.data import HOUR, T0, readings
 

@@ -11,7 +11,7 @@ from typing import NoReturn
 
 import pytest
 
-from lakebed.catalog.health import Health, Software
+from lakebed.catalog.connections.health import Health, Software
 from lakebed.doctor import checks
 from lakebed.doctor.checks import ENOUGH_BYTES, Finding, LakeState, Skipped, Status, run_check
 from lakebed.doctor.machine import Disk, Port

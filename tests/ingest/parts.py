@@ -9,7 +9,7 @@ from typing import Any, BinaryIO
 
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 
-from lakebed.catalog import blocks, files
+from lakebed.catalog.records import blocks, files
 from lakebed.lake import Lake
 from lakebed.model.block import Block
 from lakebed.model.time import TimeRange

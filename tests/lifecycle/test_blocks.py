@@ -11,8 +11,9 @@ import pytest
 import sqlalchemy as sa
 
 from lakebed import admin
-from lakebed.catalog import clock, failures, files, journal
-from lakebed.catalog.failures import BuildFailure
+from lakebed.catalog import clock, journal
+from lakebed.catalog.records import failures, files
+from lakebed.catalog.records.failures import BuildFailure
 from lakebed.catalog.schema import lake_clock
 from lakebed.cli import main
 from lakebed.errors import BadInput, SnapshotExpired, StalePlan

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from lakebed.catalog import journal, partitions
+from lakebed.catalog import journal
+from lakebed.catalog.records import partitions
 from lakebed.errors import Ambiguous, BadInput, Conflict, Overlap, UnknownPartition
 from lakebed.lake import Lake
 from lakebed.model.partition import hash_sources

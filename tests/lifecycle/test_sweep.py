@@ -8,8 +8,9 @@ from dataclasses import replace
 import pytest
 import sqlalchemy as sa
 
-from lakebed.catalog import files, footers, journal, leases
+from lakebed.catalog import journal, leases
 from lakebed.catalog.leases import Lease, LeaseKind
+from lakebed.catalog.records import files, footers
 from lakebed.catalog.schema import lake_clock, partitions, temporary_files
 from lakebed.errors import Conflict, LeaseLost, Refused, UnknownFooter, UnknownPartition
 from lakebed.lake import Lake

@@ -21,7 +21,7 @@ from lakebed.lake import Lake
 from lakebed.lifecycle.check import CheckReport, Level, Severity
 from lakebed.lifecycle.checks.table_check import look_at
 from lakebed.model.partition import Partition
-from lakebed.model.user_table import UserTable
+from lakebed.model.tables.table import UserTable
 from lakebed.storage.objects import read_all
 from lakebed.tables.table import Table
 from tests.lifecycle.test_check import _overwrite as overwrite

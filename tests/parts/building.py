@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lakebed.catalog import blocks
+from lakebed.catalog.records import blocks
 from lakebed.lake import Lake
 from lakebed.model.block import encodings_of
 from lakebed.model.partition import Partition, hash_sources

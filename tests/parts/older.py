@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import sqlalchemy as sa
 
-from lakebed.catalog.dialects import WRITE
+from lakebed.catalog.connections.dialects import WRITE
 from lakebed.storage.local import LocalStore
 from lakebed.storage.objects import put
 from tests.parts.data import HOUR, T0

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from lakebed.catalog import files
+from lakebed.catalog.records import files
 from lakebed.errors import Cancelled, Conflict
 from lakebed.lake import Lake
 from lakebed.lifecycle.check import Level
@@ -71,7 +71,7 @@ def test_everything_that_landed_is_built_once(lake: Lake, spark: SparkSession) -
     report = lake.pipeline.build(spark=spark)
     assert report.problems == []
     with lake.catalog.read() as connection:
-        from lakebed.catalog import blocks
+        from lakebed.catalog.records import blocks
 
         landed = blocks.list_blocks(connection, TimeRange(0, 1 << 60))
     by_signal = Counter(each.encoding for each in landed for _ in range(each.nb_objects))
@@ -253,7 +253,7 @@ def change_a_byte(lake: Lake, block: Any) -> bytes:
 
 
 def test_a_block_that_cannot_be_decoded_stops_no_other(lake: Lake, spark: SparkSession) -> None:
-    from lakebed.catalog import blocks
+    from lakebed.catalog.records import blocks
     from lakebed.model.block import encodings_of
     from lakebed.model.signal import Signal
 

@@ -19,15 +19,15 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from lakebed.catalog import files
+from lakebed.catalog.records import files
 from lakebed.errors import UnknownDatabase, UnknownTable
 from lakebed.lake import Lake
 from lakebed.lifecycle.check import Level
 from lakebed.model.partition import FileState, Identity, Partition
-from lakebed.model.table import Bucket
-from lakebed.model.table_declaration import parse_schema
+from lakebed.model.tables.declaration import parse_schema
+from lakebed.model.tables.schema import Bucket
+from lakebed.model.tables.table import UserTable
 from lakebed.model.time import TimeRange
-from lakebed.model.user_table import UserTable
 from lakebed.opening import open_lake
 from lakebed.pipeline.pipeline import Progress
 from lakebed.pipeline.plan import Limits, TableState, plan_folds

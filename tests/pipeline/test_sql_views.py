@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from lakebed.catalog import blocks
+from lakebed.catalog.records import blocks
 from lakebed.cli import main
 from lakebed.errors import BadDefinition, BadInput
 from lakebed.lake import Lake
@@ -29,7 +29,7 @@ from lakebed.query.embedded import small
 from lakebed.samples.generator import Generator
 from lakebed.storage.local import LocalStore
 from lakebed.views.builtin import built_in
-from lakebed.views.declaration import SqlView, read_toml, write_toml
+from lakebed.views.sql.declaration import SqlView, read_toml, write_toml
 from tests.pipeline.test_build import change_a_byte, land, read
 
 if TYPE_CHECKING:

@@ -22,10 +22,11 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from lakebed.catalog import blocks, partition_search
 from lakebed.catalog.catalog import Catalog
+from lakebed.catalog.lookups import partition_search
+from lakebed.catalog.lookups.partition_search import PartitionFilter
 from lakebed.catalog.migrate import migrate
-from lakebed.catalog.partition_search import PartitionFilter
+from lakebed.catalog.records import blocks
 from lakebed.catalog.schema import lake_clock
 from lakebed.errors import Conflict
 from lakebed.lake import Lake

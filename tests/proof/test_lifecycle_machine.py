@@ -26,7 +26,8 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from lakebed.catalog import clock, files
+from lakebed.catalog import clock
+from lakebed.catalog.records import files
 from lakebed.catalog.schema import lake_clock
 from lakebed.errors import Ambiguous, Conflict, SnapshotExpired, StalePlan
 from lakebed.lifecycle.check import Level, Severity

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakebed import admin
-from lakebed.catalog import failures, view_sets
-from lakebed.catalog.failures import BuildFailure
-from lakebed.catalog.listing import Stretch
-from lakebed.catalog.view_sets import ActiveViewSet
+from lakebed.catalog.lookups.listing import Stretch
+from lakebed.catalog.records import failures, view_sets
+from lakebed.catalog.records.failures import BuildFailure
+from lakebed.catalog.records.view_sets import ActiveViewSet
 from lakebed.errors import UnknownViewSet
 from lakebed.lake import Lake
 from lakebed.model.time import TimeRange, format_instant, to_instant

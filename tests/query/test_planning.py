@@ -11,8 +11,8 @@ import pytest
 from lakebed.errors import BadSql
 from lakebed.model.block import Block
 from lakebed.model.partition import NO_SOURCE, EventRange, Identity, Partition
+from lakebed.model.tables.table import UserTable
 from lakebed.model.time import TimeRange
-from lakebed.model.user_table import UserTable
 from lakebed.query.planning import conditions, content
 from lakebed.query.planning.conditions import EVER, Interval, Scan
 from lakebed.query.request import statement_limits as statement

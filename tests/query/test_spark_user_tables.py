@@ -19,7 +19,7 @@ import pytest
 
 from lakebed.errors import BadSql, DamagedFile
 from lakebed.lake import Lake
-from lakebed.model.table import Bucket
+from lakebed.model.tables.schema import Bucket
 from lakebed.opening import init_lake
 from lakebed.query.planning.content import UserContent
 from lakebed.query.spark import statement as statements

@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 
-from lakebed.catalog import blocks, failures
+from lakebed.catalog.records import blocks, failures
 from lakebed.errors import SnapshotExpired, TailTooLarge
 from lakebed.lake import Lake
 from lakebed.model.source import BlockSource
@@ -105,7 +105,7 @@ def test_retired_rows_come_back_by_the_tail_and_held_ones_do_not(lake: Lake) -> 
 
 
 def test_below_the_floor_nothing_is_tail(lake: Lake) -> None:
-    from lakebed.catalog import view_sets
+    from lakebed.catalog.records import view_sets
 
     lake.views.ensure(built_in())
     land(lake, seed=1)

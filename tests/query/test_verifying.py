@@ -21,7 +21,7 @@ from lakebed.catalog.schema import partition_metadata
 from lakebed.errors import Cancelled, DamagedFile, TimedOut
 from lakebed.lake import Lake
 from lakebed.model.partition import Partition
-from lakebed.model.user_table import VERSION
+from lakebed.model.tables.table import VERSION
 from lakebed.query.embedded.running.turns import Deadline
 from lakebed.query.output.statement_stream import StatementStream
 from lakebed.query.planning.conditions import Scan

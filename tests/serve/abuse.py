@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import grpc
 import sqlalchemy as sa
 
-from lakebed.catalog import blocks
+from lakebed.catalog.records import blocks
 from lakebed.lake import Lake
 from tests.parts.data import stored_files
 from tests.serve.parts import Answer, Served

@@ -17,7 +17,7 @@ import pytest
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2_grpc import LogsServiceStub
 
 from lakebed.access.keys import Keys, Role
-from lakebed.catalog import silence
+from lakebed.catalog.connections import silence
 from lakebed.lake import Lake
 from lakebed.opening import init_lake
 from lakebed.samples.generator import Generator

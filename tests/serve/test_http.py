@@ -22,7 +22,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 
 from lakebed.access.keys import Role
-from lakebed.catalog import blocks
+from lakebed.catalog.records import blocks
 from lakebed.errors import BadInput, Refused, Unavailable
 from lakebed.lake import Lake
 from lakebed.samples.generator import Generator

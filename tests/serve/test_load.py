@@ -18,7 +18,7 @@ import pytest
 
 import lakebed
 from lakebed import admin
-from lakebed.catalog import blocks
+from lakebed.catalog.records import blocks
 from lakebed.errors import Unavailable
 from lakebed.lake import Lake
 from lakebed.opening import init_lake

@@ -18,7 +18,7 @@ import pytest
 import sqlalchemy as sa
 
 from lakebed.catalog.catalog import Catalog
-from lakebed.catalog.waiting import wait_until_reachable
+from lakebed.catalog.connections.waiting import wait_until_reachable
 from lakebed.cli.main import TERMINATED, run
 from lakebed.errors import BadInput, Unavailable
 from lakebed.opening import connect, init_lake

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import lakebed.spark
-from lakebed.catalog import files
+from lakebed.catalog.records import files
 from lakebed.errors import BadInput, Overlap, StalePlan, Unavailable
 from lakebed.lake import Lake
 from lakebed.model.partition import FileState

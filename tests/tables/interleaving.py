@@ -16,7 +16,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from lakebed.catalog.dialects import WRITE
+from lakebed.catalog.connections.dialects import WRITE
 from lakebed.errors import BadSchema, BadSql, Conflict, LakebedError, NotFound
 from lakebed.lake import Lake
 from lakebed.storage.local import LocalStore

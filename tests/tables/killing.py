@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow.compute  # noqa: F401  (once, and not in every child)
 
 import lakebed.query.embedded.engine  # noqa: F401
-from lakebed.catalog import files
+from lakebed.catalog.records import files
 from lakebed.errors import BadSchema, Conflict, NotFound
 from lakebed.lake import Lake
 from lakebed.model.partition import FileState

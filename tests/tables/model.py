@@ -22,7 +22,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from lakebed.model.partition import Partition
-from lakebed.model.table import Bucket
+from lakebed.model.tables.schema import Bucket
 
 Row = Mapping[str, Any]
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakebed.errors import BadInput
-from lakebed.model.table import FIRST_INSTANT, LAST_INSTANT, Bucket
+from lakebed.model.tables.schema import FIRST_INSTANT, LAST_INSTANT, Bucket
 from lakebed.model.time import to_instant
 
 BUCKETS = st.sampled_from(Bucket)

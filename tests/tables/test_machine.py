@@ -26,7 +26,8 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from lakebed.catalog import clock, tables
+from lakebed.catalog import clock
+from lakebed.catalog.records import tables
 from lakebed.errors import BadRecords, Conflict, NotFound, SnapshotExpired
 from lakebed.lifecycle.check import Level, Severity
 from lakebed.model.partition import Partition

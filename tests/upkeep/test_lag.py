@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lakebed.catalog import blocks
+from lakebed.catalog.records import blocks
 from lakebed.lake import Lake
 from lakebed.upkeep.lag import find_unbuilt
 from lakebed.views.builtin import built_in

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lakebed.catalog import duties
+from lakebed.catalog.records import duties
 from lakebed.errors import DamagedFile
 from lakebed.lake import Lake
 from lakebed.lifecycle.check import Level

@@ -8,11 +8,11 @@ import pytest
 from lakebed.model.source import SqlSource
 from lakebed.model.view_set import ViewSet
 from lakebed.query.embedded import small
-from lakebed.views import sql
-from lakebed.views.additive import find_merge_problem, find_sql_problem
 from lakebed.views.builtin import built_in
-from lakebed.views.fitting import fits
-from lakebed.views.made_up import make_rows
+from lakebed.views.sql import rules as sql
+from lakebed.views.sql.merge_check import find_merge_problem, find_sql_problem
+from lakebed.views.sql.sample_rows import make_rows
+from lakebed.views.sql.type_fit import fits
 
 UTC = pa.timestamp("us", "UTC")
 KNOWN = {each.name: each for each in built_in()}

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakebed.errors import BadDefinition, BadInput
-from lakebed.views.declaration import SqlView, format_size, parse_size, read_toml, write_toml
+from lakebed.views.sql.declaration import SqlView, format_size, parse_size, read_toml, write_toml
 
 MINIMAL = """
 name = "errors"

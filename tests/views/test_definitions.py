@@ -15,11 +15,11 @@ from lakebed.lake import Lake
 from lakebed.model.source import SqlSource
 from lakebed.model.view_set import ViewSet
 from lakebed.query.embedded import small
-from lakebed.views.analysis import Engines
 from lakebed.views.builtin import built_in
-from lakebed.views.declaration import SqlView
-from lakebed.views.definitions import Definition, plan_definitions
 from lakebed.views.registry import Change
+from lakebed.views.sql.analysis import Engines
+from lakebed.views.sql.declaration import SqlView
+from lakebed.views.sql.definitions import Definition, plan_definitions
 from tests.parts.data import readings
 
 ERRORS = SqlView(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from lakebed.views.builtin import COLUMNS, built_in
-from lakebed.views.functions import FORBIDDEN
 from lakebed.views.reference import MARK, rewrite
+from lakebed.views.sql.functions import FORBIDDEN
 
 PAGE = Path(__file__).parents[2] / "docs" / "views.md"
 

@@ -8,8 +8,8 @@ import logging
 
 import pytest
 
-from lakebed.views import functions
-from lakebed.views.sql import normalise, parse
+from lakebed.views.sql import functions
+from lakebed.views.sql.rules import normalise, parse
 
 
 def problems(text: str) -> str:

@@ -16,8 +16,8 @@ from urllib.parse import parse_qs, urlsplit
 import pyarrow as pa
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from lakebed.catalog import blocks, failures
-from lakebed.catalog.failures import BuildFailure
+from lakebed.catalog.records import blocks, failures
+from lakebed.catalog.records.failures import BuildFailure
 from lakebed.demo.rings import Fleet, make_table
 from lakebed.demo.shop import Shop
 from lakebed.lake import Lake

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lakebed.access.keys import Role
-from lakebed.catalog.keys import Key
+from lakebed.catalog.records.keys import Key
 from lakebed.errors import Unauthenticated
 from lakebed.lake import Lake
 from lakebed.opening import init_lake

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakebed.catalog import blocks, failures
-from lakebed.catalog.failures import BuildFailure
+from lakebed.catalog.records import blocks, failures
+from lakebed.catalog.records.failures import BuildFailure
 from lakebed.lake import Lake
 from lakebed.model.time import SECOND, TimeRange, to_instant
 from lakebed.model.view_set import ViewSet

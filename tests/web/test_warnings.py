@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from lakebed.catalog import blocks, failures
-from lakebed.catalog.failures import BuildFailure
+from lakebed.catalog.records import blocks, failures
+from lakebed.catalog.records.failures import BuildFailure
 from lakebed.lake import Lake
 from lakebed.model.time import TimeRange
 from lakebed.opening import init_lake

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lakebed.catalog import files
+from lakebed.catalog.records import files
 from lakebed.lake import Lake
 from lakebed.lifecycle.sweep import LeaseObserver, Sweeper
 from lakebed.model.partition import FileState

@@ -7,7 +7,8 @@ import re
 import pyarrow as pa
 import pytest
 
-from lakebed.catalog import clock, files, leases, view_sets
+from lakebed.catalog import clock, leases
+from lakebed.catalog.records import files, view_sets
 from lakebed.errors import (
     BadInput,
     Conflict,

@@ -17,9 +17,10 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from enum import StrEnum
 
-from lakebed.catalog import clock, journal, keys
+from lakebed.catalog import clock, journal
 from lakebed.catalog.catalog import Catalog
-from lakebed.catalog.keys import Key
+from lakebed.catalog.records import keys
+from lakebed.catalog.records.keys import Key
 from lakebed.errors import BadInput, Denied, LakebedError, NotFound, Unauthenticated
 from lakebed.model.arguments import checked_methods
 

@@ -16,10 +16,10 @@ import sqlalchemy as sa
 
 from lakebed.catalog import clock
 from lakebed.catalog.acting import name_actor
-from lakebed.catalog.dialects import GLANCE, WRITE, Dialect, find_dialect
+from lakebed.catalog.connections.dialects import GLANCE, WRITE, Dialect, find_dialect
+from lakebed.catalog.connections.statement_log import log_statements
+from lakebed.catalog.connections.trips import settle
 from lakebed.catalog.migrate import current_revision, migrate, require_head
-from lakebed.catalog.statement_log import log_statements
-from lakebed.catalog.trips import settle
 from lakebed.errors import BadInput, OutcomeUnknown, ReadOnly, Unavailable
 from lakebed.logs import Operation
 

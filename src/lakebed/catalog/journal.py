@@ -10,8 +10,8 @@ from typing import Any
 import sqlalchemy as sa
 
 from lakebed.catalog.catalog import Transaction
+from lakebed.catalog.connections.trips import LATER
 from lakebed.catalog.schema import journal
-from lakebed.catalog.trips import LATER
 from lakebed.model.partition import Partition
 
 LANDED, INSERTED, DELETED, FOLDED = "land", "insert", "delete rows", "fold"

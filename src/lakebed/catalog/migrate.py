@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import sqlalchemy as sa
 
 from lakebed.catalog import schema
-from lakebed.catalog.dialects import WRITE
+from lakebed.catalog.connections.dialects import WRITE
 from lakebed.errors import ForeignCatalog, LakeNotFound, MigrationRefused, Outdated
 
 if TYPE_CHECKING:

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from lakebed.catalog import clock, view_sets
+from lakebed.catalog import clock
+from lakebed.catalog.records import view_sets
 from lakebed.catalog.schema import (
     blocks,
     lake_clock,

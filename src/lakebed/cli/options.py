@@ -108,7 +108,7 @@ def opened(address: str, *, write: bool = True, is_plan: bool = False) -> Iterat
 
 
 def _open_to_look(settings: Settings) -> Lake:
-    from lakebed.catalog.health import try_to_write
+    from lakebed.catalog.connections.health import try_to_write
     from lakebed.opening import open_lake
 
     try:

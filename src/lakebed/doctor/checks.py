@@ -17,8 +17,8 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from lakebed.catalog import health
-from lakebed.catalog.health import Health, Software
+from lakebed.catalog.connections import health
+from lakebed.catalog.connections.health import Health, Software
 from lakebed.client.address import is_server
 from lakebed.client.client import connect as connect_to
 from lakebed.doctor import machine

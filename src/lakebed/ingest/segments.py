@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from lakebed.catalog import blocks, files, journal
-from lakebed.catalog.blocks import Segment
+from lakebed.catalog import journal
 from lakebed.catalog.catalog import Catalog, Connection, Transaction
+from lakebed.catalog.records import blocks, files
+from lakebed.catalog.records.blocks import Segment
 from lakebed.errors import AlreadyThere, Conflict, LeaseLost, Unavailable
 from lakebed.ingest.requests import NewBlock
 from lakebed.model.block import Block

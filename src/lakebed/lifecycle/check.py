@@ -9,20 +9,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from lakebed.catalog import (
-    blocks,
-    files,
-    footers,
-    journal,
-    lakes,
-    partition_search,
-    partitions,
-    rules,
-)
-from lakebed.catalog.blocks import Segment
+from lakebed.catalog import journal, rules
 from lakebed.catalog.catalog import Catalog, Connection
-from lakebed.catalog.files import TemporaryFile
-from lakebed.catalog.partition_search import PartitionFilter
+from lakebed.catalog.lookups import partition_search
+from lakebed.catalog.lookups.partition_search import PartitionFilter
+from lakebed.catalog.records import blocks, files, footers, lakes, partitions
+from lakebed.catalog.records.blocks import Segment
+from lakebed.catalog.records.files import TemporaryFile
 from lakebed.errors import Damage, DamagedFile, LakebedError, UnknownObject
 from lakebed.lifecycle.checks import segments, table_check
 from lakebed.lifecycle.checks.aside import get_aside, get_candidate
@@ -33,8 +26,8 @@ from lakebed.lifecycle.checks.sources import SourceCheck
 from lakebed.lifecycle.checks.strays import StrayKind, classify
 from lakebed.model.arguments import checked_methods
 from lakebed.model.partition import FileState, Partition
+from lakebed.model.tables.table import UserTable, name_import
 from lakebed.model.time import format_instant
-from lakebed.model.user_table import UserTable, name_import
 from lakebed.reading.footers import usable_bytes
 from lakebed.reading.leases import LeaseKeeper
 from lakebed.storage import footer as footer_format

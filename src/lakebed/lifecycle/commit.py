@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from lakebed.catalog import files, journal, lakes, partitions, tables, view_sets
+from lakebed.catalog import journal
 from lakebed.catalog.catalog import Catalog, Connection, Transaction
+from lakebed.catalog.records import files, lakes, partitions, tables, view_sets
 from lakebed.errors import Conflict, StalePlan
 from lakebed.lifecycle import selection
 from lakebed.lifecycle.guard import Guard
 from lakebed.lifecycle.planning import RetirementPlan
 from lakebed.model.partition import FileState, Partition
-from lakebed.model.user_table import is_table, table_id_of
+from lakebed.model.tables.table import is_table, table_id_of
 from lakebed.writing.publish import retire_rows
 
 

@@ -13,14 +13,16 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from lakebed.catalog import blocks, clock, journal, partition_search, partitions, view_sets
+from lakebed.catalog import clock, journal
 from lakebed.catalog.acting import name_actor
 from lakebed.catalog.catalog import Connection, Transaction
-from lakebed.catalog.partition_search import PartitionFilter
+from lakebed.catalog.lookups import partition_search
+from lakebed.catalog.lookups.partition_search import PartitionFilter
+from lakebed.catalog.records import blocks, partitions, view_sets
 from lakebed.errors import Refused, StalePlan
 from lakebed.model.partition import Partition
+from lakebed.model.tables.table import is_table
 from lakebed.model.time import SECOND, TimeRange, format_duration
-from lakebed.model.user_table import is_table
 
 WHOLE_LAKE = "whole-lake"
 """The name to confirm when several view sets together are most of the lake."""

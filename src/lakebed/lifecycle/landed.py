@@ -10,21 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from lakebed.catalog import (
-    blocks,
-    clock,
-    failures,
-    files,
-    journal,
-    lakes,
-    partition_search,
-    partitions,
-    view_sets,
-)
-from lakebed.catalog.blocks import Segment
+from lakebed.catalog import clock, journal
 from lakebed.catalog.catalog import Catalog, Connection, Transaction
-from lakebed.catalog.files import TemporaryFile
-from lakebed.catalog.partition_search import PartitionFilter
+from lakebed.catalog.lookups import partition_search
+from lakebed.catalog.lookups.partition_search import PartitionFilter
+from lakebed.catalog.records import blocks, failures, files, lakes, partitions, view_sets
+from lakebed.catalog.records.blocks import Segment
+from lakebed.catalog.records.files import TemporaryFile
 from lakebed.catalog.times import resolve
 from lakebed.errors import BadInput, StalePlan
 from lakebed.model.arguments import checked_methods

@@ -9,17 +9,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from lakebed.catalog import clock, partition_search, tables, view_sets
+from lakebed.catalog import clock
 from lakebed.catalog.catalog import Catalog, Connection
-from lakebed.catalog.partition_search import PartitionFilter
+from lakebed.catalog.lookups import partition_search
+from lakebed.catalog.lookups.partition_search import PartitionFilter
+from lakebed.catalog.records import tables, view_sets
 from lakebed.catalog.times import resolve
 from lakebed.errors import BadInput, TooPrecise, UnknownPartition
 from lakebed.lifecycle import selection
 from lakebed.lifecycle.guard import Demand, Guard
 from lakebed.model.arguments import checked_methods
 from lakebed.model.partition import Partition
+from lakebed.model.tables.table import is_table, parse_retention
 from lakebed.model.time import Instant, TimeRange, format_instant, parse_duration
-from lakebed.model.user_table import is_table, parse_retention
 from lakebed.views.active import get_view_set
 
 

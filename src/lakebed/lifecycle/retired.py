@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lakebed.catalog import files, partitions, tables
 from lakebed.catalog.catalog import Catalog, Connection
+from lakebed.catalog.records import files, partitions, tables
 from lakebed.errors import Conflict, NotFound, Overlap, UnknownTable
 from lakebed.lifecycle import selection
 from lakebed.model.partition import FileState, Partition
-from lakebed.model.user_table import is_table, table_id_of
+from lakebed.model.tables.table import is_table, table_id_of
 
 
 @dataclass(frozen=True, slots=True)

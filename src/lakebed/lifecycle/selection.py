@@ -7,13 +7,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lakebed.catalog import partition_search, partitions, tables
 from lakebed.catalog.catalog import Connection
-from lakebed.catalog.partition_search import PartitionFilter
+from lakebed.catalog.lookups import partition_search
+from lakebed.catalog.lookups.partition_search import PartitionFilter
+from lakebed.catalog.records import partitions, tables
 from lakebed.errors import Ambiguous, Conflict, Overlap, UnknownPartition
 from lakebed.model.partition import Partition
+from lakebed.model.tables.table import UserTable, is_table, table_id_of
 from lakebed.model.time import TimeRange
-from lakebed.model.user_table import UserTable, is_table, table_id_of
 from lakebed.storage.layout import check_path
 from lakebed.views.active import get_view_set
 

@@ -12,20 +12,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import count
 
-from lakebed.catalog import (
-    blocks,
-    clock,
-    files,
-    footers,
-    inserts,
-    journal,
-    lakes,
-    leases,
-    partitions,
-)
+from lakebed.catalog import clock, journal, leases
 from lakebed.catalog.catalog import Catalog, Connection, Transaction
-from lakebed.catalog.files import TemporaryFile
 from lakebed.catalog.leases import Lease
+from lakebed.catalog.records import blocks, files, footers, inserts, lakes, partitions
+from lakebed.catalog.records.files import TemporaryFile
 from lakebed.errors import LakebedError, Refused
 from lakebed.logs import Operation
 from lakebed.model.arguments import checked_methods

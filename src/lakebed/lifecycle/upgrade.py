@@ -8,9 +8,10 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from lakebed.catalog import footers, journal, partitions
+from lakebed.catalog import journal
 from lakebed.catalog.catalog import Catalog
-from lakebed.catalog.footers import StoredFooter
+from lakebed.catalog.records import footers, partitions
+from lakebed.catalog.records.footers import StoredFooter
 from lakebed.errors import DamagedFooter
 from lakebed.logs import Operation
 from lakebed.reading.footers import usable_bytes

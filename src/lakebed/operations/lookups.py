@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from lakebed.errors import BadInput
 from lakebed.lifecycle.check import Level
 from lakebed.lifecycle.checks.findings import Finding, Severity
+from lakebed.model.tables.table import UserTable, split_name
 from lakebed.model.time import Instant
-from lakebed.model.user_table import UserTable, split_name
 from lakebed.operations.operation import OperableLake, operation
 from lakebed.query.snapshot import listings
 from lakebed.query.snapshot.listings import Asked

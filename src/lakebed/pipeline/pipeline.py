@@ -16,10 +16,11 @@ from dataclasses import dataclass, field, replace
 from functools import wraps
 from typing import TYPE_CHECKING, ParamSpec
 
-from lakebed.catalog import blocks, clock, failures, tables
+from lakebed.catalog import clock
 from lakebed.catalog.catalog import Catalog
-from lakebed.catalog.failures import BuildFailure
 from lakebed.catalog.leases import Lease
+from lakebed.catalog.records import blocks, failures, tables
+from lakebed.catalog.records.failures import BuildFailure
 from lakebed.catalog.times import resolve
 from lakebed.errors import Cancelled
 from lakebed.logs import Operation

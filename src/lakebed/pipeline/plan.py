@@ -14,8 +14,8 @@ from itertools import pairwise
 from lakebed.model.block import Block
 from lakebed.model.partition import Partition
 from lakebed.model.source import SqlSource
+from lakebed.model.tables.table import UserTable
 from lakebed.model.time import TimeRange, find_gaps
-from lakebed.model.user_table import UserTable
 from lakebed.model.view_set import ViewSet
 from lakebed.pipeline.steps import Build, Fold, Merge, Query, Skip
 from lakebed.tables.fold import fold_rows

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from lakebed.catalog import blocks, failures, journal
+from lakebed.catalog import journal
 from lakebed.catalog.catalog import Catalog
-from lakebed.catalog.failures import BuildFailure
+from lakebed.catalog.records import blocks, failures
+from lakebed.catalog.records.failures import BuildFailure
 from lakebed.errors import Conflict, LakebedError, OutcomeUnknown, UnknownTable
 from lakebed.model.partition import Partition, add_source_hashes, hash_sources
 from lakebed.model.time import find_gaps

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from lakebed.catalog import blocks, view_sets
+from lakebed.catalog.records import blocks, view_sets
 from lakebed.logs import Operation
 from lakebed.model.source import BlockSource, SqlSource
 from lakebed.pipeline.frames.sql import SqlSteps

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from lakebed.catalog import blocks, clock, failures, partition_search, partitions, tables, view_sets
+from lakebed.catalog import clock
 from lakebed.catalog.catalog import Catalog, Connection
-from lakebed.catalog.partition_search import PartitionFilter
-from lakebed.catalog.view_sets import ActiveViewSet
+from lakebed.catalog.lookups import partition_search
+from lakebed.catalog.lookups.partition_search import PartitionFilter
+from lakebed.catalog.records import blocks, failures, partitions, tables, view_sets
+from lakebed.catalog.records.view_sets import ActiveViewSet
 from lakebed.errors import UnknownViewSet
 from lakebed.model.block import Block
 from lakebed.model.source import BlockSource, SqlSource

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from lakebed.model.block import Block
 from lakebed.model.partition import Partition
+from lakebed.model.tables.table import UserTable
 from lakebed.model.time import TimeRange
-from lakebed.model.user_table import UserTable
 from lakebed.model.view_set import ViewSet
 from lakebed.tables.fold.fold_rows import Run
 

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import Self
 
-from lakebed.model.user_table import is_table
+from lakebed.model.tables.table import is_table
 from lakebed.model.view_set import GLOBAL
 from lakebed.tables.rows.table_publisher import FOLDER
 from lakebed.writing.name_reservations import NamePool

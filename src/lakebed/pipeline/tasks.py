@@ -15,7 +15,7 @@ from lakebed.errors import DamagedFile, LakebedError, Unavailable
 from lakebed.logs import Operation
 from lakebed.model.block import Block
 from lakebed.model.partition import Partition
-from lakebed.model.user_table import UserTable
+from lakebed.model.tables.table import UserTable
 from lakebed.model.view_set import ViewSet
 from lakebed.pipeline.sessions.executors import StoreAddress
 from lakebed.pipeline.writing import TaskResult, write_once

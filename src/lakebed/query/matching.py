@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lakebed.errors import BadInput
-from lakebed.model.table import BUCKET_COLUMN
-from lakebed.model.user_table import UserTable
+from lakebed.model.tables.schema import BUCKET_COLUMN
+from lakebed.model.tables.table import UserTable
 
 if TYPE_CHECKING:
     import pyarrow as pa

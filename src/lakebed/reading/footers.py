@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lakebed.catalog import footers, partitions
 from lakebed.catalog.catalog import Catalog
-from lakebed.catalog.footers import StoredFooter
+from lakebed.catalog.records import footers, partitions
+from lakebed.catalog.records.footers import StoredFooter
 from lakebed.errors import DamagedFooter, UnknownFooter
 from lakebed.storage import footer as footer_format
 

@@ -8,10 +8,12 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from lakebed.catalog import journal, partition_search, view_sets
+from lakebed.catalog import journal
 from lakebed.catalog.catalog import Catalog
-from lakebed.catalog.footers import StoredFooter
-from lakebed.catalog.partition_search import PartitionFilter
+from lakebed.catalog.lookups import partition_search
+from lakebed.catalog.lookups.partition_search import PartitionFilter
+from lakebed.catalog.records import view_sets
+from lakebed.catalog.records.footers import StoredFooter
 from lakebed.errors import (
     BadInput,
     DamagedFile,

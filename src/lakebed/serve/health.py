@@ -11,8 +11,8 @@ from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from lakebed.catalog import lakes
 from lakebed.catalog.catalog import Catalog
+from lakebed.catalog.records import lakes
 from lakebed.errors import Busy, NotStarted, Unavailable, Unresponsive
 from lakebed.storage.marks import require_mark
 

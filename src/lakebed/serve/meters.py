@@ -12,9 +12,10 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
-from lakebed.catalog import blocks, clock, duties, leases, rules
-from lakebed.catalog.duties import DutyState
+from lakebed.catalog import clock, leases, rules
 from lakebed.catalog.leases import LeaseKind
+from lakebed.catalog.records import blocks, duties
+from lakebed.catalog.records.duties import DutyState
 from lakebed.errors import LakebedError
 from lakebed.upkeep.duties import DUTIES
 from lakebed.upkeep.lag import find_unbuilt

@@ -17,16 +17,17 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from lakebed.catalog import partition_search, tables, view_sets
-from lakebed.catalog.partition_search import PartitionFilter
+from lakebed.catalog.lookups import partition_search
+from lakebed.catalog.lookups.partition_search import PartitionFilter
+from lakebed.catalog.records import tables, view_sets
 from lakebed.catalog.times import resolve_past
 from lakebed.errors import BadInput, SnapshotExpired
 from lakebed.lake import Lake
 from lakebed.model.arguments import checked, checked_methods
 from lakebed.model.source import SqlSource
-from lakebed.model.table import BUCKET_COLUMN
+from lakebed.model.tables.schema import BUCKET_COLUMN
+from lakebed.model.tables.table import UserTable
 from lakebed.model.time import Instant, TimeRange, parse_moment, to_instant
-from lakebed.model.user_table import UserTable
 from lakebed.model.view_set import GLOBAL, ViewSet
 from lakebed.opening import open_lake
 from lakebed.pipeline.frames.reading import read_native

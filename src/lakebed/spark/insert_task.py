@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from lakebed.errors import BadInput, BadRecords
 from lakebed.logs import Operation
-from lakebed.model.user_table import UserTable
+from lakebed.model.tables.table import UserTable
 from lakebed.pipeline.sessions.executors import StoreAddress
 from lakebed.pipeline.writing import TaskResult, write_once
 from lakebed.storage.objects import Store

@@ -9,12 +9,13 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from lakebed.catalog import clock, tables
+from lakebed.catalog import clock
+from lakebed.catalog.records import tables
 from lakebed.errors import BadInput, LeaseLost, StalePlan
 from lakebed.lake import Lake
 from lakebed.logs import Operation
 from lakebed.model.arguments import checked
-from lakebed.model.user_table import REJECTS, UserTable
+from lakebed.model.tables.table import REJECTS, UserTable
 from lakebed.pipeline.sessions.executors import StoreAddress, require_executors
 from lakebed.spark.insert_task import NAMES, InsertOrder, insert_task
 from lakebed.spark.writing import collect_results

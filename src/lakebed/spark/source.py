@@ -25,7 +25,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from lakebed.catalog.partition_search import PartitionFilter
+from lakebed.catalog.lookups.partition_search import PartitionFilter
 from lakebed.errors import BadInput, SnapshotExpired, UnknownObject, Unsupported
 from lakebed.model.source import SqlSource
 from lakebed.model.time import TimeRange, is_relative, to_instant
@@ -122,7 +122,8 @@ class LakebedSource(DataSource):
 
     def plan(self, definition: ViewSet) -> list[Files]:
         """The files to read, grouped into tasks."""
-        from lakebed.catalog import clock, partition_search
+        from lakebed.catalog import clock
+        from lakebed.catalog.lookups import partition_search
 
         begin, end = (self.options.get(name) for name in ("begin", "end"))
         instance = self.options.get("instance", GLOBAL)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from lakebed.catalog import journal
 from lakebed.errors import BadInput, LeaseLost, StalePlan
-from lakebed.model.table import BUCKET_COLUMN
-from lakebed.model.user_table import DELETED, VERSION, UserTable
+from lakebed.model.tables.schema import BUCKET_COLUMN
+from lakebed.model.tables.table import DELETED, VERSION, UserTable
 from lakebed.tables.insert.insert_values import Insertion, Premise
 from lakebed.tables.rows.row_reader import RowReader
 from lakebed.tables.rows.stored_rows import TableRows

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from lakebed.catalog import journal
 from lakebed.errors import BadInput, DamagedFile, LeaseLost, StalePlan
 from lakebed.model.partition import Partition
-from lakebed.model.table import Column
-from lakebed.model.user_table import UserTable
+from lakebed.model.tables.schema import Column
+from lakebed.model.tables.table import UserTable
 from lakebed.tables.insert.convert_columns import convert
 from lakebed.tables.insert.insert_values import Premise
 from lakebed.tables.rows.row_reader import RowReader

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from lakebed.model.arguments import checked_methods
 from lakebed.model.partition import Partition
-from lakebed.model.table import BUCKET_COLUMN, TableSchema
+from lakebed.model.tables.schema import BUCKET_COLUMN, TableSchema
+from lakebed.model.tables.table import DELETED, REJECTS, VERSION, UserTable
 from lakebed.model.time import Instant
-from lakebed.model.user_table import DELETED, REJECTS, VERSION, UserTable
 from lakebed.tables.insert.insert import InsertOptions
 from lakebed.tables.insert.insert_values import Inserted
 

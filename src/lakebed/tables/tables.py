@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lakebed.catalog.catalog import Catalog
-from lakebed.catalog.files import TemporaryFile
+from lakebed.catalog.records.files import TemporaryFile
 from lakebed.errors import BadInput
 from lakebed.lifecycle.check import Checker
 from lakebed.model.arguments import checked_methods
 from lakebed.model.partition import Partition
+from lakebed.model.tables.table import UserTable, name_import
 from lakebed.model.time import Instant
-from lakebed.model.user_table import UserTable, name_import
 from lakebed.tables.delete import Deleter, TableQueries
 from lakebed.tables.erase import Eraser
 from lakebed.tables.fold.fold import Folder

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from lakebed.catalog import tables
+from lakebed.catalog.records import tables
 from lakebed.errors import LakebedError, Refused
 from lakebed.lake import Lake
 from lakebed.lifecycle.check import Finding, Level

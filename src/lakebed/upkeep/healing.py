@@ -5,7 +5,7 @@ stays as it is and is reported, until an operator accepts the loss.
 
 from __future__ import annotations
 
-from lakebed.catalog import blocks, partitions
+from lakebed.catalog.records import blocks, partitions
 from lakebed.errors import LakebedError, UnknownObject
 from lakebed.lake import Lake
 from lakebed.lifecycle.check import CheckReport, Finding, Severity

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from lakebed.catalog import blocks, clock, coverage, failures
+from lakebed.catalog import clock
 from lakebed.catalog.catalog import Connection
+from lakebed.catalog.lookups import coverage
+from lakebed.catalog.records import blocks, failures
 from lakebed.model.time import TimeRange, find_gaps
 from lakebed.views.active import list_view_sets
 from lakebed.views.dependencies import find_sources

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TypeVar
 
-from lakebed.catalog import duties, rounds
-from lakebed.catalog.blocks import Segment
 from lakebed.catalog.catalog import Connection
+from lakebed.catalog.lookups import rounds
+from lakebed.catalog.records import duties
+from lakebed.catalog.records.blocks import Segment
 from lakebed.lake import Lake
 from lakebed.lifecycle.check import CheckReport, Finding, Share
 from lakebed.model.partition import Partition

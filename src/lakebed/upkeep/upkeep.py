@@ -11,8 +11,9 @@ import threading
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
-from lakebed.catalog import clock, duties
-from lakebed.catalog.duties import DutyState
+from lakebed.catalog import clock
+from lakebed.catalog.records import duties
+from lakebed.catalog.records.duties import DutyState
 from lakebed.errors import BadInput, Cancelled, Conflict, LakebedError
 from lakebed.lake import Lake
 from lakebed.model.time import SECOND

@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from lakebed.catalog import view_sets
 from lakebed.catalog.catalog import Connection
-from lakebed.catalog.view_sets import ActiveViewSet
+from lakebed.catalog.records import view_sets
+from lakebed.catalog.records.view_sets import ActiveViewSet
 from lakebed.model.source import SqlSource
 from lakebed.model.view_set import ViewSet
 from lakebed.views.builtin import COLUMNS, built_in

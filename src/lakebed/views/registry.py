@@ -8,13 +8,14 @@ import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from lakebed.catalog import journal, view_sets
+from lakebed.catalog import journal
 from lakebed.catalog.catalog import Catalog, Transaction
-from lakebed.catalog.view_sets import ActiveViewSet
+from lakebed.catalog.records import view_sets
+from lakebed.catalog.records.view_sets import ActiveViewSet
 from lakebed.errors import BadInput, Outdated, Refused, StalePlan
 from lakebed.model.arguments import checked_methods
+from lakebed.model.tables.table import is_table
 from lakebed.model.time import parse_duration
-from lakebed.model.user_table import is_table
 from lakebed.model.view_set import ViewSet
 from lakebed.views.active import find_due, get_view_set, list_view_sets
 from lakebed.views.dependencies import list_readers, plan_dependents

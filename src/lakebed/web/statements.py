@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from lakebed.errors import BadInput
-from lakebed.model.table import Column, TableSchema
+from lakebed.model.tables.schema import Column, TableSchema
+from lakebed.model.tables.table import UserTable
 from lakebed.model.time import format_instant, parse_moment
-from lakebed.model.user_table import UserTable
 from lakebed.query.request.parameters import prepare
 from lakebed.web.times import Bins
 

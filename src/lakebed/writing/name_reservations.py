@@ -9,9 +9,9 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
-from lakebed.catalog import files, lakes
 from lakebed.catalog.catalog import Catalog, Connection
-from lakebed.catalog.files import TemporaryFile
+from lakebed.catalog.records import files, lakes
+from lakebed.catalog.records.files import TemporaryFile
 from lakebed.errors import AlreadyThere, LakebedError, LeaseLost, OutcomeUnknown, Unavailable
 from lakebed.model.ids import new_id
 from lakebed.model.partition import FileState

@@ -9,11 +9,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lakebed.catalog import files, footers, journal, lakes, partitions, view_sets
+from lakebed.catalog import journal
 from lakebed.catalog.catalog import Catalog, Connection, Transaction
-from lakebed.catalog.files import TemporaryFile
-from lakebed.catalog.footers import StoredFooter
-from lakebed.catalog.partitions import Ground
+from lakebed.catalog.records import files, footers, lakes, partitions, view_sets
+from lakebed.catalog.records.files import TemporaryFile
+from lakebed.catalog.records.footers import StoredFooter
+from lakebed.catalog.records.partitions import Ground
 from lakebed.errors import (
     BadInput,
     Conflict,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lakebed.cli.tables.show import describe_change
-from lakebed.model.table_declaration import parse_schema
+from lakebed.model.tables.declaration import parse_schema
 from tests.cli.parts import Cli
 from tests.cli.tables.parts import RING, write
 

@@ -9,7 +9,7 @@ import pyarrow.feather
 import pyarrow.parquet as pq
 import pytest
 
-from lakebed.model.table_declaration import parse_schema
+from lakebed.model.tables.declaration import parse_schema
 from tests.cli.parts import Cli
 from tests.cli.tables.parts import RING, SCHEMA, write
 

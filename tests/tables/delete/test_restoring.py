@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from lakebed.catalog import clock, tables
+from lakebed.catalog import clock
+from lakebed.catalog.records import tables
 from lakebed.errors import BadSql, UnknownTable
 from lakebed.lake import Lake
 from lakebed.model.time import format_instant

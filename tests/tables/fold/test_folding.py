@@ -14,14 +14,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from lakebed.catalog import tables as catalog_tables
+from lakebed.catalog.records import tables as catalog_tables
 from lakebed.errors import LakebedError
 from lakebed.lake import Lake
 from lakebed.model.partition import NO_SOURCE, EventRange, Identity, Partition
-from lakebed.model.table import Bucket
-from lakebed.model.table_declaration import parse_schema
+from lakebed.model.tables.declaration import parse_schema
+from lakebed.model.tables.schema import Bucket
+from lakebed.model.tables.table import DELETED, VERSION, UserTable
 from lakebed.model.time import TimeRange
-from lakebed.model.user_table import DELETED, VERSION, UserTable
 from lakebed.query.embedded.user_tables import UserTables
 from lakebed.query.planning import conditions
 from lakebed.query.snapshot import user_tables

@@ -8,7 +8,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from lakebed.catalog import files
+from lakebed.catalog.records import files
 from lakebed.lake import Lake
 from lakebed.model.partition import FileState
 from lakebed.tables.importing.report import ImportReport

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from lakebed.catalog import files, inserts
+from lakebed.catalog.records import files, inserts
 from lakebed.errors import StalePlan
 from lakebed.lake import Lake
 from lakebed.storage.objects import read_all

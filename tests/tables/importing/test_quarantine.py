@@ -9,7 +9,7 @@ from typing import BinaryIO, cast
 
 import pytest
 
-from lakebed.catalog import files
+from lakebed.catalog.records import files
 from lakebed.errors import StalePlan
 from lakebed.lake import Lake
 from lakebed.lifecycle.check import Severity

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakebed.catalog import files
+from lakebed.catalog.records import files
 from lakebed.lake import Lake
 from lakebed.model.partition import FileState
 from lakebed.storage.objects import read_all

@@ -11,8 +11,8 @@ import msgspec
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from lakebed.model.table import FIRST_INSTANT, LAST_INSTANT, TYPES, Column
-from lakebed.model.table_declaration import parse_schema
+from lakebed.model.tables.declaration import parse_schema
+from lakebed.model.tables.schema import FIRST_INSTANT, LAST_INSTANT, TYPES, Column
 from lakebed.model.time import to_instant
 from lakebed.tables.insert.validation import Validated, show, validate
 from tests.tables.insert.validating import AT, TIMES

@@ -28,7 +28,7 @@ from lakebed.errors import (
     UnknownTable,
 )
 from lakebed.lake import Lake
-from lakebed.model.table import FIRST_INSTANT, LAST_INSTANT
+from lakebed.model.tables.schema import FIRST_INSTANT, LAST_INSTANT
 from lakebed.model.time import format_instant
 from lakebed.opening import open_lake
 from lakebed.storage.local import LocalStore

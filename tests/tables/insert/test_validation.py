@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 from lakebed.errors import BadInput, BadRecords
-from lakebed.model.table import FIRST_INSTANT, LAST_INSTANT
-from lakebed.model.table_declaration import parse_schema
+from lakebed.model.tables.declaration import parse_schema
+from lakebed.model.tables.schema import FIRST_INSTANT, LAST_INSTANT
 from lakebed.tables.insert.convert_values import NO_ZONE
 from lakebed.tables.insert.validation import BadRecord, Problem, Validated, show, validate
 from tests.tables.insert.validating import AT, PULSE, micros, take

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakebed.errors import BadInput
-from lakebed.model.table import TYPES
+from lakebed.model.tables.schema import TYPES
 from lakebed.tables.insert.validation import Problem, validate
 from tests.tables.insert.plain_rules import (
     as_plain,

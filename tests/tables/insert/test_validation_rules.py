@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from lakebed.model.table_declaration import parse_schema
+from lakebed.model.tables.declaration import parse_schema
 from tests.tables.insert.plain_rules import (
     No,
     assert_plain,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakebed.model.table_declaration import parse_schema
+from lakebed.model.tables.declaration import parse_schema
 from lakebed.model.time import to_instant
 from lakebed.tables.insert.validation import validate
 

@@ -27,7 +27,7 @@ from lakebed.errors import (
     UnknownViewSet,
 )
 from lakebed.lake import Lake
-from lakebed.model.table import FIRST_INSTANT
+from lakebed.model.tables.schema import FIRST_INSTANT
 from lakebed.opening import copy_lake, open_lake
 from lakebed.tables.table import Table
 from tests.conftest import SQLITE_FIRST, NewLake

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakebed.errors import BadInput, BadPayload, BadSchema
-from lakebed.model.table_declaration import parse_schema
+from lakebed.model.tables.declaration import parse_schema
 from lakebed.tables.insert.records import read_records
 from lakebed.tables.insert.validation import validate
 from lakebed.tables.schema.infer_schema import propose_schema

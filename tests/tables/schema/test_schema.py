@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakebed.errors import BadInput, BadSchema
-from lakebed.model.table import SCALARS, TYPES, UNITS, Column, TableSchema
-from lakebed.model.table_declaration import parse_schema, plan_alteration
+from lakebed.model.tables.declaration import parse_schema, plan_alteration
+from lakebed.model.tables.schema import SCALARS, TYPES, UNITS, Column, TableSchema
 
 PULSE = {
     "columns": {

@@ -24,7 +24,7 @@ from lakebed.errors import BadDefinition, BadInput, LakebedError, Refused
 from lakebed.model.source import SqlSource, describe_source
 from lakebed.model.time import format_duration, is_duration
 from lakebed.model.view_set import ViewSet
-from lakebed.views.declaration import SqlView, read_toml, write_toml
+from lakebed.views.sql.declaration import SqlView, read_toml, write_toml
 
 if TYPE_CHECKING:
     from lakebed.lake import Lake

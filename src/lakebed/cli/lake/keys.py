@@ -12,7 +12,7 @@ from lakebed.cli.options import HERE, JsonOption, LakeOption, opened
 from lakebed.model.time import format_instant
 
 if TYPE_CHECKING:
-    from lakebed.catalog.keys import Key
+    from lakebed.catalog.records.keys import Key
 
 app = typer.Typer(no_args_is_help=True, help="Keys for those who use a server of this lake.")
 

@@ -188,7 +188,7 @@ def _wait_for_catalog(settings: Settings) -> None:
     """Wait for the catalog's server to start, with a line on stderr now and then."""
     if is_server(settings.lake):
         return
-    from lakebed.catalog.waiting import wait_until_reachable
+    from lakebed.catalog.connections.waiting import wait_until_reachable
     from lakebed.opening import connect
 
     catalog = connect(settings.lake, settings)

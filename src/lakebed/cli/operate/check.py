@@ -74,7 +74,7 @@ def check(
     Example: lakebed check --folder s3://bucket/old/heart_rate
     """
     from lakebed.lifecycle.check import Level
-    from lakebed.model.user_table import split_name
+    from lakebed.model.tables.table import split_name
 
     if folder is not None:
         if table is not None or quarantine or condemn:

@@ -38,7 +38,8 @@ def show_journal(
 
     Example: lakebed journal --operation retire --operation restore
     """
-    from lakebed.catalog import journal, tables
+    from lakebed.catalog import journal
+    from lakebed.catalog.records import tables
 
     with opened(lake, write=False) as open_lake, open_lake.catalog.read() as connection:
         entries = journal.list_entries(

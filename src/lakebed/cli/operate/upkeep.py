@@ -15,7 +15,7 @@ from lakebed.errors import BadInput
 from lakebed.model.time import SECOND, format_duration, format_instant
 
 if TYPE_CHECKING:
-    from lakebed.catalog.duties import DutyState
+    from lakebed.catalog.records.duties import DutyState
     from lakebed.upkeep.duties import Duty
 
 FAILED = 1

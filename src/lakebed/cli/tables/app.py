@@ -100,8 +100,8 @@ def _create_table(
     database: str, table: str, text: bytes, bucket: BucketName, keep: str | None, address: str
 ) -> None:
     """Everything is checked before the database is made, so that a mistake leaves nothing."""
-    from lakebed.model.table_declaration import parse_schema
-    from lakebed.model.user_table import check_name, parse_retention
+    from lakebed.model.tables.declaration import parse_schema
+    from lakebed.model.tables.table import check_name, parse_retention
 
     check_name(database, "database")
     check_name(table, "table")

@@ -25,7 +25,7 @@ from lakebed.errors import BadInput, BadSql, Refused, UnknownDatabase
 
 if TYPE_CHECKING:
     from lakebed.lake import Lake
-    from lakebed.model.table import TableSchema
+    from lakebed.model.tables.schema import TableSchema
     from lakebed.tables.erase import Trace
 
 

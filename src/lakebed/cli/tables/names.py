@@ -13,7 +13,7 @@ import typer
 
 from lakebed.cli import output
 from lakebed.errors import BadInput, BadSchema
-from lakebed.model.user_table import require_text
+from lakebed.model.tables.table import require_text
 
 if TYPE_CHECKING:
     import pyarrow as pa

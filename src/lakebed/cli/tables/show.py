@@ -17,8 +17,8 @@ from lakebed.cli.tables.names import Row, TableArgument, split_table_name
 if TYPE_CHECKING:
     from lakebed.lake import Lake
     from lakebed.model.partition import Partition
-    from lakebed.model.table import Column, TableSchema
-    from lakebed.model.user_table import UserTable
+    from lakebed.model.tables.schema import Column, TableSchema
+    from lakebed.model.tables.table import UserTable
     from lakebed.tables.table import TableStats
 
 SHOWN_BUCKETS = 10

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from lakebed.catalog import blocks, files, partitions
 from lakebed.catalog.catalog import Connection
-from lakebed.catalog.files import TemporaryFile
+from lakebed.catalog.records import blocks, files, partitions
+from lakebed.catalog.records.files import TemporaryFile
 from lakebed.errors import BadInput, Conflict
 from lakebed.model.partition import FileState, Partition
 from lakebed.storage import layout

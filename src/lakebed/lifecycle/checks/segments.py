@@ -7,9 +7,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 
-from lakebed.catalog import blocks
-from lakebed.catalog.blocks import Segment
 from lakebed.catalog.catalog import Connection
+from lakebed.catalog.records import blocks
+from lakebed.catalog.records.blocks import Segment
 from lakebed.errors import UnknownObject
 from lakebed.lifecycle.checks.findings import Finding, damage
 from lakebed.model.block import Block

@@ -9,8 +9,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from lakebed.catalog import blocks, clock, view_sets
+from lakebed.catalog import clock
 from lakebed.catalog.catalog import Connection
+from lakebed.catalog.records import blocks, view_sets
 from lakebed.lifecycle.checks.findings import Finding, damage
 from lakebed.model.partition import NO_SOURCE, SOURCE_HASH_BYTES, Partition
 from lakebed.model.time import TimeRange

@@ -6,12 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from lakebed.catalog import tables
 from lakebed.catalog.catalog import Connection
+from lakebed.catalog.records import tables
 from lakebed.errors import LakebedError
 from lakebed.lifecycle.checks.findings import Finding, Severity, damage
 from lakebed.model.partition import Partition
-from lakebed.model.user_table import UserTable, is_table, table_id_of
+from lakebed.model.tables.table import UserTable, is_table, table_id_of
 
 
 def list_known(connection: Connection) -> dict[str, UserTable]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from lakebed.errors import BadInput, LakebedError, Unavailable
-from lakebed.model.user_table import VERSION
+from lakebed.model.tables.table import VERSION
 from lakebed.model.view_set import ViewSet
 from lakebed.pipeline.frames.types import spark_schema
 from lakebed.pipeline.sessions.executors import StoreAddress

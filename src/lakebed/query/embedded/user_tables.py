@@ -12,9 +12,9 @@ from datafusion import DataFrame, col, lit
 from datafusion import functions as sql
 
 from lakebed.model.partition import Partition
-from lakebed.model.table import BUCKET_COLUMN, FIRST_INSTANT, NAME_LENGTHS, Bucket
+from lakebed.model.tables.schema import BUCKET_COLUMN, FIRST_INSTANT, NAME_LENGTHS, Bucket
+from lakebed.model.tables.table import DELETED, VERSION, UserTable
 from lakebed.model.time import SECOND
-from lakebed.model.user_table import DELETED, VERSION, UserTable
 from lakebed.model.view_set import ViewSet
 from lakebed.query.embedded.types import with_views
 from lakebed.query.planning.content import UserContent

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from lakebed.model.partition import Partition
 from lakebed.model.source import SqlSource
+from lakebed.model.tables.table import UserTable
 from lakebed.model.time import TimeRange
-from lakebed.model.user_table import UserTable
 from lakebed.model.view_set import ViewSet
 from lakebed.query.planning.conditions import EVER
 from lakebed.query.planning.merged_columns import keeps_apart, keeps_as_it_is

@@ -8,10 +8,11 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from lakebed.catalog import blocks, coverage, listing, partition_search
 from lakebed.catalog.catalog import Connection
-from lakebed.catalog.coverage import Look, Run
-from lakebed.catalog.partition_search import FileScan, Spans
+from lakebed.catalog.lookups import coverage, listing, partition_search
+from lakebed.catalog.lookups.coverage import Look, Run
+from lakebed.catalog.lookups.partition_search import FileScan, Spans
+from lakebed.catalog.records import blocks
 from lakebed.model.block import Block
 from lakebed.model.time import TimeRange, find_gaps
 

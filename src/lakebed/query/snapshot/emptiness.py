@@ -14,12 +14,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from lakebed.catalog.failures import BuildFailure
-from lakebed.catalog.listing import Stretch
-from lakebed.catalog.view_sets import ActiveViewSet
+from lakebed.catalog.lookups.listing import Stretch
+from lakebed.catalog.records.failures import BuildFailure
+from lakebed.catalog.records.view_sets import ActiveViewSet
 from lakebed.model.source import BlockSource, SqlSource
+from lakebed.model.tables.table import UserTable
 from lakebed.model.time import TimeRange, find_gaps, format_duration, format_instant
-from lakebed.model.user_table import UserTable
 from lakebed.model.view_set import ViewSet
 
 

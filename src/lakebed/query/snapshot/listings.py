@@ -11,12 +11,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakebed.catalog import blocks, failures, listing, view_sets
 from lakebed.catalog.catalog import Connection
-from lakebed.catalog.view_sets import ActiveViewSet
+from lakebed.catalog.lookups import listing
+from lakebed.catalog.records import blocks, failures, view_sets
+from lakebed.catalog.records.view_sets import ActiveViewSet
 from lakebed.model.source import SqlSource, describe_source
+from lakebed.model.tables.table import UserTable
 from lakebed.model.time import SECOND, TimeRange
-from lakebed.model.user_table import UserTable
 from lakebed.model.view_set import ViewSet
 from lakebed.query.snapshot import emptiness
 from lakebed.query.snapshot.emptiness import EmptyRange

@@ -9,16 +9,18 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
-from lakebed.catalog import blocks, clock, coverage, failures, partition_search, tables, view_sets
+from lakebed.catalog import clock
 from lakebed.catalog.catalog import Catalog, Connection
-from lakebed.catalog.coverage import Look, Run
-from lakebed.catalog.partition_search import FileScan, Spans
-from lakebed.catalog.view_sets import ActiveViewSet
+from lakebed.catalog.lookups import coverage, partition_search
+from lakebed.catalog.lookups.coverage import Look, Run
+from lakebed.catalog.lookups.partition_search import FileScan, Spans
+from lakebed.catalog.records import blocks, failures, tables, view_sets
+from lakebed.catalog.records.view_sets import ActiveViewSet
 from lakebed.errors import LeaseLost, SnapshotExpired
 from lakebed.model.partition import Partition
 from lakebed.model.source import SqlSource
+from lakebed.model.tables.table import UserTable
 from lakebed.model.time import TimeRange, format_instant
-from lakebed.model.user_table import UserTable
 from lakebed.model.view_set import ViewSet
 from lakebed.query.planning.conditions import Scan
 from lakebed.query.snapshot import listings, user_tables, view_tables

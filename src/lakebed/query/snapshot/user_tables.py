@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from lakebed.catalog import tables
 from lakebed.catalog.catalog import Connection
+from lakebed.catalog.records import tables
 from lakebed.model.partition import Partition
-from lakebed.model.table import BUCKET_COLUMN
-from lakebed.model.user_table import DELETED, VERSION, UserTable
+from lakebed.model.tables.schema import BUCKET_COLUMN
+from lakebed.model.tables.table import DELETED, VERSION, UserTable
 from lakebed.query.planning import conditions
 from lakebed.query.planning.conditions import EVER, Scan
 from lakebed.query.planning.content import UserContent

@@ -14,8 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from lakebed.catalog import footers
 from lakebed.catalog.catalog import Catalog
+from lakebed.catalog.records import footers
 from lakebed.errors import (
     BadSql,
     Cancelled,
@@ -26,7 +26,7 @@ from lakebed.errors import (
     UnknownObject,
 )
 from lakebed.model.partition import NO_SOURCE, Partition
-from lakebed.model.user_table import DELETED, VERSION
+from lakebed.model.tables.table import DELETED, VERSION
 from lakebed.query.embedded.running.turns import Deadline
 from lakebed.query.planning.conditions import Scan
 from lakebed.query.snapshot.snapshot import StatementSnapshot

@@ -8,9 +8,9 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from lakebed.catalog.coverage import Run
-from lakebed.catalog.failures import BuildFailure
-from lakebed.catalog.view_sets import ActiveViewSet
+from lakebed.catalog.lookups.coverage import Run
+from lakebed.catalog.records.failures import BuildFailure
+from lakebed.catalog.records.view_sets import ActiveViewSet
 from lakebed.errors import SnapshotExpired
 from lakebed.model.block import Block
 from lakebed.model.partition import Partition

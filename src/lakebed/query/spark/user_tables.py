@@ -10,8 +10,8 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from lakebed.model.partition import Partition
-from lakebed.model.table import BUCKET_COLUMN, Bucket
-from lakebed.model.user_table import DELETED, VERSION, UserTable
+from lakebed.model.tables.schema import BUCKET_COLUMN, Bucket
+from lakebed.model.tables.table import DELETED, VERSION, UserTable
 from lakebed.model.view_set import ViewSet
 from lakebed.query.planning.content import UserContent
 from lakebed.query.spark.frames import make_frame

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from lakebed.errors import Conflict, Damage, LeaseLost, StalePlan, Unavailable
-from lakebed.model.user_table import UserTable
+from lakebed.model.tables.table import UserTable
 from lakebed.tables.fold import fold_rows
 from lakebed.tables.fold.fold_rows import Run, fold_partitions
 from lakebed.tables.rows.row_reader import RowReader

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lakebed.model.partition import Partition
+from lakebed.model.tables.table import DELETED, VERSION, UserTable
 from lakebed.model.time import TimeRange
-from lakebed.model.user_table import DELETED, VERSION, UserTable
 from lakebed.tables.rows.row_reader import RowReader
 from lakebed.writing.merge_groups import fill, find_worthwhile
 

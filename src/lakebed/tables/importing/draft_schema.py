@@ -11,8 +11,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from lakebed.errors import BadInput, BadSchema
-from lakebed.model.table import TableSchema
-from lakebed.model.table_declaration import parse_schema
+from lakebed.model.tables.declaration import parse_schema
+from lakebed.model.tables.schema import TableSchema
 from lakebed.tables.importing.paths import TIME_FOLDERS, Folders
 from lakebed.tables.insert.convert_columns import find_foreign, is_list
 from lakebed.tables.schema.infer_schema import propose_schema

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import PurePosixPath
 from urllib.parse import unquote
 
-from lakebed.model.table import BUCKET_COLUMN
+from lakebed.model.tables.schema import BUCKET_COLUMN
 from lakebed.model.time import TimeRange, to_instant
 
 _DATE_FOLDERS = (BUCKET_COLUMN, "date", "dt")

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from lakebed.catalog.inserts import ADOPTED
+from lakebed.catalog.records.inserts import ADOPTED
 from lakebed.errors import BadInput
-from lakebed.model.table import Bucket, TableSchema
-from lakebed.model.user_table import UserTable
+from lakebed.model.tables.schema import Bucket, TableSchema
+from lakebed.model.tables.table import UserTable
 from lakebed.tables.importing.draft_schema import draft_columns
 from lakebed.tables.importing.files import Broken, Found, look_at, read_batches, read_sample
 from lakebed.tables.importing.paths import find_unfinished, read_folders, show_path

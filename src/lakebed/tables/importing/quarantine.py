@@ -9,9 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from lakebed.catalog import files, journal
+from lakebed.catalog import journal
 from lakebed.catalog.catalog import Catalog, Transaction
-from lakebed.catalog.files import TemporaryFile
+from lakebed.catalog.records import files
+from lakebed.catalog.records.files import TemporaryFile
 from lakebed.errors import AlreadyThere, LakebedError, StalePlan
 from lakebed.model.partition import FileState
 from lakebed.storage import layout

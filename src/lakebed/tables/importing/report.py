@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from lakebed.model.table import Bucket, TableSchema
-from lakebed.model.user_table import UserTable
+from lakebed.model.tables.schema import Bucket, TableSchema
+from lakebed.model.tables.table import UserTable
 
 
 class FileClass(StrEnum):

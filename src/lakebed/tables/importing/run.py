@@ -14,11 +14,11 @@ from dataclasses import replace
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from lakebed.catalog import inserts, tables
 from lakebed.catalog.catalog import Catalog
+from lakebed.catalog.records import inserts, tables
 from lakebed.errors import BadInput, Conflict, StalePlan
+from lakebed.model.tables.table import UserTable, check_name, name_import
 from lakebed.model.time import format_instant
-from lakebed.model.user_table import UserTable, check_name, name_import
 from lakebed.tables.importing.files import (
     Broken,
     describe,

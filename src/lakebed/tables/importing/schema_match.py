@@ -9,7 +9,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from lakebed.model.table import BUCKET_COLUMN, Bucket, Column, TableSchema
+from lakebed.model.tables.schema import BUCKET_COLUMN, Bucket, Column, TableSchema
 from lakebed.tables.importing.draft_schema import NOTHING, kind_of_field
 from lakebed.tables.importing.paths import (
     TIME_FOLDERS,

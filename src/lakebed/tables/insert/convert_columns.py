@@ -13,7 +13,7 @@ from itertools import accumulate, chain
 from typing import TYPE_CHECKING, Any
 
 from lakebed.errors import BadInput
-from lakebed.model.table import FIRST_INSTANT, LAST_INSTANT, UNITS, Column
+from lakebed.model.tables.schema import FIRST_INSTANT, LAST_INSTANT, UNITS, Column
 from lakebed.model.time_text import FULL_TIME
 from lakebed.tables.insert.convert_values import (
     NO_ZONE,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 
-from lakebed.model.table import FIRST_INSTANT, LAST_INSTANT, UNITS, Column
+from lakebed.model.tables.schema import FIRST_INSTANT, LAST_INSTANT, UNITS, Column
 from lakebed.model.time_text import NotATime, NoZone, read_time_text
 
 YEARS = "datetime of the years 1 to 9999"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakebed.model.partition import Partition
-from lakebed.model.user_table import DELETED, UserTable
+from lakebed.model.tables.table import DELETED, UserTable
 from lakebed.tables.fold import fold_rows
 from lakebed.tables.rows.row_reader import RowReader
 from lakebed.tables.rows.table_snapshot import TableSnapshot

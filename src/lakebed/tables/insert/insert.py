@@ -9,11 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lakebed.catalog import clock, inserts, tables
+from lakebed.catalog import clock
 from lakebed.catalog.catalog import Catalog
+from lakebed.catalog.records import inserts, tables
 from lakebed.errors import BadInput, BadRecords, LeaseLost, Refused, StalePlan, UnknownTable
 from lakebed.logs import Operation
-from lakebed.model.user_table import REJECTS, UserTable, is_speakable, require_text
+from lakebed.model.tables.table import REJECTS, UserTable, is_speakable, require_text
 from lakebed.tables.fold import fold_rows
 from lakebed.tables.fold.fold import Folder
 from lakebed.tables.insert.existing_keys import NewKeys, leave_out_existing

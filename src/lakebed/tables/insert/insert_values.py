@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lakebed.catalog import journal
-from lakebed.catalog.inserts import KnownInsert
+from lakebed.catalog.records.inserts import KnownInsert
 from lakebed.errors import Conflict
-from lakebed.model.user_table import UserTable
+from lakebed.model.tables.table import UserTable
 from lakebed.tables.insert.existing_keys import NewKeys
 from lakebed.tables.rows.stored_rows import TableRows
 

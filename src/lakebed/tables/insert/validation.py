@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from lakebed.errors import BadInput
-from lakebed.model.table import Column, TableSchema
+from lakebed.model.tables.schema import Column, TableSchema
 from lakebed.tables.insert.convert_columns import are_all_between, as_value, convert, find_foreign
 from lakebed.tables.insert.convert_values import Unreadable
 

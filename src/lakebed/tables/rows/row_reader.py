@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from lakebed.errors import Damage, DamagedFile, UnknownObject
 from lakebed.model.partition import Partition
-from lakebed.model.user_table import VERSION, UserTable
+from lakebed.model.tables.table import VERSION, UserTable
 from lakebed.storage import parquet
 from lakebed.storage.objects import Store
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lakebed.model.user_table import DELETED, VERSION, UserTable
+from lakebed.model.tables.table import DELETED, VERSION, UserTable
 from lakebed.storage import parquet
 
 if TYPE_CHECKING:

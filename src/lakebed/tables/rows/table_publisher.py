@@ -9,15 +9,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lakebed.catalog import files, inserts, journal, lakes, partitions, tables
+from lakebed.catalog import journal
 from lakebed.catalog.catalog import Catalog, Connection, Transaction
-from lakebed.catalog.inserts import KnownInsert
+from lakebed.catalog.records import files, inserts, lakes, partitions, tables
+from lakebed.catalog.records.inserts import KnownInsert
 from lakebed.errors import LakebedError, StalePlan, UnknownTable
 from lakebed.logs import Operation
 from lakebed.model.ids import new_id
 from lakebed.model.partition import NO_SOURCE, Partition
+from lakebed.model.tables.table import UserTable
 from lakebed.model.time import TimeRange
-from lakebed.model.user_table import UserTable
 from lakebed.storage import parquet
 from lakebed.storage.objects import Store
 from lakebed.storage.parquet import WrittenFile

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from lakebed.catalog import tables
 from lakebed.catalog.catalog import Catalog
+from lakebed.catalog.records import tables
 from lakebed.model.partition import Partition
-from lakebed.model.user_table import UserTable
+from lakebed.model.tables.table import UserTable
 from lakebed.reading.hold import hold_tick
 from lakebed.reading.leases import LeaseKeeper
 

@@ -8,16 +8,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from lakebed.catalog import clock, journal, tables
+from lakebed.catalog import clock, journal
 from lakebed.catalog.catalog import Catalog, Connection, Transaction
-from lakebed.catalog.tables import Database
+from lakebed.catalog.records import tables
+from lakebed.catalog.records.tables import Database
 from lakebed.errors import BadInput, Conflict, Refused, UnknownDatabase, UnknownTable
 from lakebed.lifecycle.commit import restore_row
 from lakebed.model.ids import new_id
-from lakebed.model.table import Bucket, TableSchema
-from lakebed.model.table_declaration import parse_schema, plan_alteration
+from lakebed.model.tables.declaration import parse_schema, plan_alteration
+from lakebed.model.tables.schema import Bucket, TableSchema
+from lakebed.model.tables.table import REJECTS, UserTable, check_name, parse_retention
 from lakebed.model.time import Instant, format_instant, to_instant
-from lakebed.model.user_table import REJECTS, UserTable, check_name, parse_retention
 from lakebed.tables.insert.rejects import REJECTS_SCHEMA
 from lakebed.writing.publish import retire_rows
 

@@ -12,8 +12,8 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from lakebed.errors import BadInput
-from lakebed.model.table import UNITS
-from lakebed.model.table_declaration import parse_schema
+from lakebed.model.tables.declaration import parse_schema
+from lakebed.model.tables.schema import UNITS
 from lakebed.model.time import to_instant
 from lakebed.tables.insert.convert_columns import as_values
 from lakebed.tables.insert.convert_values import NO_ZONE, Misfit, read_datetime

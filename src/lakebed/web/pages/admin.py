@@ -7,7 +7,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from lakebed.catalog import clock, files, journal, leases, tables
+from lakebed.catalog import clock, journal, leases
+from lakebed.catalog.records import files, tables
 from lakebed.lake import Lake
 from lakebed.model.partition import FileState
 from lakebed.model.time import SECOND, format_instant

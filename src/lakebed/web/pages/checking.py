@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 
-from lakebed.catalog import blocks, files, journal, partitions
+from lakebed.catalog import journal
+from lakebed.catalog.records import blocks, files, partitions
 from lakebed.errors import BadInput, Conflict, Refused
 from lakebed.lake import Lake
 from lakebed.lifecycle.check import CheckReport, Level

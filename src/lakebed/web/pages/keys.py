@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from lakebed.access.keys import Role
-from lakebed.catalog.keys import Key
+from lakebed.catalog.records.keys import Key
 from lakebed.errors import BadInput, NotFound
 from lakebed.lake import Lake
 from lakebed.model.time import format_instant

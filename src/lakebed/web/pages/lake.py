@@ -9,12 +9,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from lakebed.catalog import clock, failures, overview, tables
-from lakebed.catalog.overview import Piece
+from lakebed.catalog import clock
+from lakebed.catalog.lookups import overview
+from lakebed.catalog.lookups.overview import Piece
+from lakebed.catalog.records import failures, tables
 from lakebed.lake import Lake
 from lakebed.model.source import describe_source
+from lakebed.model.tables.table import is_table
 from lakebed.model.time import SECOND, TimeRange, find_gaps, format_instant, parse_moment
-from lakebed.model.user_table import is_table
 from lakebed.views.active import list_view_sets
 from lakebed.views.dependencies import find_sources
 

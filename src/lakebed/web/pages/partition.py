@@ -6,15 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lakebed.catalog import blocks, overview, partitions, tables
-from lakebed.catalog import footers as stored_footers
 from lakebed.catalog.catalog import Connection
+from lakebed.catalog.lookups import overview
+from lakebed.catalog.records import blocks, partitions, tables
+from lakebed.catalog.records import footers as stored_footers
 from lakebed.errors import Damage, UnknownPartition, UnknownTable
 from lakebed.lake import Lake
 from lakebed.model.partition import Partition
 from lakebed.model.source import SqlSource
+from lakebed.model.tables.table import is_table, table_id_of
 from lakebed.model.time import format_instant
-from lakebed.model.user_table import is_table, table_id_of
 from lakebed.reading import footers
 from lakebed.views.active import list_view_sets
 from lakebed.views.dependencies import find_sources

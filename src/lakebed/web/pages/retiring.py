@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from lakebed.catalog import partitions
+from lakebed.catalog.records import partitions
 from lakebed.errors import Refused, UnknownPartition
 from lakebed.lake import Lake
 from lakebed.lifecycle.guard import require_confirmed
 from lakebed.lifecycle.planning import RetirementPlan
+from lakebed.model.tables.table import is_table
 from lakebed.model.time import format_duration, format_instant
-from lakebed.model.user_table import is_table
 from lakebed.web.notes import Done
 
 

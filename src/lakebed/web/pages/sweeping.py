@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lakebed.catalog import leases
-from lakebed.catalog.files import TemporaryFile
+from lakebed.catalog.records.files import TemporaryFile
 from lakebed.lake import Lake
 from lakebed.lifecycle.sweep import SweepPlan, SweepResult
 from lakebed.model.time import SECOND, format_duration, format_instant

@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from lakebed.catalog import overview
+from lakebed.catalog.lookups import overview
 from lakebed.lake import Lake
-from lakebed.model.table import Column
+from lakebed.model.tables.schema import Column
+from lakebed.model.tables.table import REJECTS
 from lakebed.model.time import SECOND, TimeRange, format_instant, parse_moment, to_instant
-from lakebed.model.user_table import REJECTS
 from lakebed.query.output.plain import to_values
 from lakebed.tables.table import Table
 from lakebed.web.charting.lines import Line, by_size, make_line

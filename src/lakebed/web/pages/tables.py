@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lakebed.catalog import overview, tables
+from lakebed.catalog.lookups import overview
+from lakebed.catalog.records import tables
 from lakebed.lake import Lake
+from lakebed.model.tables.table import REJECTS, UserTable
 from lakebed.model.time import format_duration, format_instant
-from lakebed.model.user_table import REJECTS, UserTable
 
 
 @dataclass(frozen=True, slots=True)

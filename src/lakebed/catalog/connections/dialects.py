@@ -19,7 +19,7 @@ from urllib.parse import quote
 
 import sqlalchemy as sa
 
-from lakebed.catalog.trips import LATER, save_round_trips
+from lakebed.catalog.connections.trips import LATER, save_round_trips
 from lakebed.errors import BadInput, LakebedError, Overlap, ReadOnly, Unavailable
 from lakebed.extras import missing_extra
 
@@ -251,7 +251,7 @@ class PostgresDialect:
         except ImportError as error:
             reason = " ".join(str(error).split())
             raise missing_extra("postgres", f"psycopg cannot be imported: {reason}") from None
-        from lakebed.catalog.silence import notice_silence
+        from lakebed.catalog.connections.silence import notice_silence
 
         noticing = {name: each for name, each in _NOTICING.items() if name not in self.url.query}
         engine = sa.create_engine(

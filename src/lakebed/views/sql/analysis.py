@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 from lakebed.errors import BadDefinition, BadInput
 from lakebed.model.source import SqlSource
 from lakebed.model.view_set import ViewSet
-from lakebed.views import additive, sql
-from lakebed.views.declaration import SqlView
-from lakebed.views.fitting import fits
+from lakebed.views.sql import merge_check as additive
+from lakebed.views.sql import rules as sql
+from lakebed.views.sql.declaration import SqlView
+from lakebed.views.sql.type_fit import fits
 
 if TYPE_CHECKING:
     import pyarrow as pa

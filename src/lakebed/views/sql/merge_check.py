@@ -13,9 +13,9 @@ import pyarrow as pa
 from lakebed.errors import BadInput
 from lakebed.model.source import SqlSource
 from lakebed.model.view_set import ViewSet
-from lakebed.views import sql
-from lakebed.views.made_up import make_rows
-from lakebed.views.sql import Parsed
+from lakebed.views.sql import rules as sql
+from lakebed.views.sql.rules import Parsed
+from lakebed.views.sql.sample_rows import make_rows
 
 Run = Callable[[str, Mapping[str, pa.Table]], pa.Table]
 """Runs a SELECT over tables; `BadInput` if it cannot."""

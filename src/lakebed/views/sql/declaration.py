@@ -1,5 +1,5 @@
 """A SQL view set as somebody declares it: a TOML file, or the same from Python. What is wrong with
-it by itself is found here; whether its SQL works is for `lakebed.views.definitions` to ask.
+it by itself is found here; whether its SQL works is for `lakebed.views.sql.definitions` to ask.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from lakebed.errors import BadDefinition, BadInput
 from lakebed.model.source import SqlSource
 from lakebed.model.time import format_duration, parse_duration
 from lakebed.model.view_set import TARGET_BYTES, ViewSet, check_view_set_name
-from lakebed.views import sql
+from lakebed.views.sql import rules as sql
 
 _SIZE = re.compile(r"(\d{1,12})\s*(B|KiB|MiB|GiB)?")
 _UNITS = {"GiB": 1 << 30, "MiB": 1 << 20, "KiB": 1 << 10, "B": 1}

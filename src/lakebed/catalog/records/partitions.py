@@ -14,10 +14,10 @@ import msgspec
 import sqlalchemy as sa
 
 from lakebed.catalog import clock
+from lakebed.catalog.connections.trips import LATER
 from lakebed.catalog.expressions import one_of
 from lakebed.catalog.schema import partitions as table
 from lakebed.catalog.schema import series, view_sets
-from lakebed.catalog.trips import LATER
 from lakebed.model.partition import EventRange, Identity, Partition
 from lakebed.model.time import TimeRange
 

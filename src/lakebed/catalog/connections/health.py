@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from lakebed.catalog import clock
 from lakebed.catalog.catalog import Catalog
-from lakebed.catalog.dialects import SqliteDialect
+from lakebed.catalog.connections.dialects import SqliteDialect
 from lakebed.catalog.expressions import catalog_clock
 from lakebed.catalog.migrate import HEAD, current_revision, is_known
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 
+from lakebed.catalog.connections.trips import LATER
 from lakebed.catalog.expressions import one_of
 from lakebed.catalog.schema import partition_metadata
-from lakebed.catalog.trips import LATER
 from lakebed.errors import UnknownFooter
 
 _INSERT = sa.insert(partition_metadata).inline().execution_options(**{LATER: True})

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 import sqlalchemy as sa
 
-from lakebed.catalog.blocks import Segment
 from lakebed.catalog.expressions import one_of
-from lakebed.catalog.partitions import read_partition
+from lakebed.catalog.records.blocks import Segment
+from lakebed.catalog.records.partitions import read_partition
 from lakebed.catalog.schema import partitions, segments
 from lakebed.model.partition import Partition
 

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field, replace
 from lakebed.errors import BadDefinition, BadInput
 from lakebed.model.source import SqlSource
 from lakebed.model.view_set import ViewSet
-from lakebed.views import sql
-from lakebed.views.analysis import Engines, analyse, as_view_set
-from lakebed.views.declaration import SqlView
 from lakebed.views.dependencies import in_dependency_order
 from lakebed.views.registry import Change
-from lakebed.views.sql import Parsed
+from lakebed.views.sql import rules as sql
+from lakebed.views.sql.analysis import Engines, analyse, as_view_set
+from lakebed.views.sql.declaration import SqlView
+from lakebed.views.sql.rules import Parsed
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from functools import cache
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from lakebed.views import functions
+from lakebed.views.sql import functions
 
 if TYPE_CHECKING:
     from sqlglot import exp

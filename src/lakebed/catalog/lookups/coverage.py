@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from lakebed.catalog.journal import QUIET
-from lakebed.catalog.partition_search import is_live
+from lakebed.catalog.lookups.partition_search import is_live
 from lakebed.catalog.schema import build_failures, journal, lake_clock, leases, series
 from lakebed.catalog.schema import partitions as table
 from lakebed.model.time import TimeRange

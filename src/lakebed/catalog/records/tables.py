@@ -12,7 +12,7 @@ from functools import lru_cache
 import sqlalchemy as sa
 
 from lakebed.catalog.expressions import one_of_bound
-from lakebed.catalog.partitions import read_partition
+from lakebed.catalog.records.partitions import read_partition
 from lakebed.catalog.schema import (
     databases,
     series,
@@ -23,8 +23,8 @@ from lakebed.catalog.schema import (
 from lakebed.catalog.schema import partitions as partition_rows
 from lakebed.errors import UnknownDatabase, UnknownTable
 from lakebed.model.partition import FileState, Partition
-from lakebed.model.table import Bucket, TableSchema
-from lakebed.model.user_table import UserTable, is_table, require_text, split_name
+from lakebed.model.tables.schema import Bucket, TableSchema
+from lakebed.model.tables.table import UserTable, is_table, require_text, split_name
 
 
 @dataclass(frozen=True, slots=True)

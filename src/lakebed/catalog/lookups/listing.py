@@ -12,7 +12,7 @@ import msgspec
 import sqlalchemy as sa
 
 from lakebed.catalog import clock
-from lakebed.catalog.partition_search import is_live
+from lakebed.catalog.lookups.partition_search import is_live
 from lakebed.catalog.schema import blocks
 from lakebed.catalog.schema import partitions as table
 from lakebed.model.partition import NO_SOURCE

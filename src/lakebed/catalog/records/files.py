@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 
+from lakebed.catalog.connections.trips import LATER
 from lakebed.catalog.expressions import one_of, one_of_bound
 from lakebed.catalog.schema import leases, partitions, temporary_files
-from lakebed.catalog.trips import LATER
 from lakebed.model.partition import FileState
 
 _INSERT = sa.insert(temporary_files).inline().execution_options(**{LATER: True})

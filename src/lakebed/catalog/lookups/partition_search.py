@@ -10,9 +10,9 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from lakebed.catalog.dialects import BINARY
-from lakebed.catalog.footers import StoredFooter
-from lakebed.catalog.partitions import read_partition
+from lakebed.catalog.connections.dialects import BINARY
+from lakebed.catalog.records.footers import StoredFooter
+from lakebed.catalog.records.partitions import read_partition
 from lakebed.catalog.schema import partition_metadata, series
 from lakebed.catalog.schema import partitions as table
 from lakebed.model.partition import Partition

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 
 from lakebed.errors import BadInput
-from lakebed.model.table import BUCKET_COLUMN, Bucket, TableSchema
+from lakebed.model.tables.schema import BUCKET_COLUMN, Bucket, TableSchema
 from lakebed.model.time import SECOND, parse_duration
 from lakebed.model.view_set import ViewSet
 

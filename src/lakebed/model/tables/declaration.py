@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Any
 
 from lakebed.errors import BadInput, BadSchema
-from lakebed.model.table import (
+from lakebed.model.tables.schema import (
     BUCKET_COLUMN,
     FIRST_INSTANT,
     LAST_INSTANT,

@@ -1,0 +1,1 @@
+"""Queries that combine tables, for snapshots, builds and pages."""

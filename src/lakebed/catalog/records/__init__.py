@@ -1,0 +1,1 @@
+"""The rows of each catalog table: one module per table."""

@@ -1,0 +1,1 @@
+"""View sets that SQL defines: declaration, rules, analysis."""
