@@ -429,6 +429,19 @@ def test_rows_are_frozen_without_any_block(lake: Lake) -> None:
     assert frozen == [made_of_blocks.insert_range]
 
 
+def test_rows_of_no_blocks_are_frozen_beside_blocks(lake: Lake) -> None:
+    lake.views.register(VIEW_SET)
+    rebuildable = publish_rebuildable_hour(lake, 0)
+    lake.retirement.retire_partitions("readings", T0, T0 + HOUR)
+    of_no_blocks = publish_hour(lake, 0)
+    empty = publish_hour(lake, 1, 0)
+    with lake.catalog.read() as connection:
+        frozen = listing.list_frozen(connection, "readings", b"another")
+        every = [rebuildable, of_no_blocks, empty]
+        assert blocks.list_rebuildable(connection, every) == ids([rebuildable, empty])
+    assert frozen == [of_no_blocks.insert_range]
+
+
 def test_rows_are_frozen_if_their_range_begins_before_the_oldest_block(lake: Lake) -> None:
     lake.views.register(VIEW_SET)
     partitions = [publish_rebuildable_hour(lake, hour) for hour in range(3)]

@@ -31,7 +31,11 @@ def test_journal_mode_is_safe_for_the_version_of_sqlite(
 ) -> None:
     file = tmp_path / "catalog.sqlite3"
     file.touch()
-    with SqliteDialect(file, module=make_module(version)).create_engine().connect() as connection:
+    dialect = SqliteDialect(file, module=make_module(version))
+    names = {"wal": "WAL, synchronous=FULL", "delete": "rollback journal, synchronous=EXTRA"}
+    number = ".".join(str(part) for part in version)
+    assert dialect.describe() == f"SQLite {number} ({names[mode]})"
+    with dialect.create_engine().connect() as connection:
         assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == mode
         assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == synchronous
 

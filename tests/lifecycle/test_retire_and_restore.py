@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import uuid
+from collections.abc import Collection
 from typing import Any
 
 import pytest
@@ -11,6 +13,9 @@ from lakebed.catalog import journal
 from lakebed.catalog.records import partitions
 from lakebed.errors import Ambiguous, BadInput, Conflict, Overlap, UnknownPartition
 from lakebed.lake import Lake
+from lakebed.lifecycle.outcomes import Outcome
+from lakebed.lifecycle.planning import RetirementPlan
+from lakebed.lifecycle.retire import Retirement
 from lakebed.model.partition import hash_sources
 from lakebed.model.time import SECOND
 from tests.conftest import NewLake
@@ -188,6 +193,25 @@ def test_what_cannot_be_rebuilt_needs_a_word(lake: Lake) -> None:
     assert lake.partitions.list_partitions() == [lost]
     [summary] = lake.retirement.retire_incompatible_partitions("readings", allow_loss=True)
     assert summary.storage_freed_bytes == lost.file_size
+
+
+class RacedRetirement(Retirement):
+    """Another process retires each partition right before this one does."""
+
+    def carry_out(self, plan: RetirementPlan, *, confirmed: Collection[str] = ()) -> list[Outcome]:
+        super().carry_out(plan, confirmed=confirmed)
+        return super().carry_out(plan, confirmed=confirmed)
+
+
+def test_incompatible_partition_that_another_process_retires_first_is_a_failed_outcome(
+    lake: Lake,
+) -> None:
+    publish_hour(lake, 0, 0)
+    lake.views.register(readings(2))
+    retirement = RacedRetirement(lake.catalog, lambda: str(uuid.uuid4()))
+    [summary] = retirement.retire_incompatible_partitions()
+    assert (summary.partitions_retired, summary.partitions_failed) == (0, 1)
+    assert summary.messages[0].startswith("ERROR: ")
 
 
 def test_partitions_of_a_removed_view_set_are_listed_and_retired(lake: Lake) -> None:

@@ -59,10 +59,12 @@ NO_TARGETS = (
 TESTS = (
     "tests/access",
     "tests/catalog",
+    "tests/doctor/test_checks.py",
     "tests/ingest",
     "tests/lifecycle",
     "tests/model",
     "tests/operations",
+    "tests/pipeline/test_plan.py",
     "tests/query",
     "tests/reading",
     "tests/storage",
@@ -70,12 +72,15 @@ TESTS = (
     "tests/upkeep",
     "tests/views",
     "tests/writing",
+    "tests/test_arguments.py",
     "tests/test_lake.py",
     "tests/test_operation_logs.py",
+    "tests/test_times.py",
     "tests/proof/test_concurrency.py",
     "tests/proof/test_faults.py",
     "tests/serve/test_http.py",
     "tests/serve/test_flight.py",
+    "tests/serve/test_waiting.py",
     "tests/serve/test_who.py",
 )
 SLOW_TESTS = (

@@ -430,6 +430,11 @@ STAMP = 1_793_491_200_123_456
         (pa.map_(pa.string(), pa.int64()), [[("a", 1)], None, []], [{"a": 1}, None, {}]),
         (pa.map_(pa.int32(), pa.binary()), [[(1, b"\x01")]], [{"1": "01"}]),
         (
+            pa.map_(pa.bool_(), pa.int64()),
+            [[(True, 1), (False, 2)]],
+            [{"true": 1, "false": 2}],
+        ),
+        (
             pa.list_(pa.timestamp("ns", "UTC")),
             [[0, None]],
             [["1970-01-01T00:00:00.000000000Z", None]],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict, defaultdict
-from datetime import UTC, date, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
 from typing import Any
 
 import pandas as pd
@@ -108,6 +108,13 @@ def test_records_that_are_not_quite_dicts_are_records() -> None:
     assert not validated.bad
     assert validated.rows["note"].to_pylist() == [None, None]
     assert len(given[1]) == 2
+
+
+class NoOffset(tzinfo):
+    """A zone that does not know its offset."""
+
+    def utcoffset(self, _moment: datetime | None) -> None:
+        return None
 
 
 @pytest.mark.parametrize(
@@ -286,6 +293,7 @@ def test_numbers_are_times_in_the_declared_unit(value: Any, unit: str, stored: A
         (datetime(2026, 11, 16, 13, tzinfo=timezone(timedelta(hours=1))), NOON),
         (pd.Timestamp("2026-11-16T12:00:00.000000999Z"), NOON),
         (pd.NaT, "expected datetime"),
+        (datetime(2026, 11, 16, tzinfo=NoOffset()), "expected datetime"),
         (date(2026, 11, 16), NOON - 12 * 3_600_000_000),
         (date(1, 1, 1), FIRST_INSTANT),
         (
