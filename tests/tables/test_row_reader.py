@@ -16,8 +16,8 @@ def test_many_small_tables_take_no_more_memory_than_they_may() -> None:
     for number in range(5000):
         rows = pa.table({"time": [number], "ring": ["left"], "bpm": [61]})
         reader.keep(f"file {number}", rows, file_size=1000)
-    assert 100 < len(reader._kept) < 300
-    assert "file 4999" in reader._kept
+    assert 100 < len(reader._cached) < 300
+    assert "file 4999" in reader._cached
     assert 0 < reader._size <= 1 << 20
 
 
@@ -29,4 +29,4 @@ def test_what_is_large_is_not_kept() -> None:
     reader.keep("small", rows, file_size=4 << 20)
     reader.keep("large file", rows, file_size=(4 << 20) + 1)
     reader.keep("large rows", pa.concat_tables([rows, rows]), file_size=1000)
-    assert list(reader._kept) == ["small"]
+    assert list(reader._cached) == ["small"]

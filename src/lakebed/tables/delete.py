@@ -90,20 +90,20 @@ class Deleter:
         count = 0
         replacements = []
         with self._snapshots.take(table.table_id) as snapshot:
-            for each in snapshot.partitions:
-                if each.is_empty or each.insert_range.begin > tick:
+            for partition in snapshot.partitions:
+                if partition.is_empty or partition.insert_range.begin > tick:
                     continue
-                if each.published_at > tick:  # older rows, which were somewhere else
+                if partition.published_at > tick:  # older rows, which were somewhere else
                     raise StalePlan(f"table {table.full_name} was folded meanwhile")
-                if each.instance not in buckets:
+                if partition.instance not in buckets:
                     continue
-                rows = self._reader.read(snapshot.table, each)
-                left = self._queries.match_rows(
+                rows = self._reader.read(snapshot.table, partition)
+                remaining = self._queries.match_rows(
                     rows, snapshot.table, f"NOT coalesce(({where}\n), false)"
                 )
-                if left.num_rows < rows.num_rows:
-                    count += rows.num_rows - left.num_rows
-                    replacements.append(([each], left))
+                if remaining.num_rows < rows.num_rows:
+                    count += rows.num_rows - remaining.num_rows
+                    replacements.append(([partition], remaining))
             self._publisher.replace_all(
                 snapshot.table, replacements, operation=journal.DELETED, reason=where
             )

@@ -24,16 +24,16 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _ATTEMPTS = 20
-_PLACE = "_place"
+_POSITION = "_position"
 
-Keep = Callable[["pa.Table"], "pa.Table"]
-"""The rows that are not forgotten."""
-Choose = Callable[[TableSnapshot], Keep]
+Filter = Callable[["pa.Table"], "pa.Table"]
+"""Returns the rows that are not erased."""
+MakeFilter = Callable[[TableSnapshot], Filter]
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """What of one partition would be forgotten."""
+    """The rows of one partition that an erasure removes."""
 
     partition: Partition
     rows: int
@@ -53,92 +53,113 @@ class Eraser:
         self._publisher = publisher
 
     def plan(self, table: UserTable, where: Mapping[str, Any]) -> list[Trace]:
-        """Which partitions hold a trace, retired ones and those of rejects among them."""
+        """Return the affected partitions, including retired ones and those of rejects."""
         tables = self._tables(table, where)
-        return [each for one, choose in tables for each in _repeat(self._plan, one, choose)]
-
-    def forget(self, table: UserTable, where: Mapping[str, Any]) -> list[Trace]:
-        """Write every partition again without what is forgotten, those of a table in one
-        transaction. What is retired and holds a trace cannot be restored any more."""
-        tables, reason = self._tables(table, where), f"by {', '.join(sorted(where))}"
         return [
-            each for one, choose in tables for each in _repeat(self._forget, one, choose, reason)
+            trace
+            for searched_table, make_filter in tables
+            for trace in _repeat(self._plan, searched_table, make_filter)
         ]
 
-    def _tables(self, table: UserTable, where: Mapping[str, Any]) -> list[tuple[UserTable, Choose]]:
-        """The table and that of its rejects, and how to tell which of their rows stay."""
-        wanted = _read_values(table, where)
-        found = [(table, lambda snapshot: self._keep_others(snapshot, wanted))]
+    def forget(self, table: UserTable, where: Mapping[str, Any]) -> list[Trace]:
+        """Rewrite every affected partition without the erased rows, in one transaction per table.
+        Affected retired partitions become unrestorable."""
+        tables, reason = self._tables(table, where), f"by {', '.join(sorted(where))}"
+        return [
+            trace
+            for searched_table, make_filter in tables
+            for trace in _repeat(self._forget, searched_table, make_filter, reason)
+        ]
+
+    def _tables(
+        self, table: UserTable, where: Mapping[str, Any]
+    ) -> list[tuple[UserTable, MakeFilter]]:
+        """Return the table and its rejects table, each with a function that makes its filter."""
+        identity = _read_values(table, where)
+        searches = [(table, lambda snapshot: self._exclude_subject(snapshot, identity))]
         rejects = self._snapshots.find_rejects(table)
         if rejects is not None:
-            found.append((rejects, lambda _snapshot: lambda rows: _refused(rows, table, wanted)))
-        return found
+            searches.append(
+                (rejects, lambda _snapshot: lambda rows: _filter_rejects(rows, table, identity))
+            )
+        return searches
 
-    def _plan(self, table: UserTable, choose: Choose) -> list[Trace]:
+    def _plan(self, table: UserTable, make_filter: MakeFilter) -> list[Trace]:
         with self._snapshots.take(table.table_id) as snapshot:
-            return [each for each, _ in self._look(snapshot, choose(snapshot))]
+            return [trace for trace, _ in self._find_traces(snapshot, make_filter(snapshot))]
 
-    def _forget(self, table: UserTable, choose: Choose, reason: str) -> list[Trace]:
+    def _forget(self, table: UserTable, make_filter: MakeFilter, reason: str) -> list[Trace]:
         with self._snapshots.take(table.table_id) as snapshot:
-            found = self._look(snapshot, choose(snapshot))
-            if found:
+            matches = self._find_traces(snapshot, make_filter(snapshot))
+            if matches:
                 self._publisher.replace_all(
                     snapshot.table,
-                    [([each.partition], left) for each, left in found if each.partition.is_live],
+                    [
+                        ([trace.partition], remaining)
+                        for trace, remaining in matches
+                        if trace.partition.is_live
+                    ],
                     operation=journal.FORGOTTEN,
                     reason=reason,
-                    condemned=[each.partition for each, _ in found if not each.partition.is_live],
-                    # What is inserted meanwhile is new; these two bring back what was there.
+                    condemned=[
+                        trace.partition for trace, _ in matches if not trace.partition.is_live
+                    ],
+                    # Rows inserted meanwhile are new; these two operations bring old rows back.
                     premise=Premise(snapshot.tick, (journal.DELETED, journal.RESTORED)),
                 )
-            return [each for each, _ in found]
+            return [trace for trace, _ in matches]
 
-    def _look(self, snapshot: TableSnapshot, keep: Keep) -> list[tuple[Trace, pa.Table]]:
-        """The partitions that hold a trace, and what of them stays."""
-        found = []
-        for each in [*snapshot.partitions, *snapshot.restorable]:
-            rows = self._read(snapshot.table, each)
+    def _find_traces(
+        self, snapshot: TableSnapshot, filter_rows: Filter
+    ) -> list[tuple[Trace, pa.Table]]:
+        """Return the affected partitions, each with its remaining rows."""
+        traces = []
+        for partition in [*snapshot.partitions, *snapshot.restorable]:
+            rows = self._read(snapshot.table, partition)
             if rows is None:
                 nothing = snapshot.table.view_set.schema.empty_table()
-                found.append((Trace(each, each.num_rows, readable=False), nothing))
+                traces.append((Trace(partition, partition.num_rows, readable=False), nothing))
                 continue
-            left = keep(rows)
-            if left.num_rows < rows.num_rows:
-                found.append((Trace(each, rows.num_rows - left.num_rows), left))
-        return found
+            remaining = filter_rows(rows)
+            if remaining.num_rows < rows.num_rows:
+                traces.append((Trace(partition, rows.num_rows - remaining.num_rows), remaining))
+        return traces
 
     def _read(
         self, table: UserTable, partition: Partition, columns: Sequence[str] | None = None
     ) -> pa.Table | None:
-        """The rows of a partition; None if it is retired and cannot be read. No lease keeps what
-        is retired from being swept: then there is nothing left to forget, but it must be looked at
-        again."""
+        """Return the rows of a partition, or None if it is retired and unreadable.
+
+        No lease protects retired partitions from the sweep: if one was swept meanwhile, raise
+        `StalePlan` so that the erasure is planned again."""
         try:
             return self._reader.read(table, partition, columns)
         except DamagedFile:
             if partition.is_live:
                 raise
             with self._snapshots.take(table.table_id) as now:
-                left = [each.partition_id for each in now.restorable]
-            if partition.partition_id in left:
+                restorable_ids = [retired.partition_id for retired in now.restorable]
+            if partition.partition_id in restorable_ids:
                 return None
             raise StalePlan(f"{partition.describe()} was swept meanwhile") from None
 
-    def _keep_others(self, snapshot: TableSnapshot, wanted: Mapping[str, pa.Scalar]) -> Keep:
+    def _exclude_subject(
+        self, snapshot: TableSnapshot, identity: Mapping[str, pa.Scalar]
+    ) -> Filter:
         import pyarrow as pa
         import pyarrow.compute as pc
 
         table = snapshot.table
         if not table.key:
-            return lambda rows: rows.filter(pc.invert(_is_meant(rows, wanted)))
+            return lambda rows: rows.filter(pc.invert(_match_identity(rows, identity)))
         names = list(table.key)
-        found = [table.view_set.schema.empty_table().select(names)]
-        for each in [*snapshot.partitions, *snapshot.restorable]:
-            rows = self._read(table, each, [*names, *wanted])
+        key_batches = [table.view_set.schema.empty_table().select(names)]
+        for partition in [*snapshot.partitions, *snapshot.restorable]:
+            rows = self._read(table, partition, [*names, *identity])
             if rows is not None:
-                found.append(rows.filter(_is_meant(rows, wanted)).select(names))
-        keys = pa.concat_tables(found)
-        return lambda rows: _without(rows, keys)
+                key_batches.append(rows.filter(_match_identity(rows, identity)).select(names))
+        keys = pa.concat_tables(key_batches)
+        return lambda rows: _exclude_keys(rows, keys)
 
 
 def _repeat(work: Callable[..., list[Trace]], *arguments: Any) -> list[Trace]:
@@ -153,17 +174,17 @@ def _repeat(work: Callable[..., list[Trace]], *arguments: Any) -> list[Trace]:
 
 
 def _read_values(table: UserTable, where: Mapping[str, Any]) -> dict[str, pa.Scalar]:
-    """The values by which somebody is to be forgotten, as the table stores them."""
+    """Return the values that identify the subject to erase, as the table stores them."""
     if not where:
         raise BadInput("forget needs to know whom", hint="e.g. device='ring-7'")
-    known = [each.name for each in table.schema.columns]
-    unknown = [name for name in where if name not in known]
+    column_names = [column.name for column in table.schema.columns]
+    unknown = [name for name in where if name not in column_names]
     if unknown:
         raise BadInput(
             f"table {table.full_name} has no column {', '.join(unknown)}",
-            hint=f"one of {', '.join(known)}",
+            hint=f"one of {', '.join(column_names)}",
         )
-    wanted = {}
+    identity = {}
     for name, value in where.items():
         column = table.schema.column(name)
         if column.is_array:
@@ -172,65 +193,78 @@ def _read_values(table: UserTable, where: Mapping[str, Any]) -> dict[str, pa.Sca
         if converted.bad or value is None:
             expected = converted.bad[0][0] if converted.bad else "a value"
             raise BadInput(f"{name}: expected {expected}, got {value!r}")
-        wanted[name] = converted.values[0]
-    return wanted
+        identity[name] = converted.values[0]
+    return identity
 
 
-def _is_meant(rows: pa.Table, wanted: Mapping[str, pa.Scalar]) -> pa.ChunkedArray:
-    """Which rows have all the values by which somebody is to be forgotten."""
+def _match_identity(rows: pa.Table, identity: Mapping[str, pa.Scalar]) -> pa.ChunkedArray:
+    """Return a mask of the rows that have all values of the identity."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    meant = pa.chunked_array([pa.array([True] * rows.num_rows, pa.bool_())])
-    for name, value in wanted.items():
-        meant = pc.and_(meant, pc.fill_null(pc.equal(rows[name], value), False))
-    return meant
+    matches = pa.chunked_array([pa.array([True] * rows.num_rows, pa.bool_())])
+    for name, value in identity.items():
+        matches = pc.and_(matches, pc.fill_null(pc.equal(rows[name], value), False))
+    return matches
 
 
-def _without(rows: pa.Table, keys: pa.Table) -> pa.Table:
-    """The rows with other keys than these, in their order."""
+def _exclude_keys(rows: pa.Table, keys: pa.Table) -> pa.Table:
+    """Return the rows whose key is not one of ``keys``, in their order."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     names = keys.column_names
-    places = pa.array(range(rows.num_rows), pa.int64())
-    left = rows.select(names).append_column(_PLACE, places).join(keys, names, join_type="left anti")
-    return rows.take(left[_PLACE].take(pc.sort_indices(left[_PLACE])))
+    positions = pa.array(range(rows.num_rows), pa.int64())
+    remaining = (
+        rows.select(names)
+        .append_column(_POSITION, positions)
+        .join(keys, names, join_type="left anti")
+    )
+    return rows.take(remaining[_POSITION].take(pc.sort_indices(remaining[_POSITION])))
 
 
-def _refused(rows: pa.Table, table: UserTable, wanted: Mapping[str, pa.Scalar]) -> pa.Table:
-    """Of the rejects of a table, those that do not tell of whoever is meant."""
+def _filter_rejects(
+    rows: pa.Table, table: UserTable, identity: Mapping[str, pa.Scalar]
+) -> pa.Table:
+    """Return the rejects of a table that do not match the identity."""
     import pyarrow as pa
 
     records = [
         json.loads(text) if text is not None else None for text in rows["record"].to_pylist()
     ]
-    return rows.filter(pa.array([not _tells_of(e, table, wanted) for e in records], pa.bool_()))
+    return rows.filter(
+        pa.array([not _record_matches(record, table, identity) for record in records], pa.bool_())
+    )
 
 
-def _tells_of(record: Any, table: UserTable, wanted: Mapping[str, pa.Scalar]) -> bool:
-    """Whether a record that was refused has these values: each in its column or, if there is
-    nothing sound, anywhere; one that is no object, if it has them anywhere in its text."""
+def _record_matches(record: Any, table: UserTable, identity: Mapping[str, pa.Scalar]) -> bool:
+    """Return True if a rejected record has all values of the identity.
+
+    A column without a valid value matches if the value occurs anywhere in the record; a record that
+    is not an object matches if its text contains every value."""
     if not isinstance(record, dict):
-        return all(str(value.as_py()) in str(record) for value in wanted.values())
-    return all(_has(record, table.schema.column(name), value) for name, value in wanted.items())
+        return all(str(value.as_py()) in str(record) for value in identity.values())
+    return all(
+        _column_matches(record, table.schema.column(name), value)
+        for name, value in identity.items()
+    )
 
 
-def _has(record: Mapping[str, Any], column: Column, value: pa.Scalar) -> bool:
-    said = record.get(column.name)
-    sound = convert([said], column)
-    if said is not None and not sound.bad:
+def _column_matches(record: Mapping[str, Any], column: Column, value: pa.Scalar) -> bool:
+    raw_value = record.get(column.name)
+    sound = convert([raw_value], column)
+    if raw_value is not None and not sound.bad:
         return bool(sound.values[0] == value)
     return any(
-        str(each) == str(value.as_py()) or convert([each], column).values[0] == value
-        for each in _list_scalars(record)
+        str(scalar) == str(value.as_py()) or convert([scalar], column).values[0] == value
+        for scalar in _list_scalars(record)
     )
 
 
 def _list_scalars(value: Any) -> Iterator[Any]:
-    """Everything in a value of JSON that has no parts, but for null."""
+    """Yield every scalar in a JSON value except null."""
     if isinstance(value, dict | list):
-        for each in value.values() if isinstance(value, dict) else value:
-            yield from _list_scalars(each)
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _list_scalars(item)
     elif value is not None:
         yield value

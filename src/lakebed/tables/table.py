@@ -88,15 +88,17 @@ class Table:
         return self._tables.query(text, begin=begin, end=end, database=self.database, **options)
 
     def count(self) -> int:
-        """How many rows there are."""
-        found = self.query(f"SELECT count(*) AS n FROM {self.name}").to_arrow()
-        return int(found["n"][0].as_py())
+        """Return the number of rows."""
+        result = self.query(f"SELECT count(*) AS n FROM {self.name}").to_arrow()
+        return int(result["n"][0].as_py())
 
     def latest(self, buckets: int = 1) -> Any:
-        """The rows of the newest buckets that have any."""
+        """Return the rows of the newest buckets that have any."""
         definition = self.definition
         with self._tables.snapshots.take(definition.table_id) as snapshot:
-            stored = sorted({each.instance for each in snapshot.partitions if not each.is_empty})
+            stored = sorted(
+                {partition.instance for partition in snapshot.partitions if not partition.is_empty}
+            )
         looked = min(buckets, len(stored))
         names = stored[-looked:] if looked > 0 else []
         while definition.key and looked > 0:  # all rows of a bucket may be replaced or deleted
@@ -108,12 +110,12 @@ class Table:
         return self.query(f"SELECT * FROM {self.name} WHERE {where}")
 
     def _list_filled(self, first: str) -> list[str]:
-        """The buckets from one on that have rows to show."""
-        found = self.query(
+        """Return the buckets, from ``first`` on, that have visible rows."""
+        result = self.query(
             f"SELECT DISTINCT {BUCKET_COLUMN} FROM {self.name} "
             f"WHERE {BUCKET_COLUMN} >= '{first}' ORDER BY 1"
         )
-        return [str(each) for each in found.to_arrow()[BUCKET_COLUMN].to_pylist()]
+        return [str(bucket) for bucket in result.to_arrow()[BUCKET_COLUMN].to_pylist()]
 
     def partitions(self) -> Sequence[Partition]:
         """Its live partitions, by bucket and insert time."""
@@ -125,7 +127,7 @@ class Table:
         return self._tables.delete_rows(self.database, self.name, where)
 
     def plan_forget(self, **where: Any) -> list[Trace]:
-        """What `forget` would write again or condemn."""
+        """Return the partitions that `forget` would rewrite or condemn."""
         return self._tables.eraser.plan(self.definition, where)
 
     def forget(self, **where: Any) -> list[Trace]:
@@ -138,12 +140,12 @@ class Table:
         add: Mapping[str, Any] | None = None,
         widen: Sequence[str] = (),
         relax: Sequence[str] = (),
-        **others: Any,
+        **unsupported: Any,
     ) -> TableSchema:
         """Add columns, widen int to float, relax required; anything else is refused. Returns the
         new schema."""
         return self._tables.definitions.alter_table(
-            self.database, self.name, add=add, widen=widen, relax=relax, **others
+            self.database, self.name, add=add, widen=widen, relax=relax, **unsupported
         ).schema
 
     def fold(self) -> list[Folded]:
@@ -151,33 +153,35 @@ class Table:
         return self._tables.folder.fold(self.definition)
 
     def stats(self) -> TableStats:
-        """How much there is, from when, and what came late or from the future."""
+        """Return the number of rows, their time range, and how many were late or in the future."""
         import pyarrow.compute as pc
 
         late = future = 0
         with self._tables.snapshots.take(self.definition.table_id) as snapshot:
             table = snapshot.table
-            for each in snapshot.partitions:
-                if each.is_empty:
+            for partition in snapshot.partitions:
+                if partition.is_empty:
                     continue
-                rows = self._tables.reader.read(table, each, [table.time_column, DELETED])
-                if table.key:  # a delete mark is no row
+                rows = self._tables.reader.read(table, partition, [table.time_column, DELETED])
+                if table.key:  # a delete mark is not a row
                     rows = rows.filter(pc.invert(pc.fill_null(rows[DELETED], False)))
-                over = table.bucket.range_of(each.instance).end
+                over = table.bucket.range_of(partition.instance).end
                 late += pc.sum(pc.greater_equal(rows[VERSION], over)).as_py() or 0
                 times = rows[table.time_column].cast("int64")
                 future += pc.sum(pc.greater(times, rows[VERSION])).as_py() or 0
             live = snapshot.partitions
         rejects = Table(self._tables, self.database, f"{self.name}{REJECTS}")
         time = f'"{table.time_column}"'
-        found = self.query(f"SELECT count(*), min({time}), max({time}) FROM {self.name}").to_arrow()
-        count, earliest, latest = (each[0].cast("int64").as_py() for each in found.columns)
+        result = self.query(
+            f"SELECT count(*), min({time}), max({time}) FROM {self.name}"
+        ).to_arrow()
+        count, earliest, latest = (column[0].cast("int64").as_py() for column in result.columns)
         return TableStats(
             rows=count,
             partitions=len(live),
-            empty_partitions=sum(each.is_empty for each in live),
-            buckets=len({each.instance for each in live}),
-            bytes=sum(each.file_size for each in live),
+            empty_partitions=sum(partition.is_empty for partition in live),
+            buckets=len({partition.instance for partition in live}),
+            bytes=sum(partition.file_size for partition in live),
             earliest=earliest,
             latest=latest,
             late=late,

@@ -68,14 +68,14 @@ class Tables:
         return self.definitions.list_databases()
 
     def delete_database(self, name: str) -> list[str]:
-        """Take a database with all its tables out of sight, restorable for the lake's grace
-        period; which tables those were."""
-        return [each.full_name for each in self.definitions.delete_database(name)]
+        """Delete a database with all its tables, restorable for the lake's grace period. Returns
+        the full names of the tables."""
+        return [table.full_name for table in self.definitions.delete_database(name)]
 
     def restore_database(self, name: str, deleted_at: Instant | None = None) -> list[str]:
-        """Bring back the database of this name that was deleted last, or at an instant; which
-        tables came with it."""
-        return [each.full_name for each in self.definitions.restore_database(name, deleted_at)]
+        """Restore the database of this name that was deleted last, or at an instant. Returns
+        the full names of its tables."""
+        return [table.full_name for table in self.definitions.restore_database(name, deleted_at)]
 
     def create_table(
         self,
@@ -109,11 +109,11 @@ class Tables:
         add: Mapping[str, Any] | None = None,
         widen: Sequence[str] = (),
         relax: Sequence[str] = (),
-        **others: Any,
+        **unsupported: Any,
     ) -> UserTable:
         """Add columns, widen int to float, relax required; anything else is refused."""
         return self.definitions.alter_table(
-            database, name, add=add, widen=widen, relax=relax, **others
+            database, name, add=add, widen=widen, relax=relax, **unsupported
         )
 
     def set_retention(self, database: str, name: str, retention: str | None) -> UserTable:
@@ -200,9 +200,9 @@ class Tables:
         return self._adopter.carry_out(plan, progress)
 
     def list_quarantined(self, database: str, name: str) -> list[TemporaryFile]:
-        """What imports into a table set aside, with the reasons. It stays until it is condemned
-        (`lakebed check --condemn`); nothing in it is ever forgotten otherwise."""
-        return self._quarantine.list_kept(name_import(database, name))
+        """Return the files that imports into a table quarantined, with the reasons. They stay until
+        they are condemned (`lakebed check --condemn`); erasure does not reach them."""
+        return self._quarantine.list_files(name_import(database, name))
 
     @property
     def _adopter(self) -> Adopter:
@@ -215,8 +215,10 @@ class Tables:
         return self.deleter.delete_rows(self.definitions.get(database, name), where)
 
     def find_empty_partitions(self, database: str, name: str) -> list[Partition]:
-        """The live partitions of a table in which nothing is left."""
-        return [each for each in self.get(database, name).partitions() if each.is_empty]
+        """Return the live partitions of a table that hold no rows."""
+        return [
+            partition for partition in self.get(database, name).partitions() if partition.is_empty
+        ]
 
     def validate_table_files(self, database: str, name: str) -> Any:
         """Read every file of a table, those of retired partitions too, to the last page. The

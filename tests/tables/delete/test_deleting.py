@@ -447,7 +447,7 @@ def test_forgetting_sees_what_comes_meanwhile(lake: Lake) -> None:
                 "fold": lambda t=twin: t.fold(),
                 "alter": lambda t=twin: t.alter(add={"more": "int"}),
             }
-            meanwhile(lake.tables.eraser, "_look", verbs[verb])
+            meanwhile(lake.tables.eraser, "_find_traces", verbs[verb])
             assert table.forget(device=SECRET)
             assert len(rows_of(table)) == (verb == "insert"), verb
             if verb == "insert":

@@ -200,7 +200,7 @@ def as_plain(validated: Validated, total: int) -> tuple[list[Any], list[int], li
             as_numbers = table[field.name].cast(pa.list_(pa.int64()))
             table = table.set_column(place, field.name, as_numbers)
     rows = table.to_pylist()
-    kept = list(range(total)) if validated.kept is None else validated.kept
+    kept = list(range(total)) if validated.accepted is None else validated.accepted
     bad = [
         (each.index, [(p.column, p.expected, p.got) for p in each.problems])
         for each in validated.bad

@@ -37,7 +37,7 @@ def test_good_records_become_rows_of_the_table() -> None:
             "note": None,
         },
     ]
-    assert (validated.kept, validated.bad) == (None, [])
+    assert (validated.accepted, validated.bad) == (None, [])
 
 
 def test_bad_records_are_named_with_everything_wrong_and_the_others_are_kept() -> None:
@@ -50,7 +50,7 @@ def test_bad_records_are_named_with_everything_wrong_and_the_others_are_kept() -
         None,
     ]
     validated = validate(records, PULSE)
-    assert validated.kept == [1, 4]
+    assert validated.accepted == [1, 4]
     assert validated.rows["device"].to_pylist() == ["b", "c"]
     assert [str(each) for each in validated.bad] == [
         'record 0: bpm: expected int, got "fast"',
@@ -130,7 +130,7 @@ def test_key_and_time_need_a_value(column: str) -> None:
     whole = {"at": AT, "device": "a"}
     absent = {name: value for name, value in whole.items() if name != column}
     validated = validate([whole, absent, whole | {column: None}], PULSE)
-    assert validated.kept == [0]
+    assert validated.accepted == [0]
     assert [each.problems for each in validated.bad] == [
         (Problem(column, "a value", "nothing"),)
     ] * 2
@@ -312,7 +312,7 @@ def test_times_of_python_are_times(value: Any, stored: Any) -> None:
 def test_what_is_out_of_range_is_rejected_with_the_bound() -> None:
     records = [{"at": AT, "device": "a", "bpm": bpm} for bpm in (29, 30, 220, 221, None)]
     validated = validate(records, PULSE)
-    assert validated.kept == [1, 2, 4]
+    assert validated.accepted == [1, 2, 4]
     assert [each.problems for each in validated.bad] == [
         (Problem("bpm", "at least 30", "29"),),
         (Problem("bpm", "at most 220", "221"),),
@@ -339,7 +339,7 @@ def test_what_is_out_of_range_is_kept_and_flagged_if_the_table_says_so() -> None
     validated = validate(records, schema)
     assert validated.rows.schema.names == [*schema.names, "_out_of_range"]
     assert validated.rows.schema.field("_out_of_range").type == pa.list_(pa.string())
-    assert validated.kept == [0, 1, 3, 4]
+    assert validated.accepted == [0, 1, 3, 4]
     assert validated.rows["_out_of_range"].to_pylist() == [
         None,
         ["at", "bpm", "heat"],

@@ -331,7 +331,7 @@ def test_what_meets_the_deletion_of_its_table_is_told_so(lake: Lake, verb: str) 
         "insert": (tables.inserter._publisher, "insert", lambda: fill(table, range(3, 4))),
         "delete": (tables.deleter._publisher, "insert", lambda: table.delete_rows("true")),
         "fold": (tables.folder._publisher, "replace_all", table.fold),
-        "forget": (tables.eraser, "_look", lambda: table.forget(id=1)),
+        "forget": (tables.eraser, "_find_traces", lambda: table.forget(id=1)),
         "alter": (tables.definitions, "get", lambda: fill(table, range(3, 4))),
     }
     owner, name, act = verbs[verb]

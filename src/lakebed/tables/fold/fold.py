@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Folded:
-    """What folding one run of partitions did."""
+    """The result of folding one run of partitions."""
 
     instance: str
     partitions: int
@@ -42,8 +42,10 @@ class Folder:
         self._publisher = publisher
 
     def fold_small(self, table: UserTable, instances: Sequence[str]) -> None:
-        """Fold the small partitions of buckets that an insert has found crowded. The insert is
-        there by now: whatever goes wrong here must not make its caller insert again."""
+        """Fold the small partitions of buckets in which an insert found many partitions.
+
+        The insert is committed by now: an error here is logged and never raised, because the
+        caller would insert again."""
         if not instances:
             return
         try:
@@ -55,14 +57,14 @@ class Folder:
             _log.exception("could not fold %s", table.full_name)
 
     def plan(self, table: UserTable) -> list[Run]:
-        """What folding a whole table would put together."""
+        """Return the runs that folding a whole table would merge."""
         with self._snapshots.take(table.table_id) as snapshot:
             return plan_runs(snapshot)
 
     def fold(
         self, table: UserTable, progress: Callable[[Folded], None] = lambda _done: None
     ) -> list[Folded]:
-        """Fold every bucket of a table; what somebody changes meanwhile is planned again."""
+        """Fold every bucket of a table; plan again if partitions change meanwhile."""
         done: list[Folded] = []
         for attempt in range(_ATTEMPTS):
             try:
@@ -88,31 +90,33 @@ class Folder:
             rows = fold_partitions(self._reader, snapshot.table, run.partitions, marks_from)
             replacements.append((run.partitions, rows))
         new = self._publisher.replace_all(snapshot.table, replacements)
-        made = {each.instance: each for each in new}
+        new_by_bucket = {partition.instance: partition for partition in new}
         return [
             Folded(
                 run.instance,
                 len(run.partitions),
-                sum(each.num_rows for each in run.partitions),
-                made[run.instance].num_rows,
-                made[run.instance].file_size,
+                sum(partition.num_rows for partition in run.partitions),
+                new_by_bucket[run.instance].num_rows,
+                new_by_bucket[run.instance].file_size,
             )
             for run in runs
         ]
 
 
 def _plan_small(snapshot: TableSnapshot, instances: Sequence[str]) -> list[Run]:
-    """What inserts fold of some buckets, at most one run of each."""
+    """Return the runs that inserts fold in some buckets, at most one per bucket."""
     buckets = snapshot.buckets
-    found = []
+    runs = []
     for instance in instances:
-        barriers = [each for each in snapshot.restorable if each.instance == instance]
+        barriers = [
+            partition for partition in snapshot.restorable if partition.instance == instance
+        ]
         run = fold_rows.plan_small_fold(buckets.get(instance, []), barriers)
         if run is not None:
-            found.append(run)
-    return found
+            runs.append(run)
+    return runs
 
 
 def plan_runs(snapshot: TableSnapshot) -> list[Run]:
-    """What of a table would be folded, bucket by bucket."""
+    """Return the runs to fold in a table, bucket by bucket."""
     return fold_rows.plan_folds(snapshot.partitions, snapshot.restorable, is_requested=True)

@@ -161,25 +161,25 @@ def plan_small_fold(bucket: Sequence[Partition], barriers: Sequence[Partition]) 
     ones that are not larger than all newer ones together, up to the size of one partition.
 
     Sizes are compared in rows, because many small files are larger than the one that replaces them.
-    Each row is folded a few times only, whatever the number of inserts. Partitions that are too
-    much for one fold stay at the newer end, where the next fold begins."""
+    Each row is folded a few times only, independent of the number of inserts. Partitions beyond the
+    limits of one fold stay at the newer end, where the next fold begins."""
     runs = _runs(bucket, barriers)
     if not runs:
         return None
     newest = runs[-1][-1]
     reach = 4 if newest.num_rows >= LARGE_ROWS else 1
-    most = max(SMALL_BYTES, min(_MOST_TIMES * newest.file_size, 4 * SMALL_BYTES))
+    max_bytes = max(SMALL_BYTES, min(_MOST_TIMES * newest.file_size, 4 * SMALL_BYTES))
     worthwhile: list[Partition] = []
     rows = 0
     for partition in reversed(runs[-1]):
-        if 2 * partition.file_size > most:
+        if 2 * partition.file_size > max_bytes:
             break
         if worthwhile and partition.num_rows > max(reach * rows, TINY_ROWS):
             break
         worthwhile.insert(0, partition)
         rows += partition.num_rows
-    chosen = next(fill(worthwhile, most, MOST_ROWS), [])
-    return Run(newest.instance, tuple(chosen)) if len(chosen) > 1 else None
+    inputs = next(fill(worthwhile, max_bytes, MOST_ROWS), [])
+    return Run(newest.instance, tuple(inputs)) if len(inputs) > 1 else None
 
 
 def plan_folds(
@@ -226,19 +226,19 @@ def _runs(bucket: Sequence[Partition], barriers: Sequence[Partition]) -> list[li
 
 
 def find_marks_from(
-    table: UserTable, inputs: Sequence[Partition], others: Sequence[Partition]
+    table: UserTable, inputs: Sequence[Partition], candidates: Sequence[Partition]
 ) -> int | None:
     """Return the version from which delete marks must stay when these partitions are folded, or
     None: a mark is needed while an older row of its key may be in another partition, live or
     restorable."""
-    mine = {partition.partition_id for partition in inputs}
+    input_ids = {partition.partition_id for partition in inputs}
     instance = inputs[0].instance
     keys = _find_bounds(table, inputs)
     begins = [
         partition.insert_range.begin
-        for partition in others
+        for partition in candidates
         if (partition.instance == instance or not table.key_has_time)
-        and partition.partition_id not in mine
+        and partition.partition_id not in input_ids
         and not partition.is_empty
         and all(
             (bounds := partition.statistics.get(name)) is None

@@ -24,38 +24,38 @@ NOTHING = ""
 """The kind of a column that has only NULL."""
 
 
-def kind_of_field(given: pa.Field) -> str | None:
-    """The same as `kind_of` its type, unless it says that only somebody else knows that."""
-    return kind_of(given.type) if find_foreign(given.type, given.metadata) is None else None
+def kind_of_field(field: pa.Field) -> str | None:
+    """Return `kind_of` the field's type, or None for an extension type that is not supported."""
+    return kind_of(field.type) if find_foreign(field.type, field.metadata) is None else None
 
 
-def kind_of(given: pa.DataType) -> str | None:
-    """The type that a table's column has to hold such values as they are; `NOTHING` if there is
-    only NULL to hold, None if no column can."""
+def kind_of(data_type: pa.DataType) -> str | None:
+    """Return the column type that stores such values unchanged: `NOTHING` for a type that holds
+    only NULL, None if no column type can."""
     import pyarrow as pa
 
     types = pa.types
-    if isinstance(given, pa.BaseExtensionType):
-        return kind_of(given.storage_type) if find_foreign(given) is None else None
-    if types.is_dictionary(given) or types.is_run_end_encoded(given):
-        return kind_of(given.value_type)
-    if is_list(given):
-        item = kind_of(given.value_type)
+    if isinstance(data_type, pa.BaseExtensionType):
+        return kind_of(data_type.storage_type) if find_foreign(data_type) is None else None
+    if types.is_dictionary(data_type) or types.is_run_end_encoded(data_type):
+        return kind_of(data_type.value_type)
+    if is_list(data_type):
+        item = kind_of(data_type.value_type)
         if item is None:
             return None
         return "json[]" if item.endswith("[]") else f"{item or 'string'}[]"
-    told: dict[str, bool] = {
-        NOTHING: types.is_null(given),
-        "bool": types.is_boolean(given),
-        "int": types.is_integer(given),
-        "float": types.is_floating(given),
-        "datetime": types.is_timestamp(given) or types.is_date(given),
-        "string": types.is_string(given)
-        or types.is_large_string(given)
-        or types.is_string_view(given),
-        "json": types.is_struct(given) or types.is_map(given),
+    checks: dict[str, bool] = {
+        NOTHING: types.is_null(data_type),
+        "bool": types.is_boolean(data_type),
+        "int": types.is_integer(data_type),
+        "float": types.is_floating(data_type),
+        "datetime": types.is_timestamp(data_type) or types.is_date(data_type),
+        "string": types.is_string(data_type)
+        or types.is_large_string(data_type)
+        or types.is_string_view(data_type),
+        "json": types.is_struct(data_type) or types.is_map(data_type),
     }
-    return next((kind for kind, is_it in told.items() if is_it), None)
+    return next((kind for kind, holds in checks.items() if holds), None)
 
 
 @dataclass(slots=True)
@@ -68,8 +68,8 @@ class Draft:
     """How many files have it."""
 
     def list_times(self, wished: str | None) -> list[str]:
-        """The columns of which one is the time of a row: the wished one, or all that hold times and
-        are not rare, or if there is none, all that there are."""
+        """Return the candidates for the time column: the requested one, or all frequent columns
+        that hold times, or all columns if none holds times."""
         if wished is not None:
             if wished not in self.kinds:
                 raise BadInput(
@@ -78,35 +78,35 @@ class Draft:
                 )
             return [wished]
         times = [name for name, kind in self.kinds.items() if kind == "datetime"]
-        most = max((self.files[name] for name in times), default=0)
-        return [name for name in times if 2 * self.files[name] > most] or list(self.kinds)
+        max_files = max((self.files[name] for name in times), default=0)
+        return [name for name in times if 2 * self.files[name] > max_files] or list(self.kinds)
 
     def choose_time(
         self, wished: str | None, samples: Sequence[Mapping[str, Any]]
     ) -> tuple[str, str | None]:
-        """The column that is the time of a row, and what it counts if it is a number, guessed as
-        for a schema that is proposed; `BadInput` if none holds times."""
+        """Return the time column and, if it holds numbers, their unit, guessed as for a proposed
+        schema. Raise `BadInput` if no column holds times."""
         names = self.list_times(wished)
-        # Of a column that was asked for, the name says nothing.
+        # The name of a requested column must not influence the guess.
         spelled = {name: name if wished is None else "time" for name in names}
-        usual = [each for each in samples if self._is_usual(each, names)] or samples
-        records = [{spelled[name]: each.get(name) for name in names} for each in usual]
+        usual = [sample for sample in samples if self._is_usual(sample, names)] or samples
+        records = [{spelled[name]: sample.get(name) for name in names} for sample in usual]
         try:
             proposed = propose_schema(records)["columns"]
         except BadInput:
             if names and self.kinds[names[0]] == "datetime":
                 return names[0], None
             which = "no column" if wished is None else f"column {wished}"
-            told = "holds times" if wished is None else "does not hold times"
+            problem = "holds times" if wished is None else "does not hold times"
             raise BadInput(
-                f"{which} of the files {told}, and a table needs one that does",
+                f"{which} of the files {problem}, and a table needs one that does",
                 hint="name the time column, or make the table first and say what its numbers count",
             ) from None
-        chosen = next(name for name in names if proposed[spelled[name]].get("time"))
-        return chosen, proposed[spelled[chosen]].get("unit")
+        time_column = next(name for name in names if proposed[spelled[name]].get("time"))
+        return time_column, proposed[spelled[time_column]].get("unit")
 
     def _is_usual(self, sample: Mapping[str, Any], names: Sequence[str]) -> bool:
-        """Whether a sample is of a file that has these columns with their usual types."""
+        """Return True if the sample has all these columns and the time columns hold times."""
         times = [name for name in names if self.kinds[name] == "datetime"]
         return all(name in sample and isinstance(sample[name], datetime | None) for name in times)
 
@@ -125,51 +125,57 @@ class Draft:
         return parse_schema({"columns": columns})
 
 
-def draft_columns(files: Sequence[tuple[pa.Schema, Folders]], wanted: Sequence[str] = ()) -> Draft:
-    """The columns of files and of the folders around them. A folder that only tells the time is
-    left out unless it is ``wanted``, as is what no table can have."""
-    seen: dict[str, Counter[str]] = {}
+def draft_columns(
+    files: Sequence[tuple[pa.Schema, Folders]], requested_names: Sequence[str] = ()
+) -> Draft:
+    """Return the columns of the files and of the folders around them. Time folders are left out
+    unless requested; columns that no table can have are always left out."""
+    kinds_by_name: dict[str, Counter[str]] = {}
     for schema, _ in files:
-        for each in schema:
-            kind = kind_of_field(each)
+        for column in schema:
+            kind = kind_of_field(column)
             if kind:
-                seen.setdefault(each.name, Counter())[kind] += 1
-    named = {each.name for schema, _ in files for each in schema}
+                kinds_by_name.setdefault(column.name, Counter())[kind] += 1
+    file_columns = {field.name for schema, _ in files for field in schema}
     for name, values in _gather(files).items():
-        if name not in named and (name in wanted or name.lower() not in TIME_FOLDERS):
+        if name not in file_columns and (
+            name in requested_names or name.lower() not in TIME_FOLDERS
+        ):
             kind = "int" if all(map(_is_count, values)) else "string"
-            seen[name] = Counter({kind: len(files)})
+            kinds_by_name[name] = Counter({kind: len(files)})
     draft = Draft()
-    taken: set[str] = set()
-    for name in sorted(seen, key=lambda each: -seen[each].total()):  # of like names, the usual one
-        if name.lower() not in taken and _can_be_named(name):
-            taken.add(name.lower())
-            draft.files[name] = seen[name].total()
-            draft.kinds[name] = _agree(seen[name])
-    draft.kinds = {name: draft.kinds[name] for name in seen if name in draft.kinds}
+    used_names: set[str] = set()
+    for name in sorted(
+        kinds_by_name, key=lambda candidate: -kinds_by_name[candidate].total()
+    ):  # of like names, the usual one
+        if name.lower() not in used_names and _can_be_named(name):
+            used_names.add(name.lower())
+            draft.files[name] = kinds_by_name[name].total()
+            draft.kinds[name] = _agree(kinds_by_name[name])
+    draft.kinds = {name: draft.kinds[name] for name in kinds_by_name if name in draft.kinds}
     return draft
 
 
 def _gather(files: Sequence[tuple[pa.Schema, Folders]]) -> Mapping[str, set[str]]:
-    """The values in folders, by name; of several spellings the one in small letters, which needs
-    no quotes, or the first."""
-    found: dict[str, set[str]] = {}
+    """Return the values in folders by name. Spellings that differ in case become one name: the one
+    in lower case, which needs no quotes, or the first."""
+    values_by_name: dict[str, set[str]] = {}
     names: dict[str, str] = {}
     for _, folders in files:
         for name, value in folders.items():
             small = name.lower()
             names[small] = name if name == small else names.get(small, name)
-            found.setdefault(small, set()).update([] if value is None else [value])
-    return {names[small]: values for small, values in found.items()}
+            values_by_name.setdefault(small, set()).update([] if value is None else [value])
+    return {names[small]: values for small, values in values_by_name.items()}
 
 
 def _is_count(value: str) -> bool:
-    """Whether a number is all that the text is: 007 is not."""
+    """Return True if the text is a canonical 64-bit integer; ``007`` is not."""
     return value.removeprefix("-").isdecimal() and str(int(value)) == value and len(value) < 19
 
 
 def _agree(kinds: Counter[str]) -> str:
-    """What most files have; whole numbers go with others."""
+    """Return the most frequent type; integers count as floats if any file has floats."""
     for whole, wider in (("int", "float"), ("int[]", "float[]")):
         if kinds[wider]:
             kinds[wider] += kinds.pop(whole, 0)

@@ -33,9 +33,9 @@ class Broken(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """A file of the tree with what its bytes say. ``file.kind`` is only that it is sound as far as
-    was seen, if there is a ``schema``."""
+class InspectedFile:
+    """A file of the tree with the facts read from its bytes. If ``schema`` is set, ``file.kind`` is
+    SOUND so far; the rows have not been checked."""
 
     file: ImportFile
     source: Path
@@ -48,24 +48,24 @@ class Found:
 
 
 def list_tree(folder: Path) -> list[tuple[ImportFile, Path]]:
-    """Every file below a folder and every folder without any, by path; nothing is opened yet. What
-    is not to be opened has its class, everything else passes for sound."""
+    """Return every file and every empty folder below a folder, sorted by path, without opening
+    files. Entries that must not be opened have their final class, all others are SOUND so far."""
     if not folder.is_dir():
         return [(describe(folder, folder.name), folder)]
-    found: list[tuple[ImportFile, Path]] = []
+    entries: list[tuple[ImportFile, Path]] = []
     unread: list[OSError] = []
-    for here, folders, names in os.walk(folder, onerror=unread.append):
-        at = Path(here)
+    for directory, folders, names in os.walk(folder, onerror=unread.append):
+        at = Path(directory)
         links = [name for name in folders if (at / name).is_symlink()]
         for name in [*names, *links]:
-            found.append((describe(at / name, _relative(at / name, folder)), at / name))
+            entries.append((describe(at / name, _relative(at / name, folder)), at / name))
         if not names and not folders and at != folder:
-            found.append((_folder(at, folder, FileClass.EMPTY_DIRECTORY, ""), at))
+            entries.append((_folder(at, folder, FileClass.EMPTY_DIRECTORY, ""), at))
     for error in unread:
         at = Path(error.filename)
         reason = (error.strerror or "cannot be listed").lower()
-        found.append((_folder(at, folder, FileClass.UNREADABLE, reason), at))
-    return sorted(found, key=lambda each: each[0].path)
+        entries.append((_folder(at, folder, FileClass.UNREADABLE, reason), at))
+    return sorted(entries, key=lambda entry: entry[0].path)
 
 
 def _relative(path: Path, folder: Path) -> str:
@@ -78,30 +78,30 @@ def _folder(path: Path, root: Path, kind: FileClass, reason: str) -> ImportFile:
 
 
 def describe(path: Path, relative: str) -> ImportFile:
-    """What can be said of a file without opening it; if nothing speaks against it, it is sound."""
+    """Classify a file without opening it: SOUND unless its metadata rules it out."""
     try:
-        known = path.stat()
+        status = path.stat()
     except OSError as error:
         is_link = path.is_symlink()
         reason = "a link to nothing" if is_link else (error.strerror or str(error)).lower()
         return ImportFile(relative, FileClass.UNREADABLE, reason=reason)
-    modified = known.st_mtime_ns // 1000
-    if stat.S_ISDIR(known.st_mode):
+    modified = status.st_mtime_ns // 1000
+    if stat.S_ISDIR(status.st_mode):
         reason = "a link to a folder, which is not followed"
         return ImportFile(relative, FileClass.NOT_A_FILE, reason=reason, modified=modified)
-    if not stat.S_ISREG(known.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         reason = "a pipe, a socket or a device"
         return ImportFile(relative, FileClass.NOT_A_FILE, reason=reason, modified=modified)
-    return ImportFile(relative, FileClass.SOUND, known.st_size, modified=modified)
+    return ImportFile(relative, FileClass.SOUND, status.st_size, modified=modified)
 
 
 # ---- one file -----------------------------------------------------------------------------------
 
 
-def look_at(file: ImportFile, source: Path, unfinished: str | None) -> Found:
-    """What a file of the tree is by its bytes; ``unfinished`` says why its name rules it out."""
+def inspect_file(file: ImportFile, source: Path, unfinished: str | None) -> InspectedFile:
+    """Classify a file by its bytes. ``unfinished`` is the reason why its name rules it out."""
     if file.kind is not FileClass.SOUND:
-        return Found(file, source)
+        return InspectedFile(file, source)
     try:
         with source.open("rb") as opened:
             size, digest = _digest(opened)
@@ -111,31 +111,37 @@ def look_at(file: ImportFile, source: Path, unfinished: str | None) -> Found:
             elif not size:
                 kind, reason = FileClass.ZERO_BYTES, ""
             else:
-                kind, reason = _tell_by_ends(opened, size)
+                kind, reason = _classify_by_ends(opened, size)
             if kind is not FileClass.SOUND:
-                return Found(replace(file, kind=kind, reason=reason), source)
+                return InspectedFile(replace(file, kind=kind, reason=reason), source)
             footer = _read_footer(opened, size)
             parsed = footers.parse(footer, path="it")
             schema = _open(opened, parsed).schema_arrow
             for name in list_row_numbers(schema):
                 schema = schema.remove(schema.get_field_index(name))
     except (Broken, DamagedFooter) as error:
-        return Found(replace(file, kind=FileClass.UNREADABLE, reason=_explain(error)), source)
-    except OSError as error:  # of the system: nothing of the file was seen
+        return InspectedFile(
+            replace(file, kind=FileClass.UNREADABLE, reason=_explain(error)), source
+        )
+    except OSError as error:  # from the system: no byte of the file was read
         reason = (error.strerror or str(error)).lower()
-        return Found(replace(file, kind=FileClass.UNREADABLE, reason=reason, digest=""), source)
-    return Found(replace(file, rows=parsed.num_rows), source, schema, footers.digest(footer))
+        return InspectedFile(
+            replace(file, kind=FileClass.UNREADABLE, reason=reason, digest=""), source
+        )
+    return InspectedFile(
+        replace(file, rows=parsed.num_rows), source, schema, footers.digest(footer)
+    )
 
 
 def _digest(opened: BinaryIO) -> tuple[int, str]:
-    seen, size = hashlib.sha256(), 0
+    sha256, size = hashlib.sha256(), 0
     while chunk := opened.read(_CHUNK_BYTES):
-        seen.update(chunk)
+        sha256.update(chunk)
         size += len(chunk)
-    return size, seen.hexdigest()
+    return size, sha256.hexdigest()
 
 
-def _tell_by_ends(opened: BinaryIO, size: int) -> tuple[FileClass, str]:
+def _classify_by_ends(opened: BinaryIO, size: int) -> tuple[FileClass, str]:
     """The class by the first and the last bytes; sound if both are those of Parquet."""
     opened.seek(0)
     head = opened.read(len(_MAGIC))
@@ -200,14 +206,14 @@ def read_batches(opened: BinaryIO, size: int, walked: bytes = b"") -> Iterator[p
         raise Broken(f"it has {count} rows where its footer counts {parsed.num_rows}")
 
 
-def read_sample(found: Found, names: Sequence[str]) -> list[Mapping[str, Any]]:
+def read_sample(inspected: InspectedFile, names: Sequence[str]) -> list[Mapping[str, Any]]:
     """Return a file's first values in some columns, or none if it cannot be read. Times are in UTC:
     the values serve to guess types only."""
     import pyarrow as pa
 
     try:
-        with found.source.open("rb") as opened:
-            rows = next(read_batches(opened, found.file.size, found.footer), None)
+        with inspected.source.open("rb") as opened:
+            rows = next(read_batches(opened, inspected.file.size, inspected.footer), None)
     except (Broken, OSError):
         return []
     if rows is None:
@@ -221,22 +227,20 @@ def read_sample(found: Found, names: Sequence[str]) -> list[Mapping[str, Any]]:
             if pa.types.is_timestamp(values.type):  # Python has no nanoseconds
                 values = values.cast(pa.timestamp("us", "UTC"), safe=False)
             columns[name] = as_values(values.combine_chunks())
-    return [
-        {name: values[place] for name, values in columns.items()} for place in range(rows.num_rows)
-    ]
+    return [{name: values[row] for name, values in columns.items()} for row in range(rows.num_rows)]
 
 
 def require_source(folder: Path) -> Path:
-    """The folder or file to import, if it is there."""
+    """Return the resolved path to import; raise `BadInput` if it does not exist."""
     try:
-        found = folder.expanduser().resolve()
-        found.stat()
+        source = folder.expanduser().resolve()
+        source.stat()
     except (OSError, RuntimeError) as error:
         why = getattr(error, "strerror", None) or str(error)
         raise BadInput(
             f"cannot import {folder}: {why.lower()}", hint="name a folder of Parquet files, or one"
         ) from None
-    return found
+    return source
 
 
 def _explain(error: BaseException) -> str:

@@ -1,5 +1,5 @@
-"""What the path of a foreign file says: whether a writer had finished it, the values that folders
-such as ``device=ring-7`` give to all its rows, and the time that they should be of.
+"""Facts in the path of a foreign file: whether its writer had finished it, the values that folders
+such as ``device=ring-7`` give to all its rows, and the time range of the rows.
 """
 
 from __future__ import annotations
@@ -41,29 +41,29 @@ Folders = Mapping[str, str | None]
 
 
 def find_unfinished(path: str) -> str | None:
-    """Why a file with this path, relative to its tree, is not taken for data; None if it is."""
+    """Return the reason why a path, relative to its tree, does not name a data file, or None."""
     for part in PurePosixPath(path).parts:
         if part.startswith(("_", ".")):
             return f"{show_path(part)} begins as names do that are not data"
     name = PurePosixPath(path).name
-    for each in (name, name.removesuffix(".parquet")):
+    for candidate in (name, name.removesuffix(".parquet")):
         for ending in _ENDINGS:
-            if each.endswith(ending):
+            if candidate.endswith(ending):
                 return f"{ending} is the ending of files that are not finished, or not data"
-        if _NUMBERED.fullmatch(each):
+        if _NUMBERED.fullmatch(candidate):
             return "# and a number end the names of files that are being written"
     return None
 
 
 def read_folders(path: str) -> dict[str, str | None]:
-    """The values that the folders of a path give, as ``{"device": "ring-7"}``. Bytes that are no
-    text stay what they are, as in every path."""
-    found: dict[str, str | None] = {}
+    """Return the values that the folders of a path give, as ``{"device": "ring-7"}``. Bytes that
+    are not UTF-8 stay surrogate escapes, as in every path."""
+    values_by_folder: dict[str, str | None] = {}
     for part in PurePosixPath(path).parent.parts:
         name, equals, value = part.partition("=")
         if name and equals:
-            found[_read(name)] = None if value in ("", _ABSENT) else _read(value)
-    return found
+            values_by_folder[_read(name)] = None if value in ("", _ABSENT) else _read(value)
+    return values_by_folder
 
 
 def _read(text: str) -> str:
@@ -87,7 +87,7 @@ def find_time(folders: Folders) -> FolderTime | None:
         value = folders.get(name)
         match = _WHEN.fullmatch(value) if value else None
         if value and match:
-            span = _span([int(each) for each in match.groups() if each is not None])
+            span = _span([int(number) for number in match.groups() if number is not None])
             return None if span is None else FolderTime(f"{name}={value}", value, span)
     parts = _list_time_parts(folders)
     if not parts or not all(_is_number(name, value) for name, value in parts):
@@ -161,6 +161,8 @@ def _span(numbers: list[int]) -> TimeRange | None:
 
 
 def show_path(path: str) -> str:
-    """A path that can be printed and stored, whatever bytes its names are made of."""
+    """Return a printable form of a path whose names may hold arbitrary bytes."""
     text = path.encode(errors="surrogateescape").decode(errors="backslashreplace")
-    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
+    return "".join(
+        character if character.isprintable() else ascii(character)[1:-1] for character in text
+    )

@@ -14,7 +14,13 @@ from lakebed.errors import BadInput
 from lakebed.model.tables.schema import Bucket, TableSchema
 from lakebed.model.tables.table import UserTable
 from lakebed.tables.importing.draft_schema import draft_columns
-from lakebed.tables.importing.files import Broken, Found, look_at, read_batches, read_sample
+from lakebed.tables.importing.files import (
+    Broken,
+    InspectedFile,
+    inspect_file,
+    read_batches,
+    read_sample,
+)
 from lakebed.tables.importing.paths import find_unfinished, read_folders, show_path
 from lakebed.tables.importing.report import FileClass, ImportFile
 from lakebed.tables.importing.schema_match import Fit, Judge, Verdict
@@ -25,7 +31,7 @@ _SHOWN_FILES = 10
 
 @dataclass(frozen=True, slots=True)
 class TableWishes:
-    """How a table that does not exist yet is to be made."""
+    """Options for creating a table that does not exist yet."""
 
     time_column: str | None = None
     bucket: str | None = None
@@ -36,7 +42,7 @@ class TableWishes:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The table as files are judged by it; without an id while it does not exist."""
+    """The table that files are checked against; ``table_id`` is None while it does not exist."""
 
     schema: TableSchema
     bucket: Bucket
@@ -46,39 +52,40 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class _Taken:
-    """A file that was taken, under which key, when, and by which schema."""
+class _ImportedFile:
+    """An imported file: its insert key, a description of when, and the schema of that time."""
 
     key: str
     when: str
     schema: TableSchema
 
 
-class Known:
-    """Files that a table has, or will have when what is planned is done."""
+class ImportedFiles:
+    """The files that a table has, or will have once the plan is carried out."""
 
     def __init__(self) -> None:
-        self._by_digest: dict[str, list[_Taken]] = {}
+        self._by_digest: dict[str, list[_ImportedFile]] = {}
 
     def add(self, key: str, when: str, schema: TableSchema) -> None:
-        """A file was taken under this key, or will be."""
+        """Add a file that was imported under this key, or will be."""
         digest = key.removeprefix(ADOPTED).split(":")[0]
-        self._by_digest.setdefault(digest, []).append(_Taken(key, when, schema))
+        self._by_digest.setdefault(digest, []).append(_ImportedFile(key, when, schema))
 
-    def find(self, found: Found, bucket: Bucket) -> tuple[str, str] | None:
-        """The key and the time of the same rows: of the same bytes, to which folders gave then what
-        they would have given to these. Names of files, and folders that give nothing, do not
-        matter."""
-        for taken in self._by_digest.get(found.file.digest, []):
-            then = Fit(taken.schema, bucket, found.schema, read_folders(found.file.path))
-            if not then.drift and _key_of(found.file.digest, then.used) == taken.key:
-                return taken.key, taken.when
+    def find(self, inspected: InspectedFile, bucket: Bucket) -> tuple[str, str] | None:
+        """Return the key and the time under which the same rows were imported, or None.
+
+        Rows are the same if the bytes are equal and the folders gave them the same values. File
+        names, and folders that give no value, do not matter."""
+        for earlier in self._by_digest.get(inspected.file.digest, []):
+            then = Fit(earlier.schema, bucket, inspected.schema, read_folders(inspected.file.path))
+            if not then.drift and _make_key(inspected.file.digest, then.used) == earlier.key:
+                return earlier.key, earlier.when
         return None
 
 
-def _key_of(digest: str, used: Sequence[tuple[str, str | None]]) -> str:
-    """Under which a file is inserted: its bytes, and what folders add to them."""
-    return ":".join([f"{ADOPTED}{digest}", *(_mark(*each) for each in used)])
+def _make_key(digest: str, used: Sequence[tuple[str, str | None]]) -> str:
+    """Return the insert key of a file, made of its digest and the values that folders add."""
+    return ":".join([f"{ADOPTED}{digest}", *(_mark(*folder_value) for folder_value in used)])
 
 
 def _mark(name: str, value: str | None) -> str:
@@ -86,68 +93,78 @@ def _mark(name: str, value: str | None) -> str:
     return hashlib.sha256(spelled).hexdigest()[:12]
 
 
-def look(file: ImportFile, at: Path, root: Path) -> Found:
-    """What a file of a tree is by its name and its bytes."""
-    named = None if at == root else find_unfinished(file.path)  # one that is named is meant
-    return look_at(file, at, named)
+def inspect_path(file: ImportFile, at: Path, root: Path) -> InspectedFile:
+    """Classify a file of a tree by its name and its bytes."""
+    named = (
+        None if at == root else find_unfinished(file.path)
+    )  # a file that the user names is imported whatever its name
+    return inspect_file(file, at, named)
 
 
-def classify(found: Found, target: Target, known: Known) -> ImportFile:
-    """What a file is to a table; one that is sound is known from now on."""
-    file = found.file
-    if found.schema is None:
+def classify(inspected: InspectedFile, target: Target, imported_files: ImportedFiles) -> ImportFile:
+    """Classify a file for a table, and add it to ``imported_files`` if it is sound."""
+    file = inspected.file
+    if inspected.schema is None:
         return file
-    fit = Fit(target.schema, target.bucket, found.schema, read_folders(file.path), target.zone)
-    same = known.find(found, target.bucket)
+    fit = Fit(target.schema, target.bucket, inspected.schema, read_folders(file.path), target.zone)
+    same = imported_files.find(inspected, target.bucket)
     if same is not None:
         return replace(file, kind=FileClass.IMPORTED, key=same[0], reason=same[1])
     if file.rows == 0:
         return replace(file, kind=FileClass.EMPTY)
-    verdict = _judge(found, fit)
-    key = _key_of(file.digest, fit.used)
+    verdict = _judge(inspected, fit)
+    key = _make_key(file.digest, fit.used)
     if verdict.kind is FileClass.SOUND:
-        known.add(key, f"as {show_path(file.path)}", target.schema)
+        imported_files.add(key, f"as {show_path(file.path)}", target.schema)
     return replace(file, kind=verdict.kind, reason=verdict.reason, key=key, remarks=verdict.remarks)
 
 
-def _judge(found: Found, fit: Fit) -> Verdict:
+def _judge(inspected: InspectedFile, fit: Fit) -> Verdict:
     judge = Judge(fit)
     try:
-        with found.source.open("rb") as opened:
-            for rows in read_batches(opened, found.file.size, found.footer):
-                judge.look(rows)
+        with inspected.source.open("rb") as opened:
+            for rows in read_batches(opened, inspected.file.size, inspected.footer):
+                judge.check_rows(rows)
     except (Broken, OSError) as error:
         return Verdict(FileClass.UNREADABLE, str(error).splitlines()[0])
     return judge.conclude()
 
 
 def draft_schema(
-    found: Sequence[Found], wishes: TableWishes, table: str, source: Path
+    inspected_files: Sequence[InspectedFile], wishes: TableWishes, table: str, source: Path
 ) -> TableSchema:
-    """A schema from the files that have rows."""
-    able = [each for each in found if each.schema is not None and each.file.rows]
-    if not able:
-        raise nothing_sound(table, source, [each.file for each in found])
-    wanted = [*wishes.unique, *([wishes.time_column] if wishes.time_column else [])]
-    draft = draft_columns([(each.schema, read_folders(each.file.path)) for each in able], wanted)
+    """Return a schema made from the files that have rows."""
+    readable = [
+        inspected
+        for inspected in inspected_files
+        if inspected.schema is not None and inspected.file.rows
+    ]
+    if not readable:
+        raise nothing_sound(table, source, [inspected.file for inspected in inspected_files])
+    column_names = [*wishes.unique, *([wishes.time_column] if wishes.time_column else [])]
+    draft = draft_columns(
+        [(inspected.schema, read_folders(inspected.file.path)) for inspected in readable],
+        column_names,
+    )
     names = draft.list_times(wishes.time_column)
     samples = []
-    for each in able[:_SAMPLED_FILES]:
-        folders = read_folders(each.file.path)
-        samples += [{**folders, **record} for record in read_sample(each, names)]
+    for inspected in readable[:_SAMPLED_FILES]:
+        folders = read_folders(inspected.file.path)
+        samples += [{**folders, **record} for record in read_sample(inspected, names)]
     return draft.finish(*draft.choose_time(wishes.time_column, samples), wishes.unique)
 
 
 def nothing_sound(table: str, source: Path, files: Sequence[ImportFile]) -> BadInput:
-    """There is neither a table nor a file to make it from."""
-    told = [
-        f"{show_path(each.path)}: {each.kind}{f', {each.reason}' if each.reason else ''}"
-        for each in files[:_SHOWN_FILES]
+    """Return the error for an import with neither a table nor a file to make its schema from."""
+    descriptions = [
+        f"{show_path(file.path)}: {file.kind}{f', {file.reason}' if file.reason else ''}"
+        for file in files[:_SHOWN_FILES]
     ]
-    if len(files) > len(told):
-        told.append(f"and {len(files) - len(told)} more")
+    if len(files) > len(descriptions):
+        descriptions.append(f"and {len(files) - len(descriptions)} more")
+    listing = "; ".join(descriptions)
     return BadInput(
-        f"no file in {source} is sound, so that there is no schema for {table}; {'; '.join(told)}",
+        f"no file in {source} is sound, so that there is no schema for {table}; {listing}",
         hint="make the table first, and import again",
     )
 
@@ -160,7 +177,7 @@ def read_bucket(bucket: str | None) -> Bucket:
 
 
 def refuse_other_wishes(table: UserTable, wishes: TableWishes) -> None:
-    """What a table is, is not changed by an import."""
+    """Raise `BadInput` if the options contradict the existing table: an import never alters it."""
     in_order = [name for name in table.key if name in wishes.unique]
     key = [*in_order, *(name for name in wishes.unique if name not in table.key)]
     unlike = [

@@ -24,8 +24,8 @@ _CHUNK_BYTES = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """Where bytes are kept, and whether they already were."""
+class QuarantinedFile:
+    """The path of a quarantined copy; ``repeated`` if it existed before."""
 
     path: str
     repeated: bool = False
@@ -40,22 +40,24 @@ class Quarantine:
         self._names = names
 
     def find(self, digest: str) -> str | None:
-        """Where bytes with this SHA-256 are kept, if they are."""
+        """Return the path of the copy with this SHA-256, or None."""
         with self._catalog.glance() as connection:
             return files.find_quarantined(connection, layout.quarantine_path(digest, ""))
 
-    def list_kept(self, reason: str) -> list[TemporaryFile]:
-        """The files that are kept for a reason that begins like this."""
+    def list_files(self, reason: str) -> list[TemporaryFile]:
+        """Return the quarantined files whose reason begins with ``reason``."""
         with self._catalog.read() as connection:
-            found = files.list_aside(connection, reason)
-        return [each for each in found if each.state is FileState.QUARANTINED]
+            set_aside = files.list_aside(connection, reason)
+        return [file for file in set_aside if file.state is FileState.QUARANTINED]
 
-    def keep(self, open_source: Callable[[], BinaryIO], digest: str, reason: str) -> Kept:
+    def keep(
+        self, open_source: Callable[[], BinaryIO], digest: str, reason: str
+    ) -> QuarantinedFile:
         """Copy bytes whose SHA-256 is known, durably; `StalePlan` if they have become others,
         OSError if they cannot be read."""
         earlier = self.find(digest)
         if earlier is not None:
-            return Kept(earlier, repeated=True)
+            return QuarantinedFile(earlier, repeated=True)
         for attempt in range(_ATTEMPTS):
             lease, path = self._names.take_quarantine(digest)
             try:
@@ -71,30 +73,30 @@ class Quarantine:
         raise AssertionError("every attempt returns or raises")
 
     def _copy(self, open_source: Callable[[], BinaryIO], path: str, digest: str) -> int:
-        seen, size = hashlib.sha256(), 0
+        sha256, size = hashlib.sha256(), 0
         with open_source() as source, self.store.create(path) as sink:
             while chunk := _read(source):
-                seen.update(chunk)
+                sha256.update(chunk)
                 size += len(chunk)
                 sink.write(chunk)
-        if seen.hexdigest() != digest:
+        if sha256.hexdigest() != digest:
             raise StalePlan("the file changed while it was copied", hint="try again")
         return size
 
-    def _record(self, aside: TemporaryFile, digest: str, lease: str) -> Kept:
+    def _record(self, aside: TemporaryFile, digest: str, lease: str) -> QuarantinedFile:
         path = aside.file_path
 
-        def work(transaction: Transaction) -> Kept:
+        def work(transaction: Transaction) -> QuarantinedFile:
             connection = transaction.connection
-            known = files.find_quarantined(connection, layout.quarantine_path(digest, ""))
-            if known is not None:  # another process was quicker
+            existing_path = files.find_quarantined(connection, layout.quarantine_path(digest, ""))
+            if existing_path is not None:  # another process was quicker
                 files.discard(connection, [path], lease, transaction.tick)
-                return Kept(known, repeated=True)
+                return QuarantinedFile(existing_path, repeated=True)
             take_reserved(connection, [path], lease)
             files.insert_many(connection, [aside])
             entry = journal.Entry("quarantine", aside.reason, file_path=path, bytes=aside.file_size)
             journal.append(transaction, [entry])
-            return Kept(path)
+            return QuarantinedFile(path)
 
         return self._catalog.commit(
             work,

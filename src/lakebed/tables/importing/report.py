@@ -1,5 +1,5 @@
-"""What adopting a tree of files found, and what became of each: plain values for a plan that is
-shown before anything happens, and for the report afterwards.
+"""Plain values for the plan of an import, shown before anything is written, and for the report
+afterwards: the class of every file and its outcome.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from lakebed.model.tables.table import UserTable
 
 
 class FileClass(StrEnum):
-    """What a file turned out to be."""
+    """The class of a file, as its inspection found."""
 
     SOUND = "sound"
     """Its rows fit the table, if need be by widening and by NULL for what it lacks."""
     IMPORTED = "already imported"
-    """The same bytes, whatever their name was, are in the table."""
+    """The table has the same bytes already, under this or another name."""
     EMPTY = "empty"
     """Parquet without rows."""
     EMPTY_DIRECTORY = "empty directory"
@@ -41,7 +41,7 @@ class FileClass(StrEnum):
 
 
 class Fate(StrEnum):
-    """What became of a file; the source itself is never touched."""
+    """The outcome for a file; the source itself is never changed."""
 
     TAKEN = "taken"
     QUARANTINED = "quarantined"
@@ -72,7 +72,7 @@ class ImportFile:
 
 @dataclass(frozen=True, slots=True)
 class ImportPlan:
-    """What an import would do. Nothing was changed to make it."""
+    """The plan of an import. Planning changes nothing."""
 
     folder: Path
     is_single: bool
@@ -91,22 +91,22 @@ class ImportPlan:
 
     @property
     def counts(self) -> Mapping[FileClass, int]:
-        """How many files there are of each class that there is, in the order of the classes."""
+        """The number of files of each class that occurs, in the order of the classes."""
         return count_classes(self.files)
 
     @property
     def rows(self) -> int:
-        """The rows of the files that would be taken."""
-        return sum(each.rows or 0 for each in self.list_files(FileClass.SOUND))
+        """The number of rows in the files that would be imported."""
+        return sum(file.rows or 0 for file in self.list_files(FileClass.SOUND))
 
     def list_files(self, kind: FileClass) -> list[ImportFile]:
-        """The files of one class."""
-        return [each for each in self.files if each.kind is kind]
+        """Return the files of one class."""
+        return [file for file in self.files if file.kind is kind]
 
 
 @dataclass(frozen=True, slots=True)
 class ImportOutcome:
-    """What became of one file."""
+    """The outcome for one file."""
 
     file: ImportFile
     """As it was when its turn came, which may be another class than in the plan."""
@@ -120,14 +120,14 @@ class ImportOutcome:
 
     @property
     def is_left_behind(self) -> bool:
-        """Whether it may hold data that is neither in the table nor in quarantine."""
+        """True if the file may hold data that is neither in the table nor in quarantine."""
         unread = self.file.kind in (FileClass.UNREADABLE, FileClass.NOT_A_FILE)
         return self.fate is Fate.SKIPPED and unread and self.kept_as is None
 
 
 @dataclass(frozen=True, slots=True)
 class ImportReport:
-    """What an import did; every file is in it once."""
+    """The result of an import, with one outcome for every file."""
 
     outcomes: tuple[ImportOutcome, ...]
     table_created: bool = False
@@ -146,30 +146,30 @@ class ImportReport:
 
     @property
     def left_behind(self) -> list[ImportOutcome]:
-        """Those of the skipped that could not even be read: somebody should look at them."""
-        return [each for each in self.outcomes if each.is_left_behind]
+        """The skipped files that could not be read; an operator must look at them."""
+        return [outcome for outcome in self.outcomes if outcome.is_left_behind]
 
     @property
     def rows(self) -> int:
-        """The rows of all files that were taken."""
-        return sum(each.file.rows or 0 for each in self.taken)
+        """The number of rows in all imported files."""
+        return sum(outcome.file.rows or 0 for outcome in self.taken)
 
     @property
     def rows_inserted(self) -> int:
-        """`rows` without those that a later row of the same file, with the same key, replaced, and
-        without those that were ignored."""
-        return sum(each.rows_inserted for each in self.taken)
+        """The number of `rows` that were neither replaced by a later row of the same file with the
+        same key, nor ignored."""
+        return sum(outcome.rows_inserted for outcome in self.taken)
 
     @property
     def counts(self) -> Mapping[FileClass, int]:
-        """How many files there were of each class."""
-        return count_classes([each.file for each in self.outcomes])
+        """The number of files of each class that occurs."""
+        return count_classes([outcome.file for outcome in self.outcomes])
 
     def _list(self, fate: Fate) -> list[ImportOutcome]:
-        return [each for each in self.outcomes if each.fate is fate]
+        return [outcome for outcome in self.outcomes if outcome.fate is fate]
 
 
 def count_classes(files: Sequence[ImportFile]) -> dict[FileClass, int]:
-    """How many files there are of each class that there is, in the order of the classes."""
-    found = Counter(each.kind for each in files)
-    return {kind: found[kind] for kind in FileClass if found[kind]}
+    """Return the number of files of each class that occurs, in the order of the classes."""
+    counts = Counter(file.kind for file in files)
+    return {kind: counts[kind] for kind in FileClass if counts[kind]}

@@ -1,6 +1,6 @@
-"""Adopting a tree of Parquet files: planning says of every file what it is; carrying out inserts
-the sound ones, each in a transaction that counts once, and keeps the bytes of the others in
-quarantine. The source is only ever read. Whatever is interrupted is finished by doing it again.
+"""Import of a tree of Parquet files. The plan classifies every file. Carrying it out inserts each
+sound file in one idempotent transaction and copies the others to quarantine. The source is only
+read. An interrupted import is finished by running it again.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from lakebed.tables.importing.files import (
 )
 from lakebed.tables.importing.paths import read_folders, show_path
 from lakebed.tables.importing.plan import (
-    Known,
+    ImportedFiles,
     TableWishes,
     Target,
     classify,
     draft_schema,
-    look,
+    inspect_path,
     nothing_sound,
     read_bucket,
     refuse_other_wishes,
@@ -87,26 +87,30 @@ class Adopter:
         progress: Callable[[ImportFile], None] = lambda _file: None,
         if_exists: str = REPLACE,
     ) -> ImportPlan:
-        """Read every file below a folder, or one file, and say what an import would do with it."""
+        """Read every file below a folder, or one file, and return the plan of an import."""
         InsertOptions(if_exists=if_exists)
         source = require_source(folder)
         self._refuse_own(source)
         table = self._find_table(database, name)
-        found = [look(file, at, source) for file, at in list_tree(source)]
-        if not found:
+        inspected_files = [inspect_path(file, at, source) for file, at in list_tree(source)]
+        if not inspected_files:
             raise BadInput(f"there is nothing in {source} to import")
         if table is not None:
             refuse_other_wishes(table, wishes)
             target = Target(table.schema, table.bucket, table.table_id, wishes.zone)
         else:
-            schema = draft_schema(found, wishes, f"{database}.{name}", source)
+            schema = draft_schema(inspected_files, wishes, f"{database}.{name}", source)
             target = Target(schema, read_bucket(wishes.bucket), zone=wishes.zone)
         files = []
-        known = self._list_known(target, [each.file.digest for each in found if each.schema])
-        for each in sorted(found, key=lambda each: (each.file.modified, each.file.path)):
-            files.append(classify(each, target, known))
+        imported_files = self._list_imported(
+            target, [inspected.file.digest for inspected in inspected_files if inspected.schema]
+        )
+        for inspected in sorted(
+            inspected_files, key=lambda inspected: (inspected.file.modified, inspected.file.path)
+        ):
+            files.append(classify(inspected, target, imported_files))
             progress(files[-1])
-        files.sort(key=lambda each: each.path)
+        files.sort(key=lambda file: file.path)
         plan = ImportPlan(
             source,
             source.is_file(),
@@ -124,16 +128,20 @@ class Adopter:
         return plan
 
     def _refuse_own(self, source: Path) -> None:
-        """The files of the lake itself are not foreign."""
-        places = [Path(unquote(urlsplit(self._quarantine.store.url).path))]
+        """Raise `BadInput` if the source overlaps with the folders of the lake itself."""
+        lake_folders = [Path(unquote(urlsplit(self._quarantine.store.url).path))]
         if not self._quarantine.store.url.startswith("file:"):
-            places = []
+            lake_folders = []
         if self._catalog.url.startswith("sqlite:///"):
-            places.append(Path(self._catalog.url.removeprefix("sqlite:///")).parent)
-        for place in (each.resolve() for each in places):
-            if source == place or place in source.parents or source in place.parents:
+            lake_folders.append(Path(self._catalog.url.removeprefix("sqlite:///")).parent)
+        for lake_folder in (folder.resolve() for folder in lake_folders):
+            if (
+                source == lake_folder
+                or lake_folder in source.parents
+                or source in lake_folder.parents
+            ):
                 raise BadInput(
-                    f"{source} and the lake in {place} are not apart from each other",
+                    f"{source} and the lake in {lake_folder} are not apart from each other",
                     hint="import files from outside the lake",
                 )
 
@@ -147,19 +155,19 @@ class Adopter:
             raise BadInput(f"{table.full_name} is for what another table refused")
         return table
 
-    def _list_known(self, target: Target, digests: Iterable[str]) -> Known:
-        """What the table has of these files."""
-        known = Known()
+    def _list_imported(self, target: Target, digests: Iterable[str]) -> ImportedFiles:
+        """Return those of the files that the table has already."""
+        imported_files = ImportedFiles()
         if target.table_id is not None:
-            beginnings = [f"{inserts.ADOPTED}{each}" for each in digests]
+            beginnings = [f"{inserts.ADOPTED}{digest}" for digest in digests]
             with self._catalog.read() as connection:
-                found = inserts.list_beginning(connection, target.table_id, beginnings)
+                earlier_inserts = inserts.list_beginning(connection, target.table_id, beginnings)
                 versions = tables.list_versions(connection, target.table_id)
             since = [tick for tick, _ in versions]
-            for key, insert in found:
+            for key, insert in earlier_inserts:
                 _, schema = versions[bisect_right(since, insert.tick) - 1]
-                known.add(key, f"at {format_instant(insert.tick)}", schema)
-        return known
+                imported_files.add(key, f"at {format_instant(insert.tick)}", schema)
+        return imported_files
 
     # -- carrying out ---------------------------------------------------------------------------
 
@@ -168,30 +176,29 @@ class Adopter:
         plan: ImportPlan,
         progress: Callable[[ImportOutcome], None] = lambda _outcome: None,
     ) -> ImportReport:
-        """Do what a plan says, file by file in the order in which they were written, or the latest
-        first if what is there stays: so that of several rows with the same key the latest counts.
-        """
+        """Carry out a plan, file by file, so that of several rows with the same key the latest
+        wins: in the order in which the files were written, or in reverse if existing rows stay."""
         target, created = self._ensure_table(plan)
         outcomes = []
-        in_order = sorted(plan.files, key=lambda each: (each.modified, each.path))
+        in_order = sorted(plan.files, key=lambda file: (file.modified, file.path))
         for file in reversed(in_order) if plan.if_exists == IGNORE else in_order:
             outcomes.append(self._carry_out_one(plan, target, file))
             progress(outcomes[-1])
-        outcomes.sort(key=lambda each: each.file.path)
+        outcomes.sort(key=lambda outcome: outcome.file.path)
         return ImportReport(tuple(outcomes), created)
 
     def _ensure_table(self, plan: ImportPlan) -> tuple[Target, bool]:
-        """The table, made with its database if there is none."""
+        """Return the table and whether it was created; create it and its database if missing."""
         created = False
         if plan.table is None:
             if plan.database not in self._definitions.list_databases():
-                with contextlib.suppress(Conflict):  # somebody else made it
+                with contextlib.suppress(Conflict):  # created concurrently
                     self._definitions.create_database(plan.database)
             try:
-                made = plan.schema, plan.bucket.value
-                self._definitions.create_table(plan.database, plan.name, *made)
+                definition = plan.schema, plan.bucket.value
+                self._definitions.create_table(plan.database, plan.name, *definition)
                 created = True
-            except Conflict:  # it has come into being since
+            except Conflict:  # created since the plan was made
                 now = self._definitions.get(plan.database, plan.name)
                 if (now.schema, now.bucket) != (plan.schema, plan.bucket):
                     raise StalePlan(
@@ -232,20 +239,21 @@ class Adopter:
         self, plan: ImportPlan, target: Target, file: ImportFile, source: Path
     ) -> ImportFile:
         root = source if plan.is_single else plan.folder
-        found = look(describe(source, file.path), source, root)
-        return classify(found, target, self._list_known(target, [found.file.digest]))
+        inspected = inspect_path(describe(source, file.path), source, root)
+        return classify(inspected, target, self._list_imported(target, [inspected.file.digest]))
 
     def _take(
         self, plan: ImportPlan, target: Target, file: ImportFile, source: Path
     ) -> ImportOutcome:
-        """Insert a file's rows, unless the table has them. What folders give them, and so the key
-        by which they are known, goes by the schema."""
+        """Insert a file's rows, unless the table has them. Raise `_Changed` if the table was
+        altered since the plan: the values from folders, and so the insert key, depend on the
+        schema."""
         if self._target(plan) != target:
             raise _Changed
         with self._catalog.glance() as connection:
-            known = inserts.find(connection, target.table_id or "", file.key)
-        if known is not None:
-            return _skip_known(file, known)
+            earlier = inserts.find(connection, target.table_id or "", file.key)
+        if earlier is not None:
+            return _skip_imported(file, earlier)
         data = source.read_bytes()
         if hashlib.sha256(data).hexdigest() != file.digest:
             raise _Changed
@@ -263,40 +271,42 @@ class Adopter:
         import pyarrow as pa
 
         try:
-            given = pa.concat_tables(list(read_batches(io.BytesIO(data), len(data))))
+            source_rows = pa.concat_tables(list(read_batches(io.BytesIO(data), len(data))))
             folders = read_folders(file.path)
-            fit = Fit(target.schema, target.bucket, given.schema, folders, target.zone)
-            rows = fit.prepare(given)
+            fit = Fit(target.schema, target.bucket, source_rows.schema, folders, target.zone)
+            rows = fit.prepare(source_rows)
             digest = bytes.fromhex(file.digest)
             options = InsertOptions(if_exists=plan.if_exists, key=file.key, digest=digest)
             done = self._inserter.insert(plan.database, plan.name, rows, options)
         except (pa.ArrowException, MemoryError, UnclearTime) as error:
             raise Broken(f"it cannot be taken in one piece: {error}") from error
         if done.repeated:  # by another process, meanwhile
-            return _skip_known(file, done)
-        file = replace(file, kind=FileClass.SOUND, rows=given.num_rows)
-        fewer = given.num_rows - done.rows
-        there = "were there or" if plan.if_exists == IGNORE else "were"
-        note = f"{fewer} rows {there} replaced by later ones with the same key" if fewer else ""
+            return _skip_imported(file, done)
+        file = replace(file, kind=FileClass.SOUND, rows=source_rows.num_rows)
+        fewer = source_rows.num_rows - done.rows
+        cause = "were there or" if plan.if_exists == IGNORE else "were"
+        note = f"{fewer} rows {cause} replaced by later ones with the same key" if fewer else ""
         return ImportOutcome(file, Fate.TAKEN, note, done.rows)
 
     def _keep(self, plan: ImportPlan, file: ImportFile, source: Path) -> ImportOutcome:
-        """Copy a file's bytes to quarantine, unless they are there."""
-        told = f"{name_import(plan.database, plan.name)} {show_path(file.path)}: {file.kind}"
-        reason = f"{told}: {file.reason}" if file.reason else told
+        """Copy a file's bytes to quarantine, unless a copy exists."""
+        description = f"{name_import(plan.database, plan.name)} {show_path(file.path)}: {file.kind}"
+        reason = f"{description}: {file.reason}" if file.reason else description
         reason = reason[:_LONGEST_REASON]
         try:
-            kept = self._quarantine.keep(lambda: source.open("rb"), file.digest, reason)
+            copy = self._quarantine.keep(lambda: source.open("rb"), file.digest, reason)
         except StalePlan as error:
             raise _Changed from error
-        if kept.repeated:
+        if copy.repeated:
             note = "the same bytes are in quarantine already"
-            return ImportOutcome(file, Fate.SKIPPED, note, kept_as=kept.path)
-        return ImportOutcome(file, Fate.QUARANTINED, kept_as=kept.path)
+            return ImportOutcome(file, Fate.SKIPPED, note, kept_as=copy.path)
+        return ImportOutcome(file, Fate.QUARANTINED, kept_as=copy.path)
 
 
-def _skip_known(file: ImportFile, known: inserts.KnownInsert | Inserted) -> ImportOutcome:
-    reason = file.reason if file.kind is FileClass.IMPORTED else f"at {format_instant(known.tick)}"
+def _skip_imported(file: ImportFile, earlier: inserts.KnownInsert | Inserted) -> ImportOutcome:
+    reason = (
+        file.reason if file.kind is FileClass.IMPORTED else f"at {format_instant(earlier.tick)}"
+    )
     file = replace(file, kind=FileClass.IMPORTED, reason=reason)
     return ImportOutcome(file, Fate.SKIPPED, f"{file.kind} {reason}")
 

@@ -1,5 +1,5 @@
-"""Whether a foreign file's rows fit a table: what is done to them so that they do, and what is
-wrong if they do not. Rows are looked at batch by batch, by the same rules as those of an insert.
+"""Match the rows of a foreign file with a table: the conversions that make them fit, and the
+reasons why they do not. Rows are checked batch by batch with the rules of an insert.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class UnclearTime(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a file is, and why."""
+    """The class of a file, and the reason."""
 
     kind: FileClass
     reason: str
@@ -52,11 +52,11 @@ class Verdict:
 
 @dataclass(slots=True)
 class Fit:
-    """How the rows of one file become rows of a table."""
+    """The conversion of one file's rows to rows of a table."""
 
     schema: TableSchema
     bucket: Bucket
-    given: pa.Schema
+    file_schema: pa.Schema
     folders: Folders
     zone: str | None = None
     """The zone of timestamps that are stored without one."""
@@ -68,8 +68,8 @@ class Fit:
     """Columns that do not fit, and why."""
 
     def __post_init__(self) -> None:
-        names = self.given.names
-        for name in sorted({each for each in names if names.count(each) > 1}):
+        names = self.file_schema.names
+        for name in sorted({column_name for column_name in names if names.count(column_name) > 1}):
             self.drift[name] = "expected one column of the name, got several"
         self._refuse_unplaced()
         for column in self.schema.columns:
@@ -84,15 +84,18 @@ class Fit:
                 self.missing.append(column.name)
 
     def _folder_of(self, column: Column) -> str | None:
-        """The folder that gives a column its values, however it is spelled."""
-        return next((each for each in self.folders if each.lower() == column.name.lower()), None)
+        """Return the folder that gives a column its values, compared without case, or None."""
+        return next(
+            (folder for folder in self.folders if folder.lower() == column.name.lower()), None
+        )
 
     def _refuse_unplaced(self) -> None:
-        """A folder tells something of its rows that only a column can keep, unless it tells their
-        time."""
-        kept = {name.lower() for name in (*self.given.names, *self.schema.names, *TIME_FOLDERS)}
+        """Report folders whose values no column can hold as drift, except time folders."""
+        expected_names = {
+            name.lower() for name in (*self.file_schema.names, *self.schema.names, *TIME_FOLDERS)
+        }
         for name, value in self.folders.items():
-            if value is not None and name.lower() not in kept:
+            if value is not None and name.lower() not in expected_names:
                 self.drift[name] = f"expected such a column, for what folder {name}={value} says"
 
     def _fill(self, column: Column, text: str | None) -> None:
@@ -105,36 +108,37 @@ class Fit:
 
     @property
     def used(self) -> list[tuple[str, str | None]]:
-        """The folders that give values, without which the same bytes would be other rows."""
+        """The folders that give values to rows, and so are part of the insert key."""
         folders = [self._folder_of(self.schema.column(name)) for name in self.filled]
-        return sorted((each, self.folders[each]) for each in folders if each is not None)
+        return sorted((folder, self.folders[folder]) for folder in folders if folder is not None)
 
     @property
-    def told_twice(self) -> list[tuple[str, str, Column]]:
-        """What folders say that the file says itself, as `name` and value, and of which column."""
-        found = []
+    def repeated_folders(self) -> list[tuple[str, str, Column]]:
+        """Folders that repeat a column of the file, as (folder, value, column)."""
+        repeated = []
         for column in self.schema.columns:
-            folder = self._folder_of(column) if column.name in self.given.names else None
+            folder = self._folder_of(column) if column.name in self.file_schema.names else None
             text = None if folder is None else self.folders[folder]
             if folder is not None and text is not None and column.type in _COMPARED:
-                found.append((folder, text, column))
-        return found
+                repeated.append((folder, text, column))
+        return repeated
 
     def find_drift(self, rows: pa.Table) -> dict[str, str]:
-        """Columns with values that the table has no place for. NULL has a place everywhere."""
-        found = dict(self.drift)
-        for given, values in zip(rows.schema, rows.columns, strict=True):
-            name = given.name
-            if name in found or values.null_count == len(values) or name == BUCKET_COLUMN:
+        """Return the columns whose values the table cannot hold, with the reason. Columns that hold
+        only NULL always fit."""
+        drift = dict(self.drift)
+        for column, values in zip(rows.schema, rows.columns, strict=True):
+            name = column.name
+            if name in drift or values.null_count == len(values) or name == BUCKET_COLUMN:
                 continue
             if name not in self.schema.names:
-                found[name] = f"expected no such column, got {_show_type(given)}"
-            elif not _has_place(self.schema.column(name), given):
+                drift[name] = f"expected no such column, got {_show_type(column)}"
+            elif not _has_place(self.schema.column(name), column):
                 expected = self.schema.column(name).type
-                found[name] = f"expected {expected}, got {_show_type(given)}"
-            elif self.zone is None and self._is_naive_time(given):
-                found[name] = f"expected a zone, got {_show_type(given)}; name it with --zone UTC"
-        return found
+                drift[name] = f"expected {expected}, got {_show_type(column)}"
+            elif self.zone is None and self._is_naive_time(column):
+                drift[name] = f"expected a zone, got {_show_type(column)}; name it with --zone UTC"
+        return drift
 
     def _is_naive_time(self, field: pa.Field) -> bool:
         return self.schema.column(field.name).item_type == "datetime" and is_naive(field.type)
@@ -146,7 +150,7 @@ class Fit:
 
         columns: dict[str, Any] = {}
         for column in self.schema.columns:
-            if column.name in self.given.names:
+            if column.name in self.file_schema.names:
                 columns[column.name] = rows[column.name]
                 if self.zone is not None and self._is_naive_time(rows.schema.field(column.name)):
                     try:
@@ -161,7 +165,7 @@ class Fit:
 
 
 class Judge:
-    """Looks at a file's rows, batch by batch, and says what the file is."""
+    """Checks a file's rows, batch by batch, and classifies the file."""
 
     def __init__(self, fit: Fit) -> None:
         self._fit = fit
@@ -172,10 +176,10 @@ class Judge:
         self._examples: list[str] = []
         self._elsewhere = 0
         self._unlike: Counter[str] = Counter()
-        """Of folders how many rows say something else than they do."""
+        """The number of rows that contradict each folder."""
 
-    def look(self, rows: pa.Table) -> None:
-        """Take in the next rows."""
+    def check_rows(self, rows: pa.Table) -> None:
+        """Check the next rows."""
         self._drift |= self._fit.find_drift(rows)
         try:
             prepared = None if self._drift else self._fit.prepare(rows)
@@ -193,13 +197,13 @@ class Judge:
 
     def _note_bad(self, bad: list[BadRecord]) -> None:
         self._bad += len(bad)
-        for each in bad[: _SHOWN - len(self._examples)]:
-            problems = "; ".join(map(str, each.problems))
-            self._examples.append(f"row {self._seen + each.index}: {problems}")
+        for record in bad[: _SHOWN - len(self._examples)]:
+            problems = "; ".join(map(str, record.problems))
+            self._examples.append(f"row {self._seen + record.index}: {problems}")
 
     def _compare_buckets(self, rows: pa.Table, checked: Validated) -> None:
-        """A table shows each row's bucket itself: a column with its name is left out if it says
-        the same, and has no place if it says something else."""
+        """Compare a column named like the bucket column with the buckets of the rows: the table
+        computes it itself, so that equal values are dropped and others are drift."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -208,11 +212,11 @@ class Judge:
         fit = self._fit
         names = fit.bucket.name_all(checked.rows[fit.schema.time_column])
         try:
-            given = rows[BUCKET_COLUMN].cast(pa.string()).combine_chunks()
+            file_buckets = rows[BUCKET_COLUMN].cast(pa.string()).combine_chunks()
         except pa.ArrowException:
-            given = pa.nulls(len(names), pa.string()).fill_null("")
+            file_buckets = pa.nulls(len(names), pa.string()).fill_null("")
         length = pc.max(pc.utf8_length(names)).as_py() or 0
-        same = pc.equal(pc.utf8_slice_codeunits(given, 0, length), names)
+        same = pc.equal(pc.utf8_slice_codeunits(file_buckets, 0, length), names)
         if not pc.all(same, min_count=0).as_py():
             self._drift[BUCKET_COLUMN] = "expected the bucket of each row, got something else"
 
@@ -234,11 +238,11 @@ class Judge:
         self._elsewhere += pc.sum(elsewhere).as_py() or 0
 
     def _compare_values(self, checked: Validated) -> None:
-        """Count rows that say something else than a folder does."""
+        """Count the rows that contradict a folder."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        for folder, text, column in self._fit.told_twice:
+        for folder, text, column in self._fit.repeated_folders:
             values = checked.rows[column.name]
             try:
                 value = pa.scalar(_read_folder(column, text), values.type)
@@ -248,24 +252,24 @@ class Judge:
             self._unlike[f"{folder}={text}"] += len(values) - same
 
     def conclude(self) -> Verdict:
-        """What the file is, once all rows were seen."""
+        """Return the class of the file. All rows must have been checked."""
         if self._drift:
-            told = [f"column {show_path(name)}: {why}" for name, why in self._drift.items()]
-            return Verdict(FileClass.DRIFT, _join(told))
+            details = [f"column {show_path(name)}: {why}" for name, why in self._drift.items()]
+            return Verdict(FileClass.DRIFT, _join(details))
         if not self._seen:
             return Verdict(FileClass.EMPTY, "")
         if self._bad:
-            told = [f"{self._bad} of {self._seen} rows", *self._examples]
+            details = [f"{self._bad} of {self._seen} rows", *self._examples]
             if self._bad > len(self._examples):
-                told.append(f"and {self._bad - len(self._examples)} more")
-            return Verdict(FileClass.BAD_ROWS, "; ".join(told))
-        told = []
+                details.append(f"and {self._bad - len(self._examples)} more")
+            return Verdict(FileClass.BAD_ROWS, "; ".join(details))
+        details = []
         if self._fit.missing:
-            told.append(f"NULL for {', '.join(self._fit.missing)}")
+            details.append(f"NULL for {', '.join(self._fit.missing)}")
         if self._fit.filled:
-            told.append(f"{', '.join(self._fit.filled)} from its folder")
+            details.append(f"{', '.join(self._fit.filled)} from its folder")
         remarks = self._list_remarks()
-        return Verdict(FileClass.SOUND, "; ".join([*told, *remarks]), tuple(remarks))
+        return Verdict(FileClass.SOUND, "; ".join([*details, *remarks]), tuple(remarks))
 
     def _list_remarks(self) -> list[str]:
         """Return what folders say that the rows do not confirm."""
@@ -280,7 +284,7 @@ class Judge:
                 f"{self._elsewhere} of {self._seen} rows are not of {show_path(self._time.label)}: "
                 "rows go by their own time"
             )
-        columns = (*self._fit.given.names, *self._fit.schema.names)
+        columns = (*self._fit.file_schema.names, *self._fit.schema.names)
         remarks += [
             f"folder {show_path(folder)} does not name a time: rows go by their own time"
             for folder in list_bad_times(self._fit.folders, columns)
@@ -288,19 +292,19 @@ class Judge:
         return remarks
 
 
-def _join(told: list[str]) -> str:
-    more = [f"and {len(told) - _SHOWN} more"] if len(told) > _SHOWN else []
-    return "; ".join([*told[:_SHOWN], *more])
+def _join(texts: list[str]) -> str:
+    more = [f"and {len(texts) - _SHOWN} more"] if len(texts) > _SHOWN else []
+    return "; ".join([*texts[:_SHOWN], *more])
 
 
-def _show_type(given: pa.Field) -> str:
-    text = show_path(find_foreign(given.type, given.metadata) or str(given.type))
+def _show_type(field: pa.Field) -> str:
+    text = show_path(find_foreign(field.type, field.metadata) or str(field.type))
     return text if len(text) <= _LONGEST_TYPE else f"{text[: _LONGEST_TYPE - 1]}…"
 
 
-def _has_place(column: Column, given: pa.Field) -> bool:
-    """Whether a column may take values of an Arrow type; whether it does is up to each value."""
-    kind = kind_of_field(given)
+def _has_place(column: Column, field: pa.Field) -> bool:
+    """Return True if a column may hold values of an Arrow type; each value is checked later."""
+    kind = kind_of_field(field)
     if kind is None or kind == NOTHING:
         return kind == NOTHING
     if column.type == "json":

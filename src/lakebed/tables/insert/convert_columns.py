@@ -58,20 +58,20 @@ def convert(values: list[Any] | pa.Array, column: Column) -> Converted:
 
 
 def _convert_lists(values: list[Any] | pa.Array, column: Column) -> Converted:
-    """Lists as one long column of their items, cut into lists again."""
+    """Convert lists: convert all items as one long column and cut it into lists again."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     bad: dict[int, tuple[str, Any]] = {}
     items: list[Any] | pa.Array
     if isinstance(values, list):
-        lists = [each if isinstance(each, list | tuple) else None for each in values]
-        items = list(chain.from_iterable(each for each in lists if each is not None))
-        absent = [each is None for each in lists]
-        lengths = [0 if each is None else len(each) for each in lists]
-        for place, each in enumerate(values):
-            if absent[place] and each is not None:
-                bad[place] = (column.type, each)
+        lists = [value if isinstance(value, list | tuple) else None for value in values]
+        items = list(chain.from_iterable(entry for entry in lists if entry is not None))
+        absent = [entry is None for entry in lists]
+        lengths = [0 if entry is None else len(entry) for entry in lists]
+        for index, value in enumerate(values):
+            if absent[index] and value is not None:
+                bad[index] = (column.type, value)
     else:
         values = unwrap(values)
         if not is_list(values.type):
@@ -81,9 +81,9 @@ def _convert_lists(values: list[Any] | pa.Array, column: Column) -> Converted:
         lengths = pc.list_value_length(values).fill_null(0).to_pylist()
     converted = _convert_items(items, column)
     offsets = [0, *accumulate(lengths)]
-    for place, (expected, value) in converted.bad.items():
-        parent = bisect_right(offsets, place) - 1
-        bad.setdefault(parent, (f"{expected} at [{place - offsets[parent]}]", value))
+    for index, (expected, value) in converted.bad.items():
+        parent = bisect_right(offsets, index) - 1
+        bad.setdefault(parent, (f"{expected} at [{index - offsets[parent]}]", value))
     lists_array = pa.ListArray.from_arrays(
         pa.array(offsets, pa.int32()),
         converted.values,
@@ -94,7 +94,7 @@ def _convert_lists(values: list[Any] | pa.Array, column: Column) -> Converted:
 
 
 def is_list(kind: pa.DataType) -> bool:
-    """Whether values of this type are lists, however Arrow lays them out."""
+    """Return True for every Arrow list type."""
     import pyarrow as pa
 
     types = pa.types
@@ -130,23 +130,23 @@ def _convert_items(values: list[Any] | pa.Array, column: Column) -> Converted:
 
 
 def _take_each(values: list[Any], read: Callable[[Any], Any], column: Column) -> Converted:
-    """The exact way: what each value becomes, or what was expected instead."""
+    """Convert value by value: slow, but reports exactly the values that do not fit."""
     import pyarrow as pa
 
-    kept: list[Any] = []
+    stored: list[Any] = []
     bad: dict[int, tuple[str, Any]] = {}
-    for place, value in enumerate(values):
+    for index, value in enumerate(values):
         if value is None:
-            kept.append(None)
+            stored.append(None)
             continue
         try:
-            kept.append(read(value))
+            stored.append(read(value))
         except Misfit as misfit:
-            kept.append(None)
-            bad[place] = (str(misfit), value)
+            stored.append(None)
+            bad[index] = (str(misfit), value)
     if column.item_type == "datetime":
-        return Converted(pa.array(kept, pa.int64()).cast(_item_type(column)), bad)
-    return Converted(pa.array(kept, _item_type(column)), bad)
+        return Converted(pa.array(stored, pa.int64()).cast(_item_type(column)), bad)
+    return Converted(pa.array(stored, _item_type(column)), bad)
 
 
 def _item_type(column: Column) -> pa.DataType:
@@ -154,7 +154,7 @@ def _item_type(column: Column) -> pa.DataType:
 
 
 def _take_quickly(values: list[Any], column: Column) -> pa.Array | None:
-    """All the values as an array, or None if some might not fit.
+    """Return the values as an array, or None if some might not fit.
 
     What pyarrow would bend, such as True in a float column or bytes in a string column, never
     reaches it: the values' exact types are looked at first.
@@ -170,10 +170,10 @@ def _take_quickly(values: list[Any], column: Column) -> pa.Array | None:
         if kind == "json":
             return _encode_quickly(values)
         if kind == "datetime":
-            given = {str: pa.string(), int: pa.int64(), float: pa.float64()}
-            if len(types) > 1 or not types <= given.keys():
+            arrow_types = {str: pa.string(), int: pa.int64(), float: pa.float64()}
+            if len(types) > 1 or not types <= arrow_types.keys():
                 return None
-            return _cast_quickly(pa.array(values, given[types.pop()]), column)
+            return _cast_quickly(pa.array(values, arrow_types[types.pop()]), column)
         if kind == "int" and float in types and types <= _PYTHON["float"]:
             return pa.array(values, pa.float64()).cast(stored)
         return pa.array(values, stored) if types <= _PYTHON[kind] else None
@@ -182,23 +182,23 @@ def _take_quickly(values: list[Any], column: Column) -> pa.Array | None:
 
 
 def _cast_quickly(values: pa.Array, column: Column) -> pa.Array | None:
-    """All of an Arrow array in the column's type, or None if some might not fit."""
+    """Return an Arrow array cast to the column's type, or None if some values might not fit."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    kind, given = column.item_type, values.type
+    kind, source_type = column.item_type, values.type
     stored = _item_type(column)
-    integer, floating = pa.types.is_integer(given), pa.types.is_floating(given)
+    integer, floating = pa.types.is_integer(source_type), pa.types.is_floating(source_type)
     try:
-        if pa.types.is_null(given):
+        if pa.types.is_null(source_type):
             return pa.nulls(len(values), stored)
         if kind == "int" and (integer or floating):
             return values.cast(stored)
         if kind == "float" and (integer or floating):
             return values.cast(stored, safe=False)
-        if kind == "bool" and pa.types.is_boolean(given):
+        if kind == "bool" and pa.types.is_boolean(source_type):
             return values
-        if is_text(given) and kind in ("string", "datetime"):
+        if is_text(source_type) and kind in ("string", "datetime"):
             values.validate(full=True)
             texts = values.cast(pa.string())
             return texts if kind == "string" else _parse_quickly(texts)
@@ -235,20 +235,22 @@ def unwrap(values: pa.Array) -> pa.Array:
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Whether values of this type are texts, however Arrow lays them out."""
+    """Return True for every Arrow string type."""
     import pyarrow as pa
 
     types = pa.types
     return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
 
 
-def find_foreign(given: pa.DataType, metadata: Mapping[bytes, bytes] | None = None) -> str | None:
-    """The name of a type that only somebody else knows: what its values are stored as does not say
-    what they mean. Of a column whose type nobody here has registered, its metadata tells."""
+def find_foreign(
+    data_type: pa.DataType, metadata: Mapping[bytes, bytes] | None = None
+) -> str | None:
+    """Return the name of an extension type whose storage does not define its meaning, or None. For
+    a type that is not registered with pyarrow the name comes from the field's metadata."""
     import pyarrow as pa
 
-    if isinstance(given, pa.BaseExtensionType):
-        name = given.extension_name
+    if isinstance(data_type, pa.BaseExtensionType):
+        name = data_type.extension_name
     else:
         name = (metadata or {}).get(_EXTENSION, b"").decode(errors="replace")
     return name if name and name not in _TOLD_BY_STORAGE else None
@@ -322,8 +324,8 @@ def _take_timestamps(values: pa.Array) -> Converted:
         return Converted(pa.nulls(len(values), pa.timestamp("us", "UTC")), naive)
     instants, fits = _count_instants(values.cast(pa.int64()), values.type.unit)
     bad = {}
-    for place in pc.indices_nonzero(pc.invert(fits)).to_pylist():
-        bad[place] = (YEARS, as_value(values[place]))
+    for index in pc.indices_nonzero(pc.invert(fits)).to_pylist():
+        bad[index] = (YEARS, as_value(values[index]))
     return Converted(instants.cast(pa.timestamp("us", "UTC")), bad)
 
 
@@ -397,8 +399,7 @@ def _assume_zone(values: pa.Array, zone: str) -> pa.Array:
 
 
 def are_all_between(numbers: pa.Array, low: float | None, high: float | None) -> bool:
-    """Whether no whole number is below one bound or above another; NULL is not. Sooner known than
-    which of them are."""
+    """Return True if no integer is out of bounds; NULL never is. Faster than listing them."""
     import pyarrow.compute as pc
 
     bounds = pc.min_max(numbers).as_py()

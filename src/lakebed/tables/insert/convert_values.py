@@ -46,7 +46,7 @@ class HugeNumber(Unreadable):
 
 
 def reader_of(column: Column) -> Callable[[Any], Any]:
-    """What turns one value into the stored one, or raises `Misfit`."""
+    """Return the function that converts one value to the stored one or raises `Misfit`."""
     if column.item_type == "datetime":
         unit = column.unit
         return lambda value: read_datetime(value, unit)

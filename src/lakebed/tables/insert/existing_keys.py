@@ -1,4 +1,4 @@
-"""Which keys a table has: for inserts that must not touch what is there."""
+"""Find the keys that a table has, for inserts that must not change existing rows."""
 
 from __future__ import annotations
 
@@ -19,25 +19,27 @@ _NEW = "_new"
 
 
 def leave_out_existing(reader: RowReader, snapshot: TableSnapshot, rows: pa.Table) -> pa.Table:
-    """Those of the rows whose key the table does not have. Only partitions that may have one of
-    the keys are read, and of them only the keys."""
+    """Return the rows whose key the table does not have. Reads only the key columns of partitions
+    that may hold one of the keys."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     table = snapshot.table
-    chosen = [each for each in snapshot.partitions if _may_have(table, each, rows)]
-    if not chosen:
+    candidates = [
+        partition for partition in snapshot.partitions if _may_have(table, partition, rows)
+    ]
+    if not candidates:
         return rows
     first = pa.array(pc.unique(rows[table.key[0]]))
-    found = []
-    for partition in chosen:
+    key_batches = []
+    for partition in candidates:
         keys = reader.read(table, partition, [*table.key, DELETED])
-        found.append(keys.filter(pc.is_in(keys[table.key[0]], value_set=first)))
-    known = fold_rows.fold(found, table.key).select(list(table.key))
+        key_batches.append(keys.filter(pc.is_in(keys[table.key[0]], value_set=first)))
+    existing_keys = fold_rows.fold(key_batches, table.key).select(list(table.key))
     names = list(table.key)
     numbered = rows.select(names).append_column(_NEW, pa.array(range(rows.num_rows), pa.int64()))
-    left = numbered.join(known, names, join_type="left anti")[_NEW]
-    return rows.take(left.take(pc.sort_indices(left)))
+    new_rows = numbered.join(existing_keys, names, join_type="left anti")[_NEW]
+    return rows.take(new_rows.take(pc.sort_indices(new_rows)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,7 @@ class NewKeys:
 
 
 def _may_have(table: UserTable, partition: Partition, rows: pa.Table) -> bool:
-    """Whether a partition may have the key of one of the rows, by what the catalog knows of it."""
+    """Return False if the catalog's statistics prove that a partition has none of the keys."""
     if partition.is_empty or not rows.num_rows:
         return False
     return all(
@@ -79,12 +81,12 @@ def _touches(partition: Partition, name: str, values: pa.ChunkedArray, is_time: 
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    known: Sequence[object] | None = partition.statistics.get(name)
+    partition_bounds: Sequence[object] | None = partition.statistics.get(name)
     if is_time and partition.events is not None:
-        known = (partition.events.earliest, partition.events.latest)
-    if known is None or pa.types.is_boolean(values.type):
+        partition_bounds = (partition.events.earliest, partition.events.latest)
+    if partition_bounds is None or pa.types.is_boolean(values.type):
         return True
     if pa.types.is_timestamp(values.type):
         values = values.cast(pa.int64())
     bounds = pc.min_max(values).as_py()
-    return bool(bounds["min"] <= known[1] and bounds["max"] >= known[0])
+    return bool(bounds["min"] <= partition_bounds[1] and bounds["max"] >= partition_bounds[0])

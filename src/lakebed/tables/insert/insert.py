@@ -89,7 +89,7 @@ class Inserter:
         self._snapshots = snapshots
         self._publisher = publisher
         self._folder = folder
-        self._known: dict[tuple[str, str], UserTable] = {}
+        self._tables_by_name: dict[tuple[str, str], UserTable] = {}
 
     def insert(self, database: str, name: str, records: Any, options: InsertOptions) -> Inserted:
         """Insert records, all or none of the good ones, at one tick."""
@@ -156,36 +156,40 @@ class Inserter:
         return done
 
     def find(self, database: str, name: str) -> UserTable:
-        """The table of this name; what is remembered of it is checked by every insert."""
-        known = self._known.get((database, name))
-        if known is None:
+        """Return the table of this name, from a cache that every insert verifies."""
+        table = self._tables_by_name.get((database, name))
+        if table is None:
             with self._catalog.glance() as connection:
-                known = tables.get(connection, database, name)
-            self._known[database, name] = known
-        return known
+                table = tables.get(connection, database, name)
+            self._tables_by_name[database, name] = table
+        return table
 
     def _find_again(self, database: str, name: str) -> bool:
-        """Look a table up again, and that of its rejects; whether one is not what we knew."""
-        names = [each for each in (name, f"{name}{REJECTS}") if (database, each) in self._known]
-        old = [self._known.pop((database, each), None) for each in names]
-        return [self.find(database, each) for each in names] != old
+        """Reload a table and its rejects table; return True if one of them changed."""
+        names = [
+            table_name
+            for table_name in (name, f"{name}{REJECTS}")
+            if (database, table_name) in self._tables_by_name
+        ]
+        old = [self._tables_by_name.pop((database, table_name), None) for table_name in names]
+        return [self.find(database, table_name) for table_name in names] != old
 
     def _find_repeated(self, table: UserTable, remembered: Remembered | None) -> Inserted | None:
         if remembered is None:
             return None
         with self._catalog.glance() as connection:
-            known = inserts.find(connection, table.table_id, remembered.key)
-        if known is None:
+            earlier = inserts.find(connection, table.table_id, remembered.key)
+        if earlier is None:
             return None
-        require_same(table, remembered, known)
-        return Inserted(known.tick, known.rows, known.rejected, repeated=True)
+        require_same(table, remembered, earlier)
+        return Inserted(earlier.tick, earlier.rows, earlier.rejected, repeated=True)
 
     def _reject(self, table: UserTable, bad: Sequence[BadRecord]) -> TableRows:
-        """Bad records as rows of the table that keeps them."""
+        """Return bad records as rows of the rejects table."""
         rejects = self.find(table.database, f"{table.name}{REJECTS}")
         with self._catalog.glance() as connection:
             now = clock.upcoming(connection)
-        rows = validate([describe_bad(each, now) for each in bad], rejects.schema).rows
+        rows = validate([describe_bad(record, now) for record in bad], rejects.schema).rows
         return TableRows(rejects, as_stored(rows, rejects))
 
 

@@ -50,7 +50,7 @@ class Insertion:
 
 @dataclass(frozen=True, slots=True)
 class Inserted:
-    """What an insert did, or had done already."""
+    """The result of an insert; ``repeated`` if it was done before."""
 
     tick: int
     rows: int
@@ -61,9 +61,9 @@ class Inserted:
     """Those of the buckets whose small partitions this insert should fold."""
 
 
-def require_same(table: UserTable, remembered: Remembered, known: KnownInsert) -> None:
-    """Raise unless an insert is the one that is known by its key."""
-    if known.digest != remembered.digest:
+def require_same(table: UserTable, remembered: Remembered, earlier: KnownInsert) -> None:
+    """Raise `Conflict` if an earlier insert with the same key had other records."""
+    if earlier.digest != remembered.digest:
         raise Conflict(
             f"an insert of other records into {table.full_name} had the key {remembered.key!r}",
             hint="give each insert a key of its own, and the same one only when repeating it",

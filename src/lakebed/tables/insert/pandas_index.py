@@ -28,5 +28,5 @@ def list_row_numbers(schema: pa.Schema) -> list[str]:
 
 
 def without_row_numbers(rows: pa.Table) -> pa.Table:
-    """The rows as whoever made them sees them."""
+    """Return the rows without the index columns that pandas adds."""
     return rows.drop_columns(list_row_numbers(rows.schema))

@@ -1,5 +1,5 @@
-"""What records are known by, so that an insert that is repeated under its key is recognised: the
-same digest for the same records, however they lie in memory.
+"""Digest of records, by which an insert that is repeated under its key is recognised. Equal records
+have equal digests, independent of their memory layout.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _ROWS = 65_536
-"""Rows are looked at in pieces of so many, whatever pieces they came in."""
+"""Rows are hashed in chunks of this size, independent of the chunks of the table."""
 
 
-def digest(given: list[Any] | pa.Table) -> bytes:
-    """The same for the same records, however they are cut into pieces."""
-    if not isinstance(given, list):
-        return _digest_table(given)
+def digest(records: list[Any] | pa.Table) -> bytes:
+    """Return the digest of records. It does not depend on the chunks of a table."""
+    if not isinstance(records, list):
+        return _digest_table(records)
     try:  # not JSON, in which NULL, NaN and what is infinite are the same
-        data = msgspec.msgpack.encode(given, enc_hook=repr, order="deterministic")
+        data = msgspec.msgpack.encode(records, enc_hook=repr, order="deterministic")
     except (TypeError, ValueError, OverflowError, RecursionError):
-        data = msgspec.json.encode([_spell(each) for each in given])
+        data = msgspec.json.encode([_spell(record) for record in records])
     return hashlib.sha256(data).digest()
 
 
@@ -44,20 +44,20 @@ def _spell(record: Any) -> str:
 
 
 def _digest_table(table: pa.Table) -> bytes:
-    """Of the values alone: Arrow leaves to chance what is in memory behind NULL and after the last
-    value, and its own format of messages carries that too."""
-    told = hashlib.sha256()
-    fields = [(each.name, str(each.type)) for each in table.schema]
-    told.update(ascii((table.num_rows, fields)).encode())
+    """Return the digest of the values alone: the memory behind NULL and after the last value is
+    undefined in Arrow, and Arrow IPC messages carry it."""
+    sha256 = hashlib.sha256()
+    fields = [(field.name, str(field.type)) for field in table.schema]
+    sha256.update(ascii((table.num_rows, fields)).encode())
     whole = table.unify_dictionaries()
     for begin in range(0, table.num_rows, _ROWS):
         for column in whole.slice(begin, _ROWS).columns:
-            _add(told, column.combine_chunks())
-    return told.digest()
+            _add(sha256, column.combine_chunks())
+    return sha256.digest()
 
 
-def _add(told: _Hash, values: pa.Array) -> None:
-    """Tell which values are there, and then those, part by part if they have any."""
+def _add(sha256: _Hash, values: pa.Array) -> None:
+    """Add the validity of the values, then the values, recursively for nested types."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -65,45 +65,45 @@ def _add(told: _Hash, values: pa.Array) -> None:
     values = unwrap(values)
     kind = values.type
     if types.is_map(kind) or types.is_union(kind):
-        told.update(ascii(as_values(values)).encode())
+        sha256.update(ascii(as_values(values)).encode())
         return
-    told.update(b"%d %d;" % (len(values), values.null_count))
+    sha256.update(b"%d %d;" % (len(values), values.null_count))
     if types.is_null(kind):
         return
     if values.null_count:
-        _add_numbers(told, values.is_valid().cast(pa.uint8()))
+        _add_numbers(sha256, values.is_valid().cast(pa.uint8()))
     if types.is_struct(kind):
-        for each in values.flatten():
-            _add(told, each)
+        for child in values.flatten():
+            _add(sha256, child)
     elif is_list(kind):
-        _add_numbers(told, pc.list_value_length(values).cast(pa.int64()).fill_null(0))
-        _add(told, values.flatten())
+        _add_numbers(sha256, pc.list_value_length(values).cast(pa.int64()).fill_null(0))
+        _add(sha256, values.flatten())
     elif types.is_boolean(kind):
-        _add_numbers(told, values.drop_null().cast(pa.uint8()))
+        _add_numbers(sha256, values.drop_null().cast(pa.uint8()))
     elif is_text(kind) or _is_bytes(kind):
-        _add_bytes(told, values.cast(pa.large_binary()).drop_null())
+        _add_bytes(sha256, values.cast(pa.large_binary()).drop_null())
     else:
-        _add_numbers(told, values.drop_null())
+        _add_numbers(sha256, values.drop_null())
 
 
-def _add_numbers(told: _Hash, values: pa.Array) -> None:
-    """Values of one width, of which none is NULL."""
+def _add_numbers(sha256: _Hash, values: pa.Array) -> None:
+    """Add values of a fixed width. None may be NULL."""
     width = values.type.bit_width // 8
     begin, end = values.offset * width, (values.offset + len(values)) * width
     if end > begin:
-        told.update(memoryview(values.buffers()[1])[begin:end])
+        sha256.update(memoryview(values.buffers()[1])[begin:end])
 
 
-def _add_bytes(told: _Hash, values: pa.LargeBinaryArray) -> None:
-    """The length of each, and all of them together."""
+def _add_bytes(sha256: _Hash, values: pa.LargeBinaryArray) -> None:
+    """Add the length of every value, then the bytes of all values."""
     import pyarrow.compute as pc
 
-    _add_numbers(told, pc.binary_length(values))
+    _add_numbers(sha256, pc.binary_length(values))
     _, offsets, data = values.buffers()
     if len(values) and data is not None:
         bounds = memoryview(offsets)[values.offset * 8 : (values.offset + len(values) + 1) * 8]
-        each = bounds.cast("B").cast("q")
-        told.update(memoryview(data)[each[0] : each[-1]])
+        offset_values = bounds.cast("B").cast("q")
+        sha256.update(memoryview(data)[offset_values[0] : offset_values[-1]])
 
 
 def _is_bytes(kind: pa.DataType) -> bool:

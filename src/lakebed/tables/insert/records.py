@@ -1,6 +1,6 @@
-"""The door for records: whatever a caller has, as a list of values or as an Arrow table.
+"""Read the records of a caller, in any supported form, as a list of values or as an Arrow table.
 
-Nothing is judged here but whether it can be read at all; `validation` says which records fit.
+Only readability is checked; `validation` decides which records fit a table.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _CONSTANTS = (b"NaN", b"Infinity")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _SPACE = re.compile(r"[ \t\n\r]*")
 _MOST_DIGITS = 4000
-"""Python takes hardly more, lest somebody keep it busy with one number."""
+"""Python's own limit is hardly larger; it prevents denial of service by one long number."""
 _TOO_DEEP = "values are nested too deeply"
 
 
@@ -82,7 +82,7 @@ def _read_json(text: str | bytes | bytearray | memoryview) -> list[Any]:
 
 
 class _NotJson(Exception):
-    """What is wrong and where, in words of the text and not of a library."""
+    """The text is not JSON. The message gives the problem and its position in our own words."""
 
 
 def _read_exactly(data: bytes, error: Exception) -> list[Any]:
@@ -117,8 +117,8 @@ def _read_exactly(data: bytes, error: Exception) -> list[Any]:
         if wrong.pos >= len(text.rstrip()) or wrong.msg.startswith("Unterminated"):
             at = len(text) if text[begin] == "[" else begin
             raise _NotJson("the text ends too early" + _place(data, _count(text, at))) from None
-        said = (wrong.msg[:1].lower() + wrong.msg[1:]).removesuffix(" at")
-        raise _NotJson(said + _place(data, _count(text, wrong.pos))) from None
+        problem = (wrong.msg[:1].lower() + wrong.msg[1:]).removesuffix(" at")
+        raise _NotJson(problem + _place(data, _count(text, wrong.pos))) from None
     return values
 
 
@@ -138,12 +138,12 @@ def _read_constant(name: str) -> HugeNumber | None:
 
 
 def _skip_space(text: str, begin: int) -> int:
-    found = _SPACE.match(text, begin)
-    return found.end() if found else begin
+    space = _SPACE.match(text, begin)
+    return space.end() if space else begin
 
 
 def _count(text: str, characters: int) -> int:
-    """How many bytes so many characters are."""
+    """Return the number of UTF-8 bytes of the first ``characters`` characters."""
     return len(text[:characters].encode())
 
 

@@ -25,11 +25,11 @@ REJECTS_SCHEMA: Mapping[str, Any] = {
 
 
 def describe_bad(bad: BadRecord, now: int) -> dict[str, Any]:
-    """A bad record as one of the table that keeps them."""
+    """Return a bad record as a record of the rejects table."""
     return {
         "time": now,
         "position": bad.index,
-        "reasons": "; ".join(str(each) for each in bad.problems),
+        "reasons": "; ".join(str(problem) for problem in bad.problems),
         "record": _as_json(bad.record),
     }
 
@@ -49,7 +49,7 @@ def _keep(value: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """The value with texts in place of what JSON has no words for."""
+    """Return the value with text in place of everything that JSON cannot represent."""
     match value:
         case str():
             return value.encode("utf-8", "backslashreplace").decode()
@@ -62,7 +62,7 @@ def _plain(value: Any) -> Any:
         case Unreadable():
             return value.text
         case Mapping():
-            return {str(_plain(name)): _plain(each) for name, each in value.items()}
+            return {str(_plain(name)): _plain(item) for name, item in value.items()}
         case list() | tuple():
-            return [_plain(each) for each in value]
+            return [_plain(item) for item in value]
     return value

@@ -1,6 +1,6 @@
-"""Which records fit a table, as the rows to store, and what is wrong with the others.
+"""Validate records for a table: the rows to store, and the problems of records that do not fit.
 
-Records are judged column by column, so that those that fit, nearly all, are never looked at one by
+Records are checked column by column, so that those that fit, nearly all, are never handled one by
 one. Nothing is written here.
 """
 
@@ -56,37 +56,37 @@ class Validated:
     """Rows that fit, in the table's columns, and the records that do not."""
 
     rows: pa.Table
-    kept: list[int] | None
-    """The places that the rows had among the records; None if all fit."""
+    accepted: list[int] | None
+    """The indexes of the accepted records; None if all fit."""
     bad: list[BadRecord]
 
 
 def validate(records: list[Any] | pa.Table, schema: TableSchema) -> Validated:
-    """The records as rows of a table with this schema.
+    """Return the records as rows of a table with this schema.
 
     Absent and null are NULL. If the schema flags what is out of range, a last column
     ``_out_of_range`` names the columns whose value is, and is NULL where none is.
     """
     import pyarrow as pa
 
-    given = _Records(records) if isinstance(records, list) else _Rows(records)
-    judged = _judge(given, schema)
+    source = _Records(records) if isinstance(records, list) else _Rows(records)
+    judged = _judge(source, schema)
     fields = list(schema.arrow)
     if schema.out_of_range == "flag":
         fields.append(pa.field(OUT_OF_RANGE_COLUMN, pa.list_(pa.field("element", pa.string()))))
-        flags = [judged.flags.get(place) for place in range(given.total)] if judged.flags else []
+        flags = [judged.flags.get(index) for index in range(source.total)] if judged.flags else []
         judged.arrays.append(
-            pa.array(flags, fields[-1].type) if flags else pa.nulls(given.total, fields[-1].type)
+            pa.array(flags, fields[-1].type) if flags else pa.nulls(source.total, fields[-1].type)
         )
     rows = pa.Table.from_arrays(judged.arrays, schema=pa.schema(fields))
     if not judged.problems:
         return Validated(rows, None, [])
-    kept = [place for place in range(given.total) if place not in judged.problems]
+    accepted = [index for index in range(source.total) if index not in judged.problems]
     bad = [
-        BadRecord(place, tuple(problems), given.record(place))
-        for place, problems in sorted(judged.problems.items())
+        BadRecord(index, tuple(problems), source.record(index))
+        for index, problems in sorted(judged.problems.items())
     ]
-    return Validated(rows.take(pa.array(kept, pa.int64())), kept, bad)
+    return Validated(rows.take(pa.array(accepted, pa.int64())), accepted, bad)
 
 
 # ---- judging ------------------------------------------------------------------------------------
@@ -98,39 +98,39 @@ class _Judged:
     problems: dict[int, list[Problem]]
     flags: dict[int, list[str]]
 
-    def refuse(self, place: int, column: str, expected: str, got: str) -> None:
-        self.problems.setdefault(place, []).append(Problem(column, expected, got))
+    def refuse(self, index: int, column: str, expected: str, got: str) -> None:
+        self.problems.setdefault(index, []).append(Problem(column, expected, got))
 
 
-def _judge(given: _Records | _Rows, schema: TableSchema) -> _Judged:
+def _judge(source: _Records | _Rows, schema: TableSchema) -> _Judged:
     judged = _Judged([], {}, {})
     for column in schema.columns:
-        values = given.column(column.name)
+        values = source.column(column.name)
         converted = convert(values, column)
         judged.arrays.append(converted.values)
-        for place, (expected, value) in converted.bad.items():
-            judged.refuse(place, column.name, expected, show(value))
+        for index, (expected, value) in converted.bad.items():
+            judged.refuse(index, column.name, expected, show(value))
         if column.required and converted.values.null_count:
-            for place in _places(converted.values.is_null()):
-                if place not in converted.bad:
-                    judged.refuse(place, column.name, "a value", "nothing")
-        for place, expected in _find_outside(converted.values, column):
+            for index in _list_indexes(converted.values.is_null()):
+                if index not in converted.bad:
+                    judged.refuse(index, column.name, "a value", "nothing")
+        for index, expected in _find_outside(converted.values, column):
             if schema.out_of_range == "flag":
-                judged.flags.setdefault(place, []).append(column.name)
+                judged.flags.setdefault(index, []).append(column.name)
             else:
-                judged.refuse(place, column.name, expected, show(given.value(values, place)))
-    there = _shorten(", ".join(schema.names), 3 * _SHOWN)
-    for place, name, value in given.find_unknown(frozenset(schema.names)):
+                judged.refuse(index, column.name, expected, show(source.value(values, index)))
+    column_names = _shorten(", ".join(schema.names), 3 * _SHOWN)
+    for index, name, value in source.find_unknown(frozenset(schema.names)):
         printable = str(name).encode(errors="backslashreplace").decode()
-        expected = f"a column of the table ({there})"
-        judged.refuse(place, _shorten(printable, _SHOWN), expected, show(value))
-    for place, value in given.strange.items():
-        judged.problems[place] = [Problem("", "an object", show(value))]
+        expected = f"a column of the table ({column_names})"
+        judged.refuse(index, _shorten(printable, _SHOWN), expected, show(value))
+    for index, value in source.strange.items():
+        judged.problems[index] = [Problem("", "an object", show(value))]
     return judged
 
 
 def _find_outside(values: pa.Array, column: Column) -> Iterator[tuple[int, str]]:
-    """Places with a value below the smallest or above the largest, and what was expected."""
+    """Yield the indexes of values that are out of bounds, with the expected bound."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -140,17 +140,17 @@ def _find_outside(values: pa.Array, column: Column) -> Iterator[tuple[int, str]]
     numbers = values.cast(pa.int64()) if column.type == "datetime" else values
     if pa.types.is_integer(numbers.type) and are_all_between(numbers, low, high):
         return
-    # Asked this way round, NaN is neither at least nor at most anything.
+    # The comparisons are inverted because NaN compares false with every bound.
     above = None if low is None else pc.invert(pc.greater_equal(numbers, low))
     below = None if high is None else pc.invert(pc.less_equal(numbers, high))
-    too_small = set() if above is None else set(_places(above))
-    too_large = set() if below is None else set(_places(below))
-    for place in sorted(too_small | too_large):
-        small = place in too_small
-        yield place, f"at least {column.min}" if small else f"at most {column.max}"
+    too_small = set() if above is None else set(_list_indexes(above))
+    too_large = set() if below is None else set(_list_indexes(below))
+    for index in sorted(too_small | too_large):
+        small = index in too_small
+        yield index, f"at least {column.min}" if small else f"at most {column.max}"
 
 
-def _places(answers: pa.Array) -> list[int]:
+def _list_indexes(answers: pa.Array) -> list[int]:
     import pyarrow.compute as pc
 
     return list(pc.indices_nonzero(answers).to_pylist())
@@ -163,35 +163,37 @@ class _Records:
     """Values from Python or JSON, which should be objects."""
 
     def __init__(self, records: list[Any]) -> None:
-        self.given = records
+        self.records = records
         self.total = len(records)
         self.strange: dict[int, Any] = {}
-        """Values that are no objects; they are judged as empty ones, and refused for that."""
+        """Records that are not objects. They are checked as empty ones, then refused."""
         self.objects: list[Mapping[Any, Any]] = records
         if set(map(type, records)) - {dict}:
             self.strange = {
-                place: each for place, each in enumerate(records) if not isinstance(each, Mapping)
+                index: record
+                for index, record in enumerate(records)
+                if not isinstance(record, Mapping)
             }
             self.objects = [
-                {} if place in self.strange else records[place] for place in range(self.total)
+                {} if index in self.strange else records[index] for index in range(self.total)
             ]
 
     def column(self, name: str) -> list[Any]:
-        return [each.get(name) for each in self.objects]
+        return [record.get(name) for record in self.objects]
 
-    def value(self, values: list[Any], place: int) -> Any:
-        return values[place]
+    def value(self, values: list[Any], index: int) -> Any:
+        return values[index]
 
-    def record(self, place: int) -> Any:
-        return self.given[place]
+    def record(self, index: int) -> Any:
+        return self.records[index]
 
-    def find_unknown(self, known: frozenset[str]) -> Iterable[tuple[int, Any, Any]]:
-        if set().union(*self.objects) <= known:
+    def find_unknown(self, column_names: frozenset[str]) -> Iterable[tuple[int, Any, Any]]:
+        if set().union(*self.objects) <= column_names:
             return
-        for place, each in enumerate(self.objects):
-            for name in each:
-                if name not in known:
-                    yield place, name, each[name]
+        for index, record in enumerate(self.objects):
+            for name in record:
+                if name not in column_names:
+                    yield index, name, record[name]
 
 
 class _Rows:
@@ -220,12 +222,12 @@ class _Rows:
             return [self._read(name, scalar) for scalar in column]
         return column
 
-    def value(self, values: pa.Array | list[Any], place: int) -> Any:
-        return values[place] if isinstance(values, list) else as_value(values[place])
+    def value(self, values: pa.Array | list[Any], index: int) -> Any:
+        return values[index] if isinstance(values, list) else as_value(values[index])
 
-    def record(self, place: int) -> Any:
+    def record(self, index: int) -> Any:
         table = self.table
-        return {name: self._read(name, table.column(name)[place]) for name in table.column_names}
+        return {name: self._read(name, table.column(name)[index]) for name in table.column_names}
 
     def _read(self, name: str, scalar: pa.Scalar) -> Any:
         value = as_value(scalar)
@@ -233,11 +235,11 @@ class _Rows:
             return value
         return Unreadable(f"{self.foreign[name]} {value}")
 
-    def find_unknown(self, known: frozenset[str]) -> Iterable[tuple[int, str, Any]]:
+    def find_unknown(self, column_names: frozenset[str]) -> Iterable[tuple[int, str, Any]]:
         for name in self.table.column_names:
-            if name not in known:
-                for place, scalar in enumerate(self.table.column(name)):
-                    yield place, name, self._read(name, scalar)
+            if name not in column_names:
+                for index, scalar in enumerate(self.table.column(name)):
+                    yield index, name, self._read(name, scalar)
 
 
 def _in_one_piece(column: pa.ChunkedArray) -> pa.Array:

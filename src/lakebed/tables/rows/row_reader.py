@@ -35,32 +35,32 @@ class RowReader:
     def __init__(self, store: Store, cache_bytes: int = 0) -> None:
         self._store = store
         self._cache_bytes = cache_bytes
-        self._kept: OrderedDict[str, pa.Table] = OrderedDict()
+        self._cached: OrderedDict[str, pa.Table] = OrderedDict()
         self._size = 0
         self._lock = threading.Lock()
 
     def read(
         self, table: UserTable, partition: Partition, columns: Sequence[str] | None = None
     ) -> pa.Table:
-        """The rows of a partition as the table stores them now, each with its version; of some
-        columns only, if they are named."""
+        """Return the rows of a partition in the table's present schema, each with its version, and
+        only the named columns if there are any."""
         import pyarrow as pa
 
-        wanted = table.view_set.schema
+        schema = table.view_set.schema
         if columns is not None:
-            wanted = pa.schema([each for each in wanted if each.name in (*columns, VERSION)])
+            schema = pa.schema([field for field in schema if field.name in (*columns, VERSION)])
         path = partition.file_path
         if path is None:
-            return wanted.empty_table()
+            return schema.empty_table()
         stored = table.stored[partition.schema_hash].schema.names
         rows = self._find(path)
         if rows is None:
-            names = [name for name in wanted.names if name in stored]
+            names = [name for name in schema.names if name in stored]
             whole = partition.file_size <= _LARGE_BYTES and self._cache_bytes > 0
             rows = self._open(table, partition, path, None if whole else names)
             if whole:
                 self.keep(path, rows, partition.file_size)
-        return _as_stored_now(rows, wanted, partition.insert_range.begin)
+        return _as_stored_now(rows, schema, partition.insert_range.begin)
 
     def keep(self, path: str, rows: pa.Table, file_size: int) -> None:
         """Remember what is in a file, unless it is large."""
@@ -68,25 +68,25 @@ class RowReader:
         if file_size > _LARGE_BYTES or size > self._cache_bytes // _MOST_SHARE:
             return
         with self._lock:
-            if path not in self._kept:
-                self._kept[path] = rows
+            if path not in self._cached:
+                self._cached[path] = rows
                 self._size += size
             while self._size > self._cache_bytes:
-                _, dropped = self._kept.popitem(last=False)
+                _, dropped = self._cached.popitem(last=False)
                 self._size -= _count_held(dropped)
 
     def _find(self, path: str) -> pa.Table | None:
         with self._lock:
-            known = self._kept.get(path)
-            if known is not None:
-                self._kept.move_to_end(path)
-            return known
+            rows = self._cached.get(path)
+            if rows is not None:
+                self._cached.move_to_end(path)
+            return rows
 
     def _open(
         self, table: UserTable, partition: Partition, path: str, names: Sequence[str] | None
     ) -> pa.Table:
-        """What is in a file, down to the checksums of its pages: what was read is written again
-        when it is folded, and nobody could tell any more."""
+        """Read a file and verify it down to the checksums of its pages: a fold would write damaged
+        rows again with valid checksums."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -121,29 +121,29 @@ class RowReader:
 
 
 def _count_held(rows: pa.Table) -> int:
-    """How much memory a table takes: of small ones, mostly what is around their values."""
+    """Return the memory of a table in bytes; for small ones mostly overhead around the values."""
     size: int = rows.nbytes + _HELD_BYTES * (2 + rows.num_columns)
     return size
 
 
 def _as_stored_now(rows: pa.Table, schema: pa.Schema, version: int) -> pa.Table:
-    """Older rows in the present schema: what they lack is NULL, whole numbers may have become
-    fractions, and their version is that of their partition unless they have their own."""
+    """Return older rows in the present schema: missing columns become NULL, integers may become
+    floats, and rows without a version get that of their partition."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     if rows.schema.equals(schema):
-        place = schema.get_field_index(VERSION)
-        return rows.set_column(place, schema.field(place), pc.fill_null(rows[VERSION], version))
+        index = schema.get_field_index(VERSION)
+        return rows.set_column(index, schema.field(index), pc.fill_null(rows[VERSION], version))
     columns = []
-    for each in schema:
-        if each.name not in rows.column_names:
-            columns.append(pa.chunked_array([pa.nulls(rows.num_rows, each.type)]))
-        elif each.name == VERSION:
+    for field in schema:
+        if field.name not in rows.column_names:
+            columns.append(pa.chunked_array([pa.nulls(rows.num_rows, field.type)]))
+        elif field.name == VERSION:
             columns.append(pc.fill_null(rows[VERSION], version))
-        elif rows.schema.field(each.name).type == each.type:
-            columns.append(rows[each.name])
+        elif rows.schema.field(field.name).type == field.type:
+            columns.append(rows[field.name])
         else:
-            # Beyond 2^53 a float is the nearest there is, as everywhere.
-            columns.append(rows[each.name].cast(each.type, safe=False))
+            # Beyond 2^53 integers are rounded to the nearest float, as everywhere.
+            columns.append(rows[field.name].cast(field.type, safe=False))
     return pa.table(columns, schema=schema)

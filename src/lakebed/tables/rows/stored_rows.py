@@ -43,14 +43,14 @@ def as_stored(rows: pa.Table, table: UserTable) -> pa.Table:
     return rows
 
 
-def split_rows(given: TableRows) -> Iterator[Part]:
-    """The rows of each bucket."""
+def split_rows(table_rows: TableRows) -> Iterator[Part]:
+    """Yield the rows of each bucket."""
     import pyarrow.compute as pc
 
-    table = given.table
-    if not given.rows.num_rows:
+    table = table_rows.table
+    if not table_rows.rows.num_rows:
         return
-    rows = parquet.conform(given.rows, table.view_set)
+    rows = parquet.conform(table_rows.rows, table.view_set)
     times = rows[table.time_column]
     bounds = pc.min_max(times.cast("int64")).as_py()
     first, last = (table.bucket.name_of(bounds[edge]) for edge in ("min", "max"))

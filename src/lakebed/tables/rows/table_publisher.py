@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 FOLDER = "rows"
-"""The folder of a table's files, whatever their bucket, so that names are reserved for all."""
+"""The folder of a table's files in all buckets, so that names are reserved for all of them."""
 
 
 class _Repeated(LakebedError):

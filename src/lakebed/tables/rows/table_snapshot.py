@@ -29,10 +29,12 @@ class TableSnapshot:
     @property
     def buckets(self) -> dict[str, list[Partition]]:
         """The live partitions of each bucket, in the order of their versions."""
-        found: dict[str, list[Partition]] = {}
-        for each in sorted(self.partitions, key=lambda each: each.insert_range.begin):
-            found.setdefault(each.instance, []).append(each)
-        return dict(sorted(found.items()))
+        buckets: dict[str, list[Partition]] = {}
+        for partition in sorted(
+            self.partitions, key=lambda partition: partition.insert_range.begin
+        ):
+            buckets.setdefault(partition.instance, []).append(partition)
+        return dict(sorted(buckets.items()))
 
 
 class TableSnapshots:
@@ -43,10 +45,17 @@ class TableSnapshots:
         self._keeper = keeper
 
     def find_rejects(self, table: UserTable) -> UserTable | None:
-        """The table of what a table refused; it has none if it is one."""
+        """Return the rejects table of a table; None if the table is a rejects table itself."""
         with self._catalog.glance() as connection:
-            found = tables.list_tables(connection)
-        return next((each for each in found if each.rejects_of == table.table_id), None)
+            tables_with_rejects = tables.list_tables(connection)
+        return next(
+            (
+                candidate
+                for candidate in tables_with_rejects
+                if candidate.rejects_of == table.table_id
+            ),
+            None,
+        )
 
     @contextmanager
     def take(self, table_id: str) -> Iterator[TableSnapshot]:

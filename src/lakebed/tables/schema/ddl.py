@@ -26,26 +26,26 @@ _Gone = TypeVar("_Gone", UserTable, Database)
 
 
 class Definitions:
-    """What databases and tables a lake has."""
+    """Creates, alters, deletes and restores the databases and tables of a lake."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
 
     def create_database(self, name: str) -> Database:
-        """Make a database."""
+        """Create a database."""
         check_name(name, "database")
         with self._catalog.write() as transaction:
             if tables.find_database(transaction.connection, name) is not None:
                 raise Conflict(f"there is a database {name} already")
-            made = Database(new_id(), name, transaction.tick)
-            tables.insert_database(transaction.connection, made)
+            database = Database(new_id(), name, transaction.tick)
+            tables.insert_database(transaction.connection, database)
             journal.append(transaction, [journal.Entry("create database", detail={"name": name})])
-            return made
+            return database
 
     def list_databases(self) -> list[str]:
-        """The names of all databases."""
+        """Return the names of all databases."""
         with self._catalog.read() as connection:
-            return [each.name for each in tables.list_databases(connection)]
+            return [database.name for database in tables.list_databases(connection)]
 
     def create_table(
         self,
@@ -55,7 +55,7 @@ class Definitions:
         bucket: str = "day",
         retention: str | None = None,
     ) -> UserTable:
-        """Make a table, and the one for what it will refuse."""
+        """Create a table and its rejects table."""
         check_name(name, "table")
         parsed = schema if isinstance(schema, TableSchema) else parse_schema(schema)
         table = self._new_table(database, name, parsed, bucket, retention)
@@ -68,9 +68,9 @@ class Definitions:
             home = tables.get_database(connection, database)
             if tables.find(connection, database, name) is not None:
                 raise Conflict(f"there is a table {database}.{name} already")
-            for each in (table, rejects):
-                made = replace(each, created_at=tick, changed_at=tick)
-                tables.insert(connection, made, home.database_id)
+            for definition in (table, rejects):
+                created = replace(definition, created_at=tick, changed_at=tick)
+                tables.insert(connection, created, home.database_id)
             _note(transaction, "create table", table)
         return replace(table, created_at=transaction.tick, changed_at=transaction.tick)
 
@@ -79,40 +79,46 @@ class Definitions:
     ) -> UserTable:
         if bucket not in list(Bucket):
             raise BadInput(f"{bucket!r} is not a bucket", hint=f"one of {', '.join(Bucket)}")
-        kept = None if retention is None else parse_retention(retention)
+        retention_us = None if retention is None else parse_retention(retention)
         table_id = new_id().replace("-", "")[:16]
-        return UserTable(table_id, database, name, Bucket(bucket), (schema,), kept)
+        return UserTable(table_id, database, name, Bucket(bucket), (schema,), retention_us)
 
     def list_tables(self, database: str | None = None) -> list[UserTable]:
-        """Every table of one database or of all, without those of rejects."""
+        """Return the tables of one database or of all, without rejects tables."""
         with self._catalog.read() as connection:
             if database is not None:
                 tables.get_database(connection, database)
-            found = tables.list_tables(connection)
+            all_tables = tables.list_tables(connection)
         return [
-            each for each in found if each.rejects_of is None and database in (None, each.database)
+            table
+            for table in all_tables
+            if table.rejects_of is None and database in (None, table.database)
         ]
 
     def list_deleted(self) -> list[UserTable]:
-        """Tables that were deleted and can be restored, the last first."""
+        """Return the deleted tables that can be restored, latest first."""
         with self._catalog.read() as connection:
             swept = clock.sweep_horizon(connection)
-            found = tables.list_deleted(connection)
+            deleted_tables = tables.list_deleted(connection)
         return [
-            each for each in found if each.rejects_of is None and (each.deleted_at or 0) > swept
+            table
+            for table in deleted_tables
+            if table.rejects_of is None and (table.deleted_at or 0) > swept
         ]
 
     def list_deleted_databases(self) -> list[str]:
-        """The names of databases that were deleted and can be restored, the last first."""
+        """Return the names of deleted databases that can be restored, latest first."""
         with self._catalog.read() as connection:
             swept = clock.sweep_horizon(connection)
-            live = {each.name for each in tables.list_databases(connection)}
+            live = {database.name for database in tables.list_databases(connection)}
             gone = tables.list_databases(connection, deleted=True)
-        names = dict.fromkeys(each.name for each in gone if (each.deleted_at or 0) > swept)
+        names = dict.fromkeys(
+            database.name for database in gone if (database.deleted_at or 0) > swept
+        )
         return [name for name in names if name not in live]
 
     def list_names(self) -> dict[str, str]:
-        """What people call tables, by the name of their partitions."""
+        """Return the full names of tables, by the name of their partitions."""
         with self._catalog.read() as connection:
             return tables.list_names(connection)
 
@@ -129,15 +135,15 @@ class Definitions:
         add: Mapping[str, Any] | None = None,
         widen: Sequence[str] = (),
         relax: Sequence[str] = (),
-        **others: Any,
+        **unsupported: Any,
     ) -> UserTable:
-        """Give a table its next schema: more columns, fractions where there were whole numbers,
-        optional where there was required. Rows that are there stay as they are, and readable.
-        ``others`` is what callers may ask for besides, to be refused."""
+        """Give a table its next schema: new columns, float instead of int, optional instead of
+        required. Existing rows are not rewritten and stay readable. ``unsupported`` holds other
+        alterations that callers may request; they are refused."""
         with self._catalog.write() as transaction:
             table = tables.get(transaction.connection, database, name)
             schema = plan_alteration(
-                table.schema, add=add or {}, widen=widen, relax=relax, **others
+                table.schema, add=add or {}, widen=widen, relax=relax, **unsupported
             )
             if schema == table.schema:
                 return table
@@ -153,13 +159,13 @@ class Definitions:
             return altered
 
     def set_retention(self, database: str, name: str, retention: str | None) -> UserTable:
-        """Keep a table's rows for so long after their time; None for ever."""
-        kept = None if retention is None else parse_retention(retention)
+        """Keep a table's rows for this long after their time; None keeps them for ever."""
+        retention_us = None if retention is None else parse_retention(retention)
         with self._catalog.write() as transaction:
             table = tables.get(transaction.connection, database, name)
-            tables.set_retention(transaction.connection, table.table_id, kept)
-            _note(transaction, "keep table", replace(table, retention_us=kept))
-            return replace(table, retention_us=kept)
+            tables.set_retention(transaction.connection, table.table_id, retention_us)
+            _note(transaction, "keep table", replace(table, retention_us=retention_us))
+            return replace(table, retention_us=retention_us)
 
     def delete_table(self, database: str, name: str) -> UserTable:
         """Take a table and all its rows out of sight; for the lake's grace period it can be
@@ -172,101 +178,113 @@ class Definitions:
             return table
 
     def delete_database(self, name: str) -> list[UserTable]:
-        """Take a database with all its tables out of sight; restorable like a table."""
+        """Delete a database with all its tables; restorable like a table."""
         with self._catalog.write() as transaction:
             database = tables.get_database(transaction.connection, name)
-            found = [
-                each
-                for each in tables.list_tables(transaction.connection)
-                if each.database == name and each.rejects_of is None
+            members = [
+                table
+                for table in tables.list_tables(transaction.connection)
+                if table.database == name and table.rejects_of is None
             ]
-            self._delete(transaction, found)
+            self._delete(transaction, members)
             tables.mark_database(transaction.connection, database.database_id, transaction.tick)
             entry = journal.Entry("delete database", detail={"name": name})
             journal.append(transaction, [entry])
-            return found
+            return members
 
     def _delete(self, transaction: Transaction, doomed: Sequence[UserTable]) -> None:
         connection, tick = transaction.connection, transaction.tick
         for table in doomed:
             both = [table, *_rejects_of(tables.list_tables(connection), table)]
             live = [
-                each for one in both for each in tables.list_partitions(connection, one.stored_as)
+                partition
+                for member in both
+                for partition in tables.list_partitions(connection, member.stored_as)
             ]
             retire_rows(transaction, live, operation="delete table", reason=None, hint="try again")
-            tables.mark(connection, [each.table_id for each in both], tick)
+            tables.mark(connection, [member.table_id for member in both], tick)
             _note(transaction, "delete table", table)
 
     def restore_table(
         self, database: str, name: str, deleted_at: Instant | None = None
     ) -> UserTable:
-        """Bring back the table of this name that was deleted last, or at an instant, with the rows
-        that it had."""
+        """Restore the table of this name that was deleted last, or at an instant, with its rows."""
         with self._catalog.write() as transaction:
             connection = transaction.connection
             home = tables.get_database(connection, database)
             if tables.find(connection, database, name) is not None:
                 raise Conflict(f"there is a table {database}.{name}", hint="delete it first")
             gone = tables.list_deleted(connection, home.database_id)
-            found = [each for each in gone if each.name == name and each.rejects_of is None]
-            if not found:
+            matches = [
+                candidate
+                for candidate in gone
+                if candidate.name == name and candidate.rejects_of is None
+            ]
+            if not matches:
                 raise UnknownTable(f"no table {database}.{name} was deleted")
             what = f"table {database}.{name}"
-            table = _choose(what, {each.deleted_at: each for each in found}, deleted_at)
+            table = _choose(
+                what, {candidate.deleted_at: candidate for candidate in matches}, deleted_at
+            )
             _require_unswept(connection, what, table.deleted_at)
             self._bring_back(transaction, table)
             return replace(table, deleted_at=None)
 
     def restore_database(self, name: str, deleted_at: Instant | None = None) -> list[UserTable]:
-        """Bring back the database of this name that was deleted last, or at an instant, with its
+        """Restore the database of this name that was deleted last, or at an instant, with its
         tables."""
         with self._catalog.write() as transaction:
             connection = transaction.connection
             if tables.find_database(connection, name) is not None:
                 raise Conflict(f"there is a database {name}", hint="delete it first")
             gone = tables.list_databases(connection, deleted=True)
-            found = [each for each in gone if each.name == name]
-            if not found:
+            matches = [candidate for candidate in gone if candidate.name == name]
+            if not matches:
                 raise UnknownDatabase(f"no database {name!r} was deleted")
             database = _choose(
-                f"database {name}", {each.deleted_at: each for each in found}, deleted_at
+                f"database {name}",
+                {candidate.deleted_at: candidate for candidate in matches},
+                deleted_at,
             )
             _require_unswept(connection, f"database {name}", database.deleted_at)
             tables.mark_database(connection, database.database_id, None)
             entry = journal.Entry("restore database", detail={"name": name})
             journal.append(transaction, [entry])
-            back = [
-                each
-                for each in tables.list_deleted(connection, database.database_id)
-                if each.deleted_at == database.deleted_at and each.rejects_of is None
+            members = [
+                table
+                for table in tables.list_deleted(connection, database.database_id)
+                if table.deleted_at == database.deleted_at and table.rejects_of is None
             ]
-            for table in back:
+            for table in members:
                 self._bring_back(transaction, table)
-            return [replace(each, deleted_at=None) for each in back]
+            return [replace(table, deleted_at=None) for table in members]
 
     def _bring_back(self, transaction: Transaction, table: UserTable) -> None:
         connection = transaction.connection
         both = [table, *_rejects_of(tables.list_deleted(connection), table)]
         for one in both:
             gone = tables.list_restorable(connection, one.stored_as)
-            retired = [each for each in gone if each.retired_at == table.deleted_at]
+            retired = [partition for partition in gone if partition.retired_at == table.deleted_at]
             tables.mark(connection, [one.table_id], None)
-            for each in retired:
-                restore_row(transaction, each.partition_id, new_id())
+            for partition in retired:
+                restore_row(transaction, partition.partition_id, new_id())
         _note(transaction, "restore table", table)
 
 
-def _choose(what: str, found: Mapping[int | None, _Gone], deleted_at: Instant | None) -> _Gone:
-    """Of what was deleted under one name, the last or the one of an instant."""
+def _choose(
+    what: str, by_deletion_time: Mapping[int | None, _Gone], deleted_at: Instant | None
+) -> _Gone:
+    """Return what was deleted under one name last, or at an instant; raise `UnknownTable` if
+    nothing was deleted at that instant."""
     if deleted_at is None:
-        return next(iter(found.values()))
+        return next(iter(by_deletion_time.values()))
     instant = to_instant(deleted_at)
-    if instant not in found:
-        known = ", ".join(format_instant(each) for each in found if each is not None)
+    if instant not in by_deletion_time:
+        instants = ", ".join(format_instant(time) for time in by_deletion_time if time is not None)
         raise UnknownTable(
-            f"no {what} was deleted at {format_instant(instant)}", hint=f"it was at: {known}"
+            f"no {what} was deleted at {format_instant(instant)}", hint=f"it was at: {instants}"
         )
-    return found[instant]
+    return by_deletion_time[instant]
 
 
 def _require_unswept(connection: Connection, what: str, deleted_at: int | None) -> None:
@@ -278,11 +296,11 @@ def _require_unswept(connection: Connection, what: str, deleted_at: int | None) 
         )
 
 
-def _rejects_of(found: Sequence[UserTable], table: UserTable) -> list[UserTable]:
+def _rejects_of(candidates: Sequence[UserTable], table: UserTable) -> list[UserTable]:
     return [
-        each
-        for each in found
-        if each.rejects_of == table.table_id and each.deleted_at == table.deleted_at
+        candidate
+        for candidate in candidates
+        if candidate.rejects_of == table.table_id and candidate.deleted_at == table.deleted_at
     ]
 
 

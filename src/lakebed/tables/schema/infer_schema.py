@@ -60,9 +60,9 @@ def _list_records(samples: Any) -> list[Mapping[Any, Any]]:
         columns = [_as_samples(column) for column in read.columns]
         rows = zip(*columns, strict=True)
         read = [dict(zip(read.column_names, row, strict=True)) for row in rows]
-    for place, record in enumerate(read):
+    for index, record in enumerate(read):
         if not isinstance(record, Mapping):
-            raise BadInput(f"sample {place} is no object but {type(record).__name__}")
+            raise BadInput(f"sample {index} is no object but {type(record).__name__}")
     if not read:
         raise BadInput("there are no samples to propose a schema from")
     return read
@@ -78,9 +78,9 @@ def _as_samples(column: pa.ChunkedArray) -> list[Any]:
 
 def _propose_column(name: Any, records: list[Mapping[Any, Any]]) -> dict[str, Any]:
     values = [record.get(name) for record in records]
-    there = [value for value in values if value is not None]
-    spec: dict[str, Any] = dict(_propose_type(str(name), there))
-    if len(there) == len(values):
+    present = [value for value in values if value is not None]
+    spec: dict[str, Any] = dict(_propose_type(str(name), present))
+    if len(present) == len(values):
         spec["required"] = True
     return spec
 
@@ -148,7 +148,8 @@ def _find_unit(numbers: list[Any]) -> str | None:
 
 
 def _rank(name: Any, spec: Mapping[str, Any]) -> tuple[bool, int]:
-    """How little a column looks like the time: a row without one could not be stored."""
-    known = str(name).lower()
-    place = _TIME_NAMES.index(known) if known in _TIME_NAMES else len(_TIME_NAMES)
-    return not spec.get("required", False), place
+    """Return a sort key: the smaller, the more a column looks like the time. Required columns come
+    first, because a row without a time cannot be stored."""
+    lowered = str(name).lower()
+    position = _TIME_NAMES.index(lowered) if lowered in _TIME_NAMES else len(_TIME_NAMES)
+    return not spec.get("required", False), position
