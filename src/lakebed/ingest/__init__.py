@@ -1,1 +1,1 @@
-"""The doors in: telemetry lands as blocks, acknowledged when durable."""
+"""Ingest: telemetry lands as blocks and is acknowledged when durable."""

@@ -1,8 +1,8 @@
 """Landing: concurrent requests share one segment and one transaction, and each is acknowledged when
 both are durable.
 
-Requests queue; one thread takes all that wait and lands them together, so that while one group is
-being synced the next one gathers. Whatever happens to that thread, every request gets an answer.
+Requests queue; one thread takes all that wait and lands them together, so that the
+next group gathers while one is synced. Every request gets an answer, even if that thread fails.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class _Waiting:
 
 
 class Lander:
-    """Lands requests for one lake. Safe to call from many threads: that is what it is for."""
+    """Lands requests for one lake. Safe to use from several threads, which share segments."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class Lander:
         return waiting.done
 
     def close(self) -> None:
-        """Land what waits, and stop."""
+        """Land the waiting requests, then stop."""
         with self._changed:
             self._closed = True
             self._queue_bytes.close()
@@ -179,8 +179,8 @@ def _fail(group: Iterable[_Waiting], error: BaseException) -> None:
         if waiting.done.done():
             continue
         if isinstance(error, LakebedError):
-            mine = type(error)(str(error), hint=error.hint)
+            own_error = type(error)(str(error), hint=error.hint)
         else:
-            mine = Unavailable(f"landing failed unexpectedly: {error!r}")
-        mine.__cause__ = error
-        waiting.done.set_exception(mine)
+            own_error = Unavailable(f"landing failed unexpectedly: {error!r}")
+        own_error.__cause__ = error
+        waiting.done.set_exception(own_error)

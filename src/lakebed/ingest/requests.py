@@ -51,23 +51,23 @@ def read_request(
 
     if content not in ("protobuf", "json"):
         raise BadInput(f"requests are protobuf or json, not {content!r}")
-    known = check_signal(signal)
+    checked_signal = check_signal(signal)
     check_id(request_id)
     if request_id is not None and number is not None:
         request_id = f"{request_id}/{number}"
-    encoding = encoding_of(known, content)
+    encoding = encoding_of(checked_signal, content)
     blocks = []
-    for place, part in enumerate(split(known, body, content=content)):  # type: ignore[arg-type]
+    for position, part in enumerate(split(checked_signal, body, content=content)):  # type: ignore[arg-type]
         if part.nb_objects == 0:
             continue
         digest = hashlib.sha256(part.payload).digest()
         process = _process(part.resource.properties)
         stream = Stream(
-            _id("stream", process.process_id, known.value),
+            _id("stream", process.process_id, checked_signal.value),
             process.process_id,
-            {"tags": [known.value], "format": f"otlp/{known}"},
+            {"tags": [checked_signal.value], "format": f"otlp/{checked_signal}"},
         )
-        named = digest.hex() if request_id is None else f"{request_id}/{place}"
+        named = digest.hex() if request_id is None else f"{request_id}/{position}"
         blocks.append(
             NewBlock(
                 block_id=_id("block", encoding, named),
@@ -85,7 +85,7 @@ def read_request(
 
 
 def check_id(request_id: str | None) -> None:
-    """Refuses what cannot be the id of a request, or of a file of them; None is no id."""
+    """Raise `BadInput` for an invalid id of a request or a file of requests; None is allowed."""
     if request_id is None:
         return
     if not (0 < len(request_id) <= _LONGEST_ID and request_id.isprintable()):
@@ -102,13 +102,13 @@ def check_signal(signal: Signal | str) -> Signal:
 
 
 def _process(properties: dict[str, str | None]) -> Process:
-    """One process per resource: two resources with the same attributes are one."""
+    """Return the process of a resource; resources with equal attributes are one process."""
     canonical = json.dumps(properties, sort_keys=True, separators=(",", ":"))
     return Process(_id("process", canonical), dict(properties))
 
 
 def _id(*parts: str) -> str:
-    """A UUID (version 8) out of SHA-256, in which nobody can make two things collide."""
+    """Return a version 8 UUID made from a SHA-256 digest, which is collision-resistant."""
     digest = bytearray(hashlib.sha256("\x1f".join(parts).encode()).digest()[:16])
     digest[6] = digest[6] & 0x0F | 0x80
     digest[8] = digest[8] & 0x3F | 0x80

@@ -51,20 +51,20 @@ def plan_landing(
     requests: Sequence[Sequence[NewBlock]], digests: Mapping[str, bytes]
 ) -> LandingPlan:
     """Plan each block once. The same id with other bytes refuses only its own request."""
-    seen = dict(digests)
+    digests_by_id = dict(digests)
     fresh: list[NewBlock] = []
     conflicts: dict[int, str] = {}
     for position, request in enumerate(requests):
         new: dict[str, NewBlock] = {}
         for block in request:
             earlier = new[block.block_id].payload_digest if block.block_id in new else None
-            earlier = earlier or seen.get(block.block_id)
+            earlier = earlier or digests_by_id.get(block.block_id)
             if earlier is None:
                 new[block.block_id] = block
             elif earlier != block.payload_digest:
                 conflicts[position] = block.block_id
         if position not in conflicts:
-            seen |= {block.block_id: block.payload_digest for block in new.values()}
+            digests_by_id |= {block.block_id: block.payload_digest for block in new.values()}
             fresh += new.values()
     return LandingPlan(tuple(fresh), conflicts)
 

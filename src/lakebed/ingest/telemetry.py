@@ -125,10 +125,10 @@ class Telemetry:
         """Land every request of a file: one request in protobuf or JSON, the JSON lines or the
         length-prefixed protobuf of OpenTelemetry's file exporter; each also compressed with gzip.
 
-        The file is read twice: nothing of it lands unless all of it is sound. If landing itself
-        fails in the middle, ``progress`` was told of what has landed. What is appended to the file
-        meanwhile is left for the next time. With a ``request_id`` the file's requests have that
-        id, a slash and their number as theirs.
+        The file is read twice: nothing of it lands unless all of it is sound. If landing fails
+        midway, ``progress`` was called for everything that has landed. Lines appended to the file
+        meanwhile are not read. With a ``request_id`` each request of the file has that id, a slash
+        and its number as its own id.
         """
         try:
             file = Path(path).open("rb")  # noqa: SIM115  (closed below)
@@ -149,17 +149,17 @@ class Telemetry:
         request_id: str | None = None,
         progress: Callable[[LandedFile], None] = lambda _done: None,
     ) -> LandedFile:
-        """`land_file` for an open file, which errors call by this name. What cannot be read twice,
-        a pipe, is copied to a temporary file first."""
+        """Land an open file like `land_file`; errors name it ``name``. A file that cannot be read
+        twice, such as a pipe, is copied to a temporary file first."""
         from lakebed.decode.files import read_requests
 
-        wanted = None if signal is None else check_signal(signal)
+        expected_signal = None if signal is None else check_signal(signal)
         check_id(request_id)
         with _readable_twice(file) as source:
 
-            def read_all(most: int | None = None) -> Iterator[tuple[str, list[NewBlock]]]:
+            def read_all(limit: int | None = None) -> Iterator[tuple[str, list[NewBlock]]]:
                 source.seek(0)
-                requests = islice(read_requests(source, name, wanted), most)
+                requests = islice(read_requests(source, name, expected_signal), limit)
                 for number, request in enumerate(requests, start=1):
                     with _naming(request.place):
                         blocks = self._read(
@@ -187,20 +187,20 @@ class Telemetry:
         outstanding: deque[tuple[str, Future[Receipt]]] = deque()
 
         def finish_first() -> None:
-            place, receipt = outstanding.popleft()
-            with _naming(place):
+            position, receipt = outstanding.popleft()
+            with _naming(position):
                 done.add(receipt.result())
             progress(done)
 
         try:
-            for place, blocks in requests:
-                outstanding.append((place, self._lander.land(blocks)))
+            for position, blocks in requests:
+                outstanding.append((position, self._lander.land(blocks)))
                 if len(outstanding) >= _MOST_OUTSTANDING:
                     finish_first()
             while outstanding:
                 finish_first()
         finally:
-            # After an error nothing lands any more once this is left, and what has is counted.
+            # After an error nothing lands once this function returns; landed requests are counted.
             wait(receipt for _, receipt in outstanding)
             for _, receipt in outstanding:
                 if receipt.exception() is None:
@@ -220,9 +220,9 @@ def _readable_twice(file: BinaryIO) -> Iterator[BinaryIO]:
 
 
 @contextmanager
-def _naming(place: str) -> Iterator[None]:
-    """Say of a request that cannot land where in its file it stands."""
+def _naming(position: str) -> Iterator[None]:
+    """Prefix the error of a request that cannot land with its position in the file."""
     try:
         yield
     except LakebedError as error:
-        raise type(error)(f"{place}: {error}", hint=error.hint) from error
+        raise type(error)(f"{position}: {error}", hint=error.hint) from error

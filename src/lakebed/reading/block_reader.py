@@ -1,4 +1,4 @@
-"""Blocks to the rows of a view set: payloads are read from their segments, checked and decoded. The
+"""Decode blocks to the rows of a view set: read payloads from segments, verify and decode. The
 same on an executor that builds a partition and in a query that reads what is not built yet.
 """
 
@@ -33,7 +33,7 @@ Senders = Mapping[str, tuple[int, str]]
 
 @dataclass(slots=True)
 class MadeRows:
-    """Rows, and the blocks that gave none, with the reason."""
+    """Decoded rows, and the blocks that could not be decoded, with the reason."""
 
     rows: Any
     failures: list[tuple[str, str]]
@@ -47,7 +47,7 @@ def decode_blocks(
     processes: Senders,
     streams: Senders,
 ) -> MadeRows:
-    """The rows that the view set's decoder makes of blocks."""
+    """Decode blocks with the view set's decoder."""
     import pyarrow as pa
 
     assert isinstance(view_set.source, BlockSource)  # noqa: S101
@@ -59,11 +59,11 @@ def decode_blocks(
     tables: list[pa.Table] = []
     failures: list[tuple[str, str]] = []
     fallbacks = 0
-    for some in _chunks(blocks):
-        landed, damaged = read_blocks(store, some)
+    for chunk in _chunks(blocks):
+        landed, damaged = read_blocks(store, chunk)
         failures += damaged
         decoded = decode(landed, compact=True)
-        failures += [(each.block_id, each.reason) for each in decoded.failures]
+        failures += [(failure.block_id, failure.reason) for failure in decoded.failures]
         fallbacks += decoded.fallbacks
         tables.append(decoded.table)
     rows = pa.concat_tables(tables)
@@ -76,7 +76,7 @@ def _find_decoder(name: str) -> Callable[..., Any]:
 
 
 def _chunks(blocks: Sequence[Block]) -> Iterator[list[Block]]:
-    """Blocks to decode at once: enough to be quick, few enough for the memory."""
+    """Yield blocks in chunks: large enough for speed, small enough for memory."""
     chunk: list[Block] = []
     size = 0
     for block in blocks:
@@ -92,7 +92,7 @@ def _chunks(blocks: Sequence[Block]) -> Iterator[list[Block]]:
 def read_blocks(
     store: Store, blocks: Sequence[Block]
 ) -> tuple[list[LandedBlock], list[tuple[str, str]]]:
-    """The payloads of blocks, and which of them cannot be had, with the reason."""
+    """Return the payloads of blocks, and the blocks that cannot be read, with the reason."""
     from lakebed.decode.blocks import LandedBlock
 
     payloads: dict[str, bytes] = {}
@@ -133,7 +133,7 @@ def read_blocks(
 
 
 def _runs(blocks: Sequence[Block]) -> Iterator[list[Block]]:
-    """Blocks that are read in one go: near each other, and not too much."""
+    """Yield groups of blocks to read in one request: near each other and of limited size."""
     run: list[Block] = []
     for block in blocks:
         end = block.segment_offset + block.payload_size

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def usable_bytes(stored: StoredFooter, num_rows: int) -> bytes:
-    """The footer as it would stand in the file; ``num_rows`` comes from the same snapshot."""
+    """Return the footer bytes as in the file; ``num_rows`` comes from the same snapshot."""
     if footer_format.digest(stored.metadata) != stored.digest:
         raise DamagedFooter(
             f"the stored footer of {stored.file_path} ({len(stored.metadata)} bytes) "
@@ -35,14 +35,14 @@ def usable_bytes(stored: StoredFooter, num_rows: int) -> bytes:
 
 
 def parse(stored: StoredFooter, num_rows: int) -> pq.FileMetaData:
-    """The parsed footer. Bytes that Lakebed wrote and whose digest fits are trusted."""
+    """Return the parsed footer. Bytes that Lakebed wrote and whose digest fits are trusted."""
     footer = usable_bytes(stored, num_rows)
     trusted = stored.format_version == footer_format.FOOTER_FORMAT
     return footer_format.parse(footer, path=stored.file_path, trusted=trusted)
 
 
 def get_footer(catalog: Catalog, file_path: str) -> bytes:
-    """The footer bytes of one live or retired file; `UnknownFooter` if there is none."""
+    """Return the footer bytes of one live or retired file; raise `UnknownFooter` if missing."""
     with catalog.read() as connection:
         stored = footers.get(connection, file_path)
         rows = partitions.list_by_path(connection, file_path)

@@ -1,4 +1,4 @@
-"""Hold the files of one tick: pin it, look up what is there, keep the pin until the reader closes.
+"""Hold the files of one tick: pin it, look up the files, release the pin when the reader closes.
 Each snapshot of a lake begins here.
 """
 

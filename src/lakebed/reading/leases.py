@@ -75,8 +75,10 @@ class LeaseKeeper:
             self._require_open()
             if self._writer is None:
                 with self._catalog.write() as transaction:
-                    taken = self._take(transaction.connection, LeaseKind.WRITER, transaction.tick)
-                self._writer = taken
+                    lease_id = self._take(
+                        transaction.connection, LeaseKind.WRITER, transaction.tick
+                    )
+                self._writer = lease_id
             return self._writer
 
     def forget_writer(self, lease_id: str) -> None:
@@ -158,7 +160,7 @@ class LeaseKeeper:
         return pin
 
     def _hold(self, transaction: Transaction, oldest: int) -> _Reader:
-        """Make the reader's lease reach back to a tick."""
+        """Extend the reader's lease back to a tick."""
         connection, now = transaction.connection, self._reader
         if now is not None:
             reach = min(oldest, now.oldest_tick)
@@ -258,16 +260,16 @@ class LeaseKeeper:
         watched = self._find_builders(view_sets)
         for lease in watched.values():
             notice(lease)
-        begun = time.monotonic()
+        started_at = time.monotonic()
         living: set[str] = set()
         while watched:
             require_wanted()
             shortest = min(lease.ttl_us for lease in watched.values())
             time.sleep(min(_LOOK_SECONDS, shortest / 4_000_000))
-            waited = time.monotonic() - begun
-            found = self._find_builders(watched)
+            waited = time.monotonic() - started_at
+            builders = self._find_builders(watched)
             for name, first in list(watched.items()):
-                now = found.get(name)
+                now = builders.get(name)
                 if now is not None and (now.lease_id, now.beats) != (first.lease_id, first.beats):
                     living.add(name)
                 elif now is not None and waited < first.ttl_us / 1_000_000:
@@ -279,8 +281,8 @@ class LeaseKeeper:
 
     def _find_builders(self, view_sets: Collection[str]) -> dict[str, Lease]:
         with self._catalog.read() as connection:
-            found = {name: leases.find_builder(connection, name) for name in view_sets}
-        return {name: lease for name, lease in found.items() if lease is not None}
+            builders = {name: leases.find_builder(connection, name) for name in view_sets}
+        return {name: lease for name, lease in builders.items() if lease is not None}
 
     def _end(self, dead: Lease) -> bool:
         with self._catalog.write() as transaction:
@@ -293,14 +295,14 @@ class LeaseKeeper:
                 raise LeaseLost("the lease to build was taken away", hint="start the build again")
 
     def beat(self) -> None:
-        """Renew every lease once and release ticks that have no reader any more."""
+        """Renew every lease once and release the ticks that no reader needs."""
         with self._lock:
             held = self._held_leases()
-            known = held | self._begun
-            if not known:
+            lease_ids = held | self._begun
+            if not lease_ids:
                 return
             with self._catalog.beat() as connection:
-                for lease_id in sorted(known):  # the order of sweeps: no deadlock
+                for lease_id in sorted(lease_ids):  # the order of sweeps: no deadlock
                     if lease_id not in held:
                         leases.remove(connection, lease_id)
                     elif self._reader is not None and lease_id == self._reader.lease_id:
@@ -325,7 +327,7 @@ class LeaseKeeper:
             leases.remove(connection, lease_id)
             self._reader = None
             return
-        oldest, since = (min(each) for each in zip(*held, strict=True))
+        oldest, since = (min(values) for values in zip(*held, strict=True))
         if leases.renew(connection, lease_id, (oldest, since)):
             self._reader = _Reader(lease_id, oldest, since)
         else:

@@ -38,8 +38,9 @@ if TYPE_CHECKING:
 
 
 class Snapshot:
-    """What was live at ``tick``. Close it, or use it as a context manager, so that its files can be
-    swept again; afterwards, or when its lease was lost, reading raises `SnapshotExpired`."""
+    """The partitions that were live at ``tick``. Close it, or use it as a context manager, so that
+    its files can be swept again. After that, or when its lease is lost, reading raises
+    `SnapshotExpired`."""
 
     def __init__(
         self,
@@ -58,11 +59,11 @@ class Snapshot:
         self._reader = reader
 
     def stored_footer(self, partition: Partition) -> StoredFooter | None:
-        """The footer that the catalog had for this partition's file; none for an empty one."""
+        """Return the footer of this partition's file, or None for an empty partition."""
         return self._footers.get(partition.file_path or "")
 
     def read(self, partition: Partition, columns: list[str] | None = None) -> pa.Table:
-        """The rows of one of this snapshot's partitions."""
+        """Return the rows of one of this snapshot's partitions."""
         self._hold.require_held()
         schema = self._schema(partition.view_set, columns)
         if partition.file_path is None:
@@ -77,16 +78,20 @@ class Snapshot:
             ) from missing
 
     def read_all(self, view_set: str, columns: list[str] | None = None) -> pa.Table:
-        """All rows of one view set in this snapshot, in the order of its partitions."""
+        """Return all rows of one view set in this snapshot, in the order of its partitions."""
         import pyarrow as pa
 
         self._hold.require_held()
         schema = self._schema(view_set, columns)
-        parts = [self.read(each, columns) for each in self.partitions if each.view_set == view_set]
+        parts = [
+            self.read(partition, columns)
+            for partition in self.partitions
+            if partition.view_set == view_set
+        ]
         return pa.concat_tables([schema.empty_table(), *(part.cast(schema) for part in parts)])
 
     def _schema(self, view_set: str, columns: list[str] | None) -> pa.Schema:
-        """The columns that were asked for; all without a wish."""
+        """Return the schema of the requested columns; of all columns by default."""
         import pyarrow as pa
 
         if view_set not in self._definitions:
@@ -140,7 +145,7 @@ class SnapshotReader:
         instance: str | None = None,
         as_of: Instant | None = None,
     ) -> Snapshot:
-        """The partitions of these view sets, now or as of a past tick, in their active schema.
+        """Return a snapshot of these view sets, now or as of a past tick, in their active schema.
 
         ``events`` keeps those with events in the range (so no empty ones); ``inserted`` those that
         touch an insert-time range.

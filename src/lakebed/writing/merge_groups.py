@@ -1,4 +1,4 @@
-"""Neighbouring partitions in groups, each of which is to become one partition. Pure."""
+"""Group neighbouring partitions that are to be merged into one. Pure functions."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from lakebed.model.partition import Partition
 
 
 def fill(run: Sequence[Partition], most_bytes: int, most_rows: int) -> Iterator[list[Partition]]:
-    """Neighbours that are one partition together, the oldest first."""
+    """Yield groups of neighbours within the limits, the oldest first."""
     group: list[Partition] = []
     size = rows = 0
-    for each in run:
-        size += each.file_size
-        rows += each.num_rows
+    for partition in run:
+        size += partition.file_size
+        rows += partition.num_rows
         if group and (size > most_bytes or rows > most_rows):
             yield group
-            group, size, rows = [], each.file_size, each.num_rows
-        group.append(each)
+            group, size, rows = [], partition.file_size, partition.num_rows
+        group.append(partition)
     if group:
         yield group
 
@@ -25,12 +25,12 @@ def fill(run: Sequence[Partition], most_bytes: int, most_rows: int) -> Iterator[
 def find_worthwhile(
     group: Sequence[Partition], weigh: Callable[[Partition], int], cheap: int = 0
 ) -> Iterator[Sequence[Partition]]:
-    """What of a group is worth being written again: all of it if that is cheap, or if none weighs
-    more than all others; otherwise what is before and after that one. So each row is written a few
-    times only, however often this is done."""
+    """Yield the parts of a group that are worth rewriting: the whole group if that is cheap, or if
+    no partition outweighs all others; otherwise the parts before and after that one. Each row is
+    so rewritten a few times only, independent of the number of merges."""
     if len(group) < 2:
         return
-    weights = [weigh(each) for each in group]
+    weights = [weigh(partition) for partition in group]
     if sum(weights) <= cheap or 2 * max(weights) <= sum(weights):
         yield group
         return

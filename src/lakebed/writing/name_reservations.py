@@ -67,8 +67,8 @@ class NamePool:
             if len(names) < count:
                 self._reserve(key, count - len(names) + self._ahead[key])
                 self._ahead[key] = min(_MOST_AHEAD, 2 * self._ahead[key] + 1)
-            taken, self._unused[key] = names[:count], names[count:]
-            return lease, taken
+            assigned_names, self._unused[key] = names[:count], names[count:]
+            return lease, assigned_names
 
     def _reserve(self, key: tuple[str, str], count: int) -> None:
         with self._catalog.write() as transaction:

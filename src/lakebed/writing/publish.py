@@ -44,7 +44,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class NewPartition:
-    """What to publish: rows for a range, or the statement that the range is complete and empty."""
+    """Rows to publish for a range, or the statement that the range is complete and empty."""
 
     view_set: ViewSet
     insert_range: TimeRange
@@ -74,7 +74,7 @@ class NewPartition:
         instance: str = GLOBAL,
         source_hash: bytes = NO_SOURCE,
     ) -> NewPartition:
-        """A partition with rows; none at all is an error: it may mean that a producer failed."""
+        """Return a partition with rows. No rows are an error: the producer may have failed."""
         return cls(view_set, TimeRange.of(begin, end), rows, instance, source_hash)
 
     @classmethod
@@ -87,7 +87,7 @@ class NewPartition:
         instance: str = GLOBAL,
         source_hash: bytes = NO_SOURCE,
     ) -> NewPartition:
-        """The proof that a range was processed to its end and gave no rows."""
+        """Return the proof that a range was processed to its end and gave no rows."""
         return cls(view_set, TimeRange.of(begin, end), None, instance, source_hash)
 
 
@@ -102,7 +102,7 @@ class WrittenPartition:
     file: WrittenFile | None
 
     def to_partition(self, partition_id: str, tick: int) -> Partition:
-        """The row that publishing at a tick inserts."""
+        """Return the catalog row that publishing at a tick inserts."""
         return Partition(
             partition_id=partition_id,
             identity=Identity(
@@ -126,14 +126,14 @@ def check_publication(new: Sequence[NewPartition], replaced: Sequence[Partition]
     if len({old.partition_id for old in replaced}) != len(replaced):
         raise BadInput("a partition cannot be replaced twice")
     groups: dict[tuple[str, str], list[TimeRange]] = {}
-    for each in new:
-        ranges = groups.setdefault((each.view_set.name, each.instance), [])
+    for partition in new:
+        ranges = groups.setdefault((partition.view_set.name, partition.instance), [])
         for other in ranges:
-            if other.overlaps(each.insert_range):
+            if other.overlaps(partition.insert_range):
                 raise BadInput(
-                    f"two of the new partitions overlap: {other} and {each.insert_range}"
+                    f"two of the new partitions overlap: {other} and {partition.insert_range}"
                 )
-        ranges.append(each.insert_range)
+        ranges.append(partition.insert_range)
     for old in replaced:
         ranges = groups.get((old.view_set, old.instance), [])
         if not covers(ranges, old.insert_range):
@@ -170,9 +170,13 @@ class Publisher:
         with start_publishing(new, replaces) as operation:
             check_publication(new, replaces)
             files = [
-                NewFile(each.view_set, each.instance, parquet.conform(each.rows, each.view_set))
-                for each in new
-                if each.rows is not None
+                NewFile(
+                    partition.view_set,
+                    partition.instance,
+                    parquet.conform(partition.rows, partition.view_set),
+                )
+                for partition in new
+                if partition.rows is not None
             ]
             self.refuse_early(new, read_at, replaces)
             published = self._files.publish(files, commit)
@@ -182,7 +186,7 @@ class Publisher:
     def refuse_early(
         self, new: Sequence[NewPartition], read_at: int | None, replaces: Sequence[Partition]
     ) -> None:
-        """Raise before anything is written what the transaction would raise anyway."""
+        """Raise, before anything is written, the errors that the transaction would raise."""
         with self._catalog.glance() as connection:
             for partition in new:
                 _check_may_publish(connection, partition, read_at, replaces)
@@ -360,18 +364,18 @@ def retire_rows(
     )
     if retired != len(old):
         retired_now = {
-            each.partition_id
-            for each in partitions.list_by_id(connection, ids)
-            if each.retired_at == tick
+            partition.partition_id
+            for partition in partitions.list_by_id(connection, ids)
+            if partition.retired_at == tick
         }
-        stale = [each for each in old if each.partition_id not in retired_now]
+        stale = [partition for partition in old if partition.partition_id not in retired_now]
         raise StalePlan(f"{stale[0].describe()} is not live any more", hint=hint)
     files.insert_many(
         connection,
         [
-            TemporaryFile(each.file_path, each.file_size, FileState.RETIRED, expiration)
-            for each in old
-            if each.file_path is not None
+            TemporaryFile(partition.file_path, partition.file_size, FileState.RETIRED, expiration)
+            for partition in old
+            if partition.file_path is not None
         ],
     )
     entries = [
@@ -385,14 +389,14 @@ def retire_rows(
 
 def _check_may_publish(
     connection: Connection,
-    each: NewPartition | WrittenPartition,
+    new: NewPartition | WrittenPartition,
     read_at: int | None,
     replaces: Sequence[Partition],
 ) -> Ground:
     """Raise unless the range has ended, its view set is the active one, and nothing in it is held
     (but what is visible already, beside a held partition of another schema, may be replaced)."""
-    view_set, insert_range = each.view_set, each.insert_range
-    ground = partitions.find_ground(connection, view_set.name, each.instance, insert_range)
+    view_set, insert_range = new.view_set, new.insert_range
+    ground = partitions.find_ground(connection, view_set.name, new.instance, insert_range)
     if ground is None:
         view_sets.get(connection, view_set.name)  # raises, saying what to do
         raise AssertionError(view_set.name)
@@ -418,20 +422,20 @@ def _check_may_publish(
         floor = format_instant(ground.retained_from)
         raise Conflict(f"{view_set.name} keeps nothing from before {floor}")
     if ground.has_held:
-        _check_held(connection, each, replaces)
+        _check_held(connection, new, replaces)
     return ground
 
 
 def _check_held(
-    connection: Connection, each: NewPartition | WrittenPartition, replaces: Sequence[Partition]
+    connection: Connection, new: NewPartition | WrittenPartition, replaces: Sequence[Partition]
 ) -> None:
-    view_set, insert_range = each.view_set, each.insert_range
+    view_set, insert_range = new.view_set, new.insert_range
     visible = [
         old.insert_range
         for old in replaces
-        if (old.view_set, old.instance) == (view_set.name, each.instance)
+        if (old.view_set, old.instance) == (view_set.name, new.instance)
     ]
-    for held in partitions.list_held(connection, view_set.name, each.instance, insert_range):
+    for held in partitions.list_held(connection, view_set.name, new.instance, insert_range):
         if covers(visible, held.insert_range.intersect(insert_range)):
             continue
         raise Overlap(
