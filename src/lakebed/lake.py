@@ -207,9 +207,9 @@ class Lake:
         master: str | None = None,
         remote: str | None = None,
     ) -> list[Definition]:
-        """Define SQL view sets, which may read each other; what reads a changed one changes too.
-        All of it or nothing: `BadDefinition` says everything that is wrong. Spark is asked about
-        the SQL (the caller's session, or one of our own) unless it is active already."""
+        """Define SQL view sets, which may read each other, all or none. View sets that read a
+        changed one change too. Raise `BadDefinition` with all errors. Spark analyses the SQL of
+        changed view sets, in the caller's session or one of our own."""
         from lakebed.pipeline.frames.declare import SparkAnalyser
         from lakebed.query.embedded import small
         from lakebed.views.builtin import built_in
@@ -217,22 +217,27 @@ class Lake:
         from lakebed.views.sql.definitions import plan_definitions
 
         active = self.views.list_registered()
-        known = {each.view_set.name: each.view_set for each in active}
+        registered = {definition.view_set.name: definition.view_set for definition in active}
         with SparkAnalyser(spark, master, remote) as analyser:
             engines = Engines(analyser.columns_of, small.columns_of, small.run)
-            own = {each.name: each for each in built_in()}
-            plan = plan_definitions(views, known, own, engines)
-        changes = [(each.view_set, each.change) for each in plan]
+            built_in_view_sets = {view_set.name: view_set for view_set in built_in()}
+            plan = plan_definitions(views, registered, built_in_view_sets, engines)
+        changes = [(definition.view_set, definition.change) for definition in plan]
         if any(change is not Change.UNCHANGED for _, change in changes):
-            missing = [(each, Change.CREATED) for each in built_in() if each.name not in known]
+            missing = [
+                (view_set, Change.CREATED)
+                for view_set in built_in()
+                if view_set.name not in registered
+            ]
             self.views.apply(
-                [*missing, *changes], {each.view_set.name: each.schema_hash for each in active}
+                [*missing, *changes],
+                {definition.view_set.name: definition.schema_hash for definition in active},
             )
         return plan
 
     @property
     def is_embedded(self) -> bool:
-        """Whether this lake is a folder of its own, and not a catalog that others share."""
+        """True if the catalog is SQLite in the lake's own folder, False if it is a server."""
         return self.catalog.dialect.name == "sqlite"
 
     def __dir__(self) -> list[str]:

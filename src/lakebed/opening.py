@@ -1,4 +1,4 @@
-"""How lakes come to be: made, found, opened, copied."""
+"""Create, find, open and copy lakes."""
 
 from __future__ import annotations
 
@@ -222,21 +222,22 @@ def _make_folder(folder: Path, file: str | None = None) -> None:
 
 
 def _refuse_other_lakes(database: Catalog, target: Store) -> None:
-    """A lake that exists is not made again, and a store belongs to one lake."""
+    """Raise if the catalog has a lake already, or the store belongs to another lake."""
     with database.read() as connection:
-        begun = lakes.find_in_any_shape(connection)
-    if begun is not None and begun.is_whole:
+        existing_lake = lakes.find_in_any_shape(connection)
+    if existing_lake is not None and existing_lake.is_whole:
         raise Conflict(
-            f"there is a lake already, {begun.lake_id}", hint="open it, or choose another place"
+            f"there is a lake already, {existing_lake.lake_id}",
+            hint="open it, or choose another place",
         )
-    if begun is not None and begun.copied_from is not None:
+    if existing_lake is not None and existing_lake.copied_from is not None:
         raise Conflict("there is an unfinished copy of a lake", hint="remove it, or choose another")
     marked = marks.find_mark(target)
-    if marked is not None and (begun is None or marked != begun.lake_id):
+    if marked is not None and (existing_lake is None or marked != existing_lake.lake_id):
         raise Refused(
             f"the store {target.url} belongs to lake {marked}", hint="choose an empty place"
         )
-    if any(each.path.split("/")[0] in layout.ROOTS for each in target.list()):
+    if any(file.path.split("/")[0] in layout.ROOTS for file in target.list()):
         raise Refused(
             f"the store {target.url} has files that are not of this catalog",
             hint="choose an empty place",
@@ -244,13 +245,14 @@ def _refuse_other_lakes(database: Catalog, target: Store) -> None:
 
 
 def _begin(database: Catalog, row: LakeRow) -> LakeRow:
-    """The catalog says first which lake it will be; an attempt that was killed is taken up."""
+    """Record the new lake in the catalog first, and return its row. An earlier attempt that was
+    killed is continued: its row is returned."""
     with database.write() as transaction:
-        begun = lakes.find(transaction.connection)
-        if begun is not None and begun.is_whole:
-            raise Conflict(f"there is a lake already, {begun.lake_id}", hint="open it")
-        if begun is not None:
-            return begun
+        existing_lake = lakes.find(transaction.connection)
+        if existing_lake is not None and existing_lake.is_whole:
+            raise Conflict(f"there is a lake already, {existing_lake.lake_id}", hint="open it")
+        if existing_lake is not None:
+            return existing_lake
         row = replace(row, created_at=transaction.tick)
         lakes.insert(transaction.connection, row)
         return row

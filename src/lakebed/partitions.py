@@ -105,7 +105,7 @@ class Partitions:
         instance: str | None = None,
         as_of: Instant | None = None,
     ) -> Snapshot:
-        """What view sets hold now, or held as of a past tick; see `Snapshot`."""
+        """Return a snapshot of view sets, now or as of a past tick; see `Snapshot`."""
         return self._reader.take(
             list_names(names),
             events=resolve_range(self._catalog, events),

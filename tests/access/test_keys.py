@@ -70,7 +70,7 @@ def test_a_key_revoked_elsewhere_ends_soon(lake: Lake, monkeypatch: pytest.Monke
         other.keys.check(made.secret)
         lake.keys.revoke(made.key.key_id)
         other.keys.check(made.secret)  # it looks again only after some seconds
-        monkeypatch.setattr(module, "_KNOWN_SECONDS", 0.0)
+        monkeypatch.setattr(module, "_CACHE_SECONDS", 0.0)
         with pytest.raises(Unauthenticated):
             other.keys.check(made.secret)
 
@@ -79,7 +79,7 @@ def test_keys_that_are_made_up_are_not_remembered(lake: Lake) -> None:
     for number in range(3):
         with pytest.raises(Unauthenticated):
             lake.keys.check(f"lakebed_{number:012x}_{'x' * 43}")
-    assert not lake.keys._known
+    assert not lake.keys._cache
 
 
 def test_the_last_use_is_visible(lake: Lake) -> None:

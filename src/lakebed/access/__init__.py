@@ -1,1 +1,1 @@
-"""Who may use a lake from outside, and for what."""
+"""API keys and roles: authentication and authorization of clients."""

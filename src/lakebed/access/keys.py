@@ -26,13 +26,13 @@ from lakebed.model.arguments import checked_methods
 
 _SPELLED = re.compile(r"lakebed_([0-9a-f]{12})_([A-Za-z0-9_-]{43})")
 _NAME = re.compile(r"[^\x00-\x1f\x7f]{1,100}")
-_KNOWN_SECONDS = 5.0
+_CACHE_SECONDS = 5.0
 _USE_SECONDS = 60.0
 _log = logging.getLogger(__name__)
 
 
 class Role(StrEnum):
-    """What a caller may do."""
+    """A permission of a caller."""
 
     INGEST = "ingest"
     """Send telemetry and records; read nothing."""
@@ -44,7 +44,7 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Somebody who was let in."""
+    """An authenticated client."""
 
     name: str
     roles: frozenset[Role]
@@ -52,26 +52,26 @@ class Caller:
 
     @property
     def asker(self) -> str:
-        """How the journal and the log name the caller."""
+        """The name of the caller in the journal and the log."""
         return f"key:{self.name}" if self.has_key else self.name
 
     def may(self, role: Role) -> bool:
-        """Whether the caller may do what a role is for."""
+        """Return True if the caller has the role or is an admin."""
         return role in self.roles or Role.ADMIN in self.roles
 
     def require(self, role: Role) -> None:
-        """Raise `Denied` unless the caller may do what a role is for."""
+        """Raise `Denied` unless the caller has the role or is an admin."""
         if not self.may(role):
             raise Denied(f"the key of {self.name} is not for this", hint=f"it needs {role}")
 
 
 ANYBODY = Caller("anybody", frozenset({Role.ADMIN}), has_key=False)
-"""Who comes to a server that asks for no keys."""
+"""The caller of a server that requires no keys."""
 
 
 @dataclass(frozen=True, slots=True)
 class NewKey:
-    """A key that was just made, with its secret, which nobody can show again."""
+    """A key that was just created, with its secret, which cannot be shown again."""
 
     key: Key
     secret: str
@@ -84,7 +84,7 @@ class Keys:
     def __init__(self, catalog: Catalog, now: Callable[[], float] = time.monotonic) -> None:
         self._catalog = catalog
         self._now = now
-        self._known: dict[str, tuple[float, Key | None]] = {}
+        self._cache: dict[str, tuple[float, Key | None]] = {}
         self._looked_for_any_at = -math.inf
         self._had_any = False
         self._used: dict[str, float] = {}
@@ -92,22 +92,22 @@ class Keys:
         self._noting = threading.Lock()
 
     def create(self, name: str, roles: Collection[Role | str]) -> NewKey:
-        """Make a key. Its secret is in the answer and nowhere else."""
+        """Create a key. Its secret is in the result and stored nowhere."""
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise BadInput(f"{name!r} is no name for a key", hint="use 1 to 100 visible characters")
-        wanted = _read_roles(roles)
+        role_names = _read_roles(roles)
         key_id = secrets.token_hex(6)
         secret = f"lakebed_{key_id}_{secrets.token_urlsafe(32)}"
         with self._catalog.write() as transaction:
-            key = Key(key_id, name, wanted, _digest(secret), transaction.tick)
+            key = Key(key_id, name, role_names, _digest(secret), transaction.tick)
             keys.insert(transaction.connection, key)
-            detail = {"key_id": key_id, "name": name, "roles": list(wanted)}
+            detail = {"key_id": key_id, "name": name, "roles": list(role_names)}
             journal.append(transaction, [journal.Entry("create key", detail=detail)])
         self._had_any = True
         return NewKey(key, secret)
 
     def list_keys(self) -> list[Key]:
-        """Every key there ever was, the oldest first."""
+        """Return all keys, including revoked ones, the oldest first."""
         with self._catalog.read() as connection:
             return keys.list_keys(connection)
 
@@ -124,63 +124,63 @@ class Keys:
 
     @property
     def had_any(self) -> bool:
-        """The last answer of `has_any`, however long ago it was."""
+        """Return the last result of `has_any`, of any age."""
         return self._had_any
 
     def must_look_for_any(self) -> bool:
-        """Return True if another process may have made the first key since the last look."""
-        return not self._had_any and self._now() - self._looked_for_any_at >= _KNOWN_SECONDS
+        """Return True if another process may have created the first key since the last lookup."""
+        return not self._had_any and self._now() - self._looked_for_any_at >= _CACHE_SECONDS
 
     def revoke(self, key_id: str) -> Key:
-        """End a key. Servers notice within seconds."""
+        """Revoke a key. Servers notice within seconds."""
         with self._catalog.write() as transaction:
-            known = keys.find(transaction.connection, key_id)
-            if known is None or not keys.revoke(transaction.connection, key_id, transaction.tick):
+            key = keys.find(transaction.connection, key_id)
+            if key is None or not keys.revoke(transaction.connection, key_id, transaction.tick):
                 raise NotFound(
                     f"no key in force has the id {key_id!r}",
                     hint="see what there is with: lakebed keys list",
                 )
-            detail = {"key_id": key_id, "name": known.name}
+            detail = {"key_id": key_id, "name": key.name}
             journal.append(transaction, [journal.Entry("revoke key", detail=detail)])
         with self._lock:
-            self._known.pop(key_id, None)
-        return known
+            self._cache.pop(key_id, None)
+        return key
 
     def check(self, secret: str) -> Caller:
-        """Who comes with this key; `Unauthenticated` if it is none, or not any more. What a key is
-        good for is looked up every few seconds."""
+        """Return the caller of this key; raise `Unauthenticated` if the key is unknown or revoked.
+        Keys are looked up again after a few seconds."""
         spelled = _SPELLED.fullmatch(secret)
         key = self._look_up(spelled[1]) if spelled else None
-        if not _opens(key, secret) or key is None:
+        if not _matches_secret(key, secret) or key is None:
             _log.warning("a key was refused", extra={"key_id": spelled[1] if spelled else None})
             raise Unauthenticated("the key is not known, or was revoked")
         self._note_use(key.key_id)
         return _name_caller(key)
 
     def recall(self, secret: str) -> Caller | None:
-        """Who came with this key when it was last looked up, however long ago; for what must be
-        told although the catalog says nothing."""
+        """Return the caller of this key from the cache, of any age, or None. For requests that must
+        be answered while the catalog does not respond."""
         spelled = _SPELLED.fullmatch(secret)
         with self._lock:
-            _, key = self._known.get(spelled[1] if spelled else "", (0.0, None))
-        return _name_caller(key) if _opens(key, secret) and key is not None else None
+            _, key = self._cache.get(spelled[1] if spelled else "", (0.0, None))
+        return _name_caller(key) if _matches_secret(key, secret) and key is not None else None
 
     def _look_up(self, key_id: str) -> Key | None:
         now = self._now()
         with self._lock:
-            at, known = self._known.get(key_id, (-_KNOWN_SECONDS, None))
-        if now - at < _KNOWN_SECONDS and known is not None:
-            return known
+            cached_at, cached_key = self._cache.get(key_id, (-_CACHE_SECONDS, None))
+        if now - cached_at < _CACHE_SECONDS and cached_key is not None:
+            return cached_key
         with self._catalog.glance() as connection:
-            found = keys.find(connection, key_id)
-        if found is not None:  # what somebody makes up is not remembered
+            key = keys.find(connection, key_id)
+        if key is not None:  # unknown ids are not cached
             with self._lock:
-                self._known[key_id] = (now, found)
-        return found
+                self._cache[key_id] = (now, key)
+        return key
 
     def _note_use(self, key_id: str) -> None:
-        """Once a minute, on a thread of its own: no caller waits for whoever writes to the catalog.
-        A read-only lake does not remember."""
+        """Record the use of a key once a minute, on a thread of its own, so that no caller waits
+        for the catalog's lock. A read-only lake records nothing."""
         now = self._now()
         with self._lock:
             if (
@@ -212,21 +212,21 @@ class Keys:
 
 
 def _read_roles(roles: Collection[Role | str]) -> tuple[str, ...]:
-    known = [each.value for each in Role]
-    if isinstance(roles, str) or not roles or any(str(each) not in known for each in roles):
-        raise BadInput(f"{roles!r} are no roles", hint=f"some of {', '.join(known)}")
-    return tuple(each for each in known if each in {str(role) for role in roles})
+    known_roles = [role.value for role in Role]
+    if isinstance(roles, str) or not roles or any(str(role) not in known_roles for role in roles):
+        raise BadInput(f"{roles!r} are no roles", hint=f"some of {', '.join(known_roles)}")
+    return tuple(name for name in known_roles if name in {str(role) for role in roles})
 
 
-def _opens(key: Key | None, secret: str) -> bool:
-    """Whether a secret is that of a key in force; for keys that nobody knows it takes as long."""
+def _matches_secret(key: Key | None, secret: str) -> bool:
+    """Return True if a secret matches a key that is not revoked. Takes as long for unknown keys."""
     digest = _digest(secret)
     same = hmac.compare_digest(digest, key.digest if key else bytes(len(digest)))
     return key is not None and same and key.revoked_at is None
 
 
 def _name_caller(key: Key) -> Caller:
-    return Caller(key.name, frozenset(Role(each) for each in key.roles))
+    return Caller(key.name, frozenset(Role(role) for role in key.roles))
 
 
 def _digest(secret: str) -> bytes:

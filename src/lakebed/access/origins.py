@@ -1,6 +1,6 @@
-"""Whether a request may come from a page of another site. A server that asks for no keys trusts
-whoever reaches its port; a browser on the same machine reaches it on behalf of every site that is
-open in it. Pure.
+"""Protection against requests from pages of other sites (CSRF and DNS rebinding). A server without
+keys trusts every client that reaches its port, and a browser on the same machine reaches it on
+behalf of every open site. Pure functions.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ _HINT = "name the server as localhost or by its number, use keys, or say --witho
 
 
 def require_own_site(host: str, origin: str | None, *, any_name: bool) -> None:
-    """Raise `Denied` for a request that a page of another site makes (browsers say which in
-    ``Origin``), and, unless any name will do, for one to a name that somebody else may have pointed
-    at this machine."""
+    """Raise `Denied` for a request from a page of another site, which browsers name in ``Origin``,
+    and, unless ``any_name``, for a request to a host name that an attacker may have pointed at
+    this machine."""
     if origin is not None and origin.partition("://")[2].lower() != host.lower():
         raise Denied("this request comes from a page of another site", hint=_HINT)
     if not any_name and not _is_own(host):
@@ -24,7 +24,7 @@ def require_own_site(host: str, origin: str | None, *, any_name: bool) -> None:
 
 
 def _is_own(host: str) -> bool:
-    """Whether a name with or without a port can mean nothing but this machine, or is a number."""
+    """Return True if a host, with or without a port, is localhost or an IP address."""
     try:
         name = urlsplit(f"//{host}").hostname or ""
         return name == "localhost" or name.endswith(".localhost") or bool(ip_address(name))

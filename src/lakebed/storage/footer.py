@@ -196,18 +196,18 @@ def upgrade(stored: bytes, *, num_rows: int, path: str) -> bytes:
 
 def _cut_pointers(data: bytes, spans: list[Span]) -> Edit | None:
     """Cut the index pointers of a column chunk and fix the header of the field behind each."""
-    kept = bytearray()
+    remaining = bytearray()
     start = before = after = 0  # before, after: the id a delta counts from, as stored and as kept
     for span in spans:
         if span.field_id in _INDEX_POINTERS:
             start = start or span.start
         else:
             if start:
-                kept += thrift.moved_header(data, span, before=before, after=after)
-                kept += data[span.value : span.end]
+                remaining += thrift.moved_header(data, span, before=before, after=after)
+                remaining += data[span.value : span.end]
             after = span.field_id
         before = span.field_id
-    return Edit(start, spans[-1].end, bytes(kept)) if start else None
+    return Edit(start, spans[-1].end, bytes(remaining)) if start else None
 
 
 def _inject_rows(data: bytes, spans: list[Span], end: int, num_rows: int) -> Edit:
@@ -255,7 +255,7 @@ class _Group:
 
 @dataclass(slots=True)
 class _Survey:
-    """What one walk over a footer learns, and the checks that need more than one struct."""
+    """The facts collected by one walk over a footer, and the checks that need several structs."""
 
     data: bytes
     fields: list[Span] = field(default_factory=list)  # of FileMetaData
@@ -308,7 +308,7 @@ class _Survey:
         self.group_rows += self._integer(spans, 3, 0)
 
     def _check_chunk(self, spans: list[Span]) -> None:
-        """Refuse what pyarrow would abort the process for once somebody asks for the column."""
+        """Refuse column chunks whose reading would make pyarrow abort the process."""
         if self._chunk >= len(self.columns()):
             raise ThriftError("a row group has more columns than the schema")
         column = self.columns()[self._chunk]
@@ -337,7 +337,7 @@ class _Survey:
         raise ThriftError(f"column {self._chunk} of a row group has {cause}")
 
     def _refuse_encryption(self, spans: list[Span]) -> None:
-        """Field 8 tells of encryption in ColumnChunk and FileMetaData alike."""
+        """Refuse field 8, which means encryption in both ColumnChunk and FileMetaData."""
         if any(span.field_id == 8 for span in spans):
             raise ThriftError("it belongs to an encrypted file")
 

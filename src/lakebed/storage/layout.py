@@ -30,17 +30,17 @@ _QUARANTINED = re.compile(r"quarantine/[0-9a-f]{64}-[0-9a-f-]{36}\.file")
 
 
 def partition_path(view_set: str, instance: str, tick: int, file_id: str) -> str:
-    """The path of a new partition's file, filed by the month of its reservation."""
+    """Return the path of a new partition's file, filed by the month of its reservation."""
     return f"partitions/{view_set}/{instance}/{_month(tick)}/{file_id}.parquet"
 
 
 def segment_path(tick: int, file_id: str) -> str:
-    """The path of a new segment, filed by the month of its reservation."""
+    """Return the path of a new segment, filed by the month of its reservation."""
     return f"segments/{_month(tick)}/{file_id}.segment"
 
 
 def quarantine_path(digest: str, file_id: str) -> str:
-    """The path of bytes that are kept although they fit nowhere; the digest tells which they are.
+    """Return the path of quarantined bytes, which the digest identifies.
     Paths of the same bytes begin alike, up to an empty id."""
     return f"quarantine/{digest}-{file_id}" + (".file" if file_id else "")
 
@@ -50,24 +50,24 @@ def _month(tick: int) -> str:
 
 
 def probe_path(probe_id: str) -> str:
-    """Where a probe writes its few bytes."""
+    """Return the path of the object that a probe writes."""
     return f"probe-{probe_id}"
 
 
 def is_ours(path: str) -> bool:
-    """Whether Lakebed could have written a file at this path."""
-    spelled = (_PARTITION, _SEGMENT, _QUARANTINED)
-    known = any(each.fullmatch(path) is not None for each in spelled)
-    return path == MARK or path.startswith("probe-") or known
+    """Return True if Lakebed could have written a file at this path."""
+    patterns = (_PARTITION, _SEGMENT, _QUARANTINED)
+    is_known_path = any(pattern.fullmatch(path) is not None for pattern in patterns)
+    return path == MARK or path.startswith("probe-") or is_known_path
 
 
 def is_segment(path: str) -> bool:
-    """Whether a path is spelled like a segment's."""
+    """Return True if a path has the form of a segment's path."""
     return _SEGMENT.fullmatch(path) is not None
 
 
 def check_path(path: str) -> str:
-    """The path, if it is relative, plain and stays inside the store."""
+    """Return the path; raise unless it is relative, printable and inside the store."""
     parts = path.split("/")
     odd = "\\" in path or not path.isprintable()
     if odd or any(part in ("", ".", "..") for part in parts):

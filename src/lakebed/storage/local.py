@@ -48,7 +48,7 @@ class LocalStore:
 
     @classmethod
     def from_url(cls, url: str, *, of_lake: bool = False) -> LocalStore:
-        """The store at a ``file://`` URL with an absolute path."""
+        """Return the store at a ``file://`` URL with an absolute path."""
         parts = urlsplit(url)
         if parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
             raise BadInput(f"{url!r} is not a folder", hint="use file:///absolute/folder")
@@ -59,7 +59,7 @@ class LocalStore:
         return f"file://{quote(str(self.root))}"
 
     def locate(self, path: str) -> Path:
-        """The file behind a store path."""
+        """Return the file of a store path."""
         return self.root / layout.check_path(path)
 
     @contextmanager
@@ -97,7 +97,7 @@ class LocalStore:
         self.disk.sync_directory(target.parent)
 
     def _ensure_folder(self, folder: Path) -> None:
-        """Make a folder and everything above it last; once per process and folder."""
+        """Make a folder and its parents durable; once per process and folder."""
         if folder in self._synced_folders:
             return
         if folder != self.root:
@@ -115,12 +115,12 @@ class LocalStore:
         if self.of_lake and not (self.root / layout.MARK).is_file():
             raise self._away(f"the store's folder {self.root} is not marked as any lake's")
 
-    def _away(self, said: str) -> Unavailable:
-        return Unavailable(said, hint="was the store moved, emptied or not mounted?")
+    def _away(self, message: str) -> Unavailable:
+        return Unavailable(message, hint="was the store moved, emptied or not mounted?")
 
     @contextmanager
     def _reading(self, action: str) -> Iterator[None]:
-        """Something of a lake's store. Nothing is known of its files while its mark is away."""
+        """Translate errors of a read; raise `Unavailable` if the lake's mark is missing too."""
         try:
             with _translated(action):
                 yield
@@ -171,18 +171,18 @@ class LocalStore:
 
     def list(self) -> Iterator[Listed]:
         for folder, folders, files in os.walk(self.root):
-            here = Path(folder)
+            directory = Path(folder)
             for name in files:
-                found = here / name
+                path = directory / name
                 try:
-                    known = found.lstat()
+                    status = path.lstat()
                 except FileNotFoundError:
                     continue  # removed since the folder was read
-                modified = known.st_mtime_ns // 1000
-                yield Listed(found.relative_to(self.root).as_posix(), known.st_size, modified)
-            if not files and not folders and here != self.root:
-                modified = here.stat().st_mtime_ns // 1000
-                yield Listed(here.relative_to(self.root).as_posix(), 0, modified, True)
+                modified = status.st_mtime_ns // 1000
+                yield Listed(path.relative_to(self.root).as_posix(), status.st_size, modified)
+            if not files and not folders and directory != self.root:
+                modified = directory.stat().st_mtime_ns // 1000
+                yield Listed(directory.relative_to(self.root).as_posix(), 0, modified, True)
 
 
 class _Together(LocalStore):
@@ -200,8 +200,8 @@ class _Together(LocalStore):
 class _Sink(io.RawIOBase):
     """A descriptor as a buffered Python file whose writes go through the disk seam.
 
-    Not Python's own buffer: that one flushes when it is collected, after a failure into whatever
-    file has the descriptor's number by then.
+    Python's own buffer flushes when it is collected: after a failure that would write into the
+    file that has the descriptor's number by then.
     """
 
     def __init__(self, disk: Disk, descriptor: int) -> None:
@@ -222,7 +222,7 @@ class _Sink(io.RawIOBase):
         return length
 
     def finish(self) -> None:
-        """Write what is buffered."""
+        """Write the buffered bytes."""
         data, self._buffer = bytes(self._buffer), bytearray()
         with memoryview(data) as rest:
             done = 0
@@ -235,7 +235,7 @@ class _Sink(io.RawIOBase):
 
 @contextmanager
 def _translated(action: str) -> Iterator[None]:
-    """The system's errors as Lakebed's, with what to do about them."""
+    """Convert system errors to Lakebed's errors, with hints."""
     try:
         yield
     except LakebedError:

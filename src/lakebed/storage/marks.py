@@ -1,4 +1,4 @@
-"""The mark in a store that says whose it is, so that nothing of another lake is ever deleted."""
+"""The mark in a store that names its lake, so that no file of another lake is ever deleted."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def write_mark(store: Store, lake_id: str) -> None:
 
 
 def find_mark(store: Store) -> str | None:
-    """The id of the lake that this store belongs to, if it is marked."""
+    """Return the id of the lake that this store belongs to, or None if it has no mark."""
     try:
         text = read_all(store, layout.MARK)
     except UnknownObject:
@@ -31,9 +31,11 @@ def find_mark(store: Store) -> str | None:
 
 def require_mark(store: Store, lake_id: str) -> None:
     """Raise unless the store belongs to this lake."""
-    found = find_mark(store)
-    if found != lake_id:
-        whose = "is not marked as any lake's" if found is None else f"belongs to lake {found}"
+    marked_id = find_mark(store)
+    if marked_id != lake_id:
+        whose = (
+            "is not marked as any lake's" if marked_id is None else f"belongs to lake {marked_id}"
+        )
         raise Refused(
             f"the store {store.url} {whose}, the catalog is of lake {lake_id}",
             hint="was the store moved, emptied or restored from elsewhere?",

@@ -27,11 +27,11 @@ class Listed:
 
 
 class Store(Protocol):
-    """The seam between Lakebed and where its bytes are."""
+    """The interface of all stores."""
 
     @property
     def url(self) -> str:
-        """Where this store is, in the spelling that `open_store` takes."""
+        """The URL of this store, as `open_store` accepts it."""
         ...
 
     def create(self, path: str) -> AbstractContextManager[BinaryIO]:
@@ -45,7 +45,7 @@ class Store(Protocol):
         ...
 
     def size(self, path: str) -> int:
-        """Bytes stored at the path; `UnknownObject` if there are none."""
+        """Return the number of bytes stored at the path; raise `UnknownObject` if missing."""
         ...
 
     def version(self, path: str) -> tuple[int, str]:
@@ -54,11 +54,11 @@ class Store(Protocol):
         ...
 
     def read(self, path: str, start: int, length: int) -> bytes:
-        """A range of an object's bytes, shorter where the object ends."""
+        """Return a range of an object's bytes, shorter where the object ends."""
         ...
 
     def open(self, path: str) -> Any:
-        """A random-access file that pyarrow reads; closing it is the caller's part."""
+        """Return a random-access file for pyarrow; the caller must close it."""
         ...
 
     def delete(self, paths: Iterable[str]) -> None:
@@ -66,7 +66,7 @@ class Store(Protocol):
         ...
 
     def list(self) -> Iterator[Listed]:
-        """Everything below the store's root, in no particular order."""
+        """Yield everything below the store's root, in no particular order."""
         ...
 
 
@@ -91,12 +91,12 @@ def open_store(url: str, *, of_lake: bool = False, retry_seconds: float | None =
 
 
 def read_all(store: Store, path: str) -> bytes:
-    """A whole object; only for small ones."""
+    """Return the bytes of a small object."""
     return store.read(path, 0, store.size(path))
 
 
 def put(store: Store, path: str, data: bytes) -> None:
-    """Create an object from bytes at hand."""
+    """Create an object with these bytes."""
     with store.create(path) as sink:
         sink.write(data)
 

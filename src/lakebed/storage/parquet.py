@@ -34,9 +34,9 @@ _ARROW_KEY = b"ARROW:schema"
 _FARTHEST = 1 << 60
 _ROW_GROUP_ROWS = 128 * 1024
 _LONGEST_STATISTIC = 64
-_KNOWN: dict[bytes, tuple[dict[bytes, bytes], pq.ParquetSchema]] = {}
-"""Of some schema hashes how a file says it: the next file says it the same way most often."""
-_MOST_KNOWN = 256
+_VERIFIED_SCHEMAS: dict[bytes, tuple[dict[bytes, bytes], pq.ParquetSchema]] = {}
+"""Metadata and schema that were verified for a schema hash: most files of a hash have the same."""
+_MAX_VERIFIED_SCHEMAS = 256
 _log = logging.getLogger(__name__)
 _SMALL_BYTES = 8 << 20
 _TINY_BYTES = 64 << 10
@@ -48,7 +48,7 @@ _TAIL_BYTES = 16 << 10
 
 @dataclass(frozen=True, slots=True)
 class WrittenFile:
-    """What is known of a file after it was written and validated."""
+    """A file that was written and validated."""
 
     path: str
     size: int
@@ -59,7 +59,7 @@ class WrittenFile:
 
 
 def conform(table: pa.Table, view_set: ViewSet) -> pa.Table:
-    """The rows as the view set stores them: its columns, its sort order; or `BadInput`.
+    """Return the rows as the view set stores them: its columns, its sort order; or `BadInput`.
 
     Texts may be dictionary arrays, which take less memory and are written faster; in the file they
     are what the view set declares.
@@ -89,13 +89,13 @@ def conform(table: pa.Table, view_set: ViewSet) -> pa.Table:
     return table
 
 
-def _match_names(given: Sequence[str], view_set: ViewSet) -> list[str]:
-    """The names of the view set's columns, if these are the same."""
+def _match_names(column_names: Sequence[str], view_set: ViewSet) -> list[str]:
+    """Return the names of the view set's columns; raise `BadInput` if the rows' differ."""
     expected: list[str] = view_set.schema.names
-    if len(set(given)) != len(given):
-        raise BadInput(f"the rows have a column twice: {', '.join(given)}")
-    missing = [name for name in expected if name not in given]
-    extra = [name for name in given if name not in expected]
+    if len(set(column_names)) != len(column_names):
+        raise BadInput(f"the rows have a column twice: {', '.join(column_names)}")
+    missing = [name for name in expected if name not in column_names]
+    extra = [name for name in column_names if name not in expected]
     if missing or extra:
         raise BadInput(
             f"the rows do not fit view set {view_set.name}: "
@@ -108,33 +108,33 @@ def _match_names(given: Sequence[str], view_set: ViewSet) -> list[str]:
     return expected
 
 
-def _check_types(given: pa.Schema, view_set: ViewSet) -> None:
-    for found, field in zip(given.types, view_set.schema, strict=True):
-        if not _is_compact(found, field.type) and canonical(found) != field.type:
+def _check_types(schema: pa.Schema, view_set: ViewSet) -> None:
+    for data_type, field in zip(schema.types, view_set.schema, strict=True):
+        if not _is_compact(data_type, field.type) and canonical(data_type) != field.type:
             raise BadInput(
-                f"column {field.name} of view set {view_set.name} is {field.type}, not {found}"
+                f"column {field.name} of view set {view_set.name} is {field.type}, not {data_type}"
             )
 
 
-def _compact_schema(given: pa.Schema, view_set: ViewSet) -> pa.Schema:
-    """The view set's columns, as dictionaries where they are given so; but not those that are
-    sorted by."""
+def _compact_schema(schema: pa.Schema, view_set: ViewSet) -> pa.Schema:
+    """Return the view set's schema, with dictionaries where the rows have them, except in sort
+    columns."""
     import pyarrow as pa
 
     return pa.schema(
-        found
-        if _is_compact(found.type, field.type) and field.name not in view_set.sort_order
+        actual
+        if _is_compact(actual.type, field.type) and field.name not in view_set.sort_order
         else field
-        for found, field in zip(given, view_set.schema, strict=True)
+        for actual, field in zip(schema, view_set.schema, strict=True)
     )
 
 
-def _is_compact(found: pa.DataType, declared: pa.DataType) -> bool:
+def _is_compact(actual: pa.DataType, declared: pa.DataType) -> bool:
     import pyarrow as pa
 
     return bool(
-        pa.types.is_dictionary(found)
-        and found.value_type == declared
+        pa.types.is_dictionary(actual)
+        and actual.value_type == declared
         and not pa.types.is_dictionary(declared)
     )
 
@@ -147,7 +147,7 @@ def write(store: Store, path: str, rows: pa.Table, view_set: ViewSet) -> Written
     """
     import pyarrow as pa
 
-    begun = time.perf_counter()
+    started_at = time.perf_counter()
     metadata = _metadata(view_set)
     in_memory = rows.nbytes
     compression = "none" if in_memory < _TINY_BYTES else "zstd"
@@ -165,7 +165,7 @@ def write(store: Store, path: str, rows: pa.Table, view_set: ViewSet) -> Written
     validate(parsed, path=path, num_rows=rows.num_rows, expected_hash=view_set.schema_hash)
     if _log.isEnabledFor(logging.DEBUG):
         figures = {"rows": rows.num_rows, "bytes": size, "path": path, "table": view_set.name}
-        seconds = round(time.perf_counter() - begun, 6)
+        seconds = round(time.perf_counter() - started_at, 6)
         _log.debug("file written", extra=figures | {"seconds": seconds})
     return WrittenFile(
         path=path,
@@ -179,7 +179,7 @@ def write(store: Store, path: str, rows: pa.Table, view_set: ViewSet) -> Written
 
 @lru_cache(maxsize=64)
 def _metadata(view_set: ViewSet) -> dict[bytes, bytes]:
-    """What a file says of the view set that it is of."""
+    """Return the Parquet key-value metadata that identifies the view set version."""
     metadata = {
         _VERSION_KEY: str(view_set.version).encode(),
         _ARROW_KEY: base64.b64encode(view_set.schema.serialize()),
@@ -243,7 +243,7 @@ def is_ours(footer: bytes) -> bool:
 
 
 def read_footer(store: Store, path: str, file_size: int) -> bytes:
-    """The footer bytes exactly as they stand at the end of the file."""
+    """Return the footer bytes exactly as at the end of the file."""
     begin = max(0, file_size - _TAIL_BYTES)
     tail = store.read(path, begin, file_size - begin)
     trailer = tail[-footers.TRAILER_BYTES :]
@@ -303,14 +303,14 @@ def _reading(path: str) -> Iterator[None]:
 def validate(
     parsed: pq.FileMetaData, *, path: str, num_rows: int, expected_hash: bytes | None
 ) -> None:
-    """Raise `DamagedFile` unless the footer tells of these rows and this schema.
+    """Raise `DamagedFile` unless the footer has this number of rows and this schema.
 
     Without an expected hash (files that another system wrote) only the rows are compared.
     """
     if parsed.num_rows != num_rows:
         raise DamagedFile(f"{path} holds {parsed.num_rows} rows, the catalog says {num_rows}")
     grouped = sum(parsed.row_group(group).num_rows for group in range(parsed.num_row_groups))
-    if grouped != num_rows:  # it is these that are read
+    if grouped != num_rows:  # readers use these counts
         raise DamagedFile(f"{path} holds {grouped} rows in its row groups, not {num_rows}")
     if expected_hash is None:
         return
@@ -318,22 +318,22 @@ def validate(
     version, source = metadata.get(_VERSION_KEY), metadata.get(_SOURCE_KEY, b"")
     if version is None or not version.isdigit():
         raise DamagedFile(f"{path} does not say which version of its view set wrote it")
-    known = _KNOWN.get(expected_hash)
-    if known is not None and known[0] == metadata and known[1].equals(parsed.schema):
+    verified = _VERIFIED_SCHEMAS.get(expected_hash)
+    if verified is not None and verified[0] == metadata and verified[1].equals(parsed.schema):
         return
     try:
-        found = hash_schema(
+        schema_hash = hash_schema(
             parsed.schema.to_arrow_schema(), int(version), source.decode("ascii", "replace")
         )
     except (BadInput, ValueError, OSError) as error:
         raise DamagedFile(f"{path} has a schema that cannot be read: {error}") from error
-    if found != expected_hash:
+    if schema_hash != expected_hash:
         raise DamagedFile(
-            f"{path} has schema hash {found.hex()[:12]}, expected {expected_hash.hex()[:12]}"
+            f"{path} has schema hash {schema_hash.hex()[:12]}, expected {expected_hash.hex()[:12]}"
         )
-    if len(_KNOWN) >= _MOST_KNOWN:
-        _KNOWN.clear()
-    _KNOWN[expected_hash] = (metadata, parsed.schema)
+    if len(_VERIFIED_SCHEMAS) >= _MAX_VERIFIED_SCHEMAS:
+        _VERIFIED_SCHEMAS.clear()
+    _VERIFIED_SCHEMAS[expected_hash] = (metadata, parsed.schema)
 
 
 @lru_cache(maxsize=64)
@@ -347,7 +347,7 @@ def _sorting(view_set: ViewSet) -> Any:
 
 
 def _events(times: pa.ChunkedArray) -> EventRange:
-    """First and last event in microseconds, widened where the column is finer."""
+    """Return the first and last event in microseconds, widened where the column is finer."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -383,11 +383,12 @@ def _trustworthy(rows: pa.Table) -> bool | list[str]:
 
 
 def _statistics(parsed: pq.FileMetaData) -> dict[str, Any]:
-    """Smallest and largest value of every plain column, as JSON values, for pruning in the catalog.
+    """Return the minimum and maximum of every plain column as JSON values, for pruning in the
+    catalog.
 
     A column whose bounds are unknown, long, or not plain JSON is left out: absent means anything.
     """
-    known: dict[str, Any] = {}
+    bounds_by_column: dict[str, Any] = {}
     for index in range(parsed.num_columns):
         column = parsed.schema.column(index)
         if column.max_repetition_level or "." in column.path:
@@ -396,17 +397,17 @@ def _statistics(parsed: pq.FileMetaData) -> dict[str, Any]:
             parsed.row_group(group).column(index).statistics
             for group in range(parsed.num_row_groups)
         ]
-        if any(each is None or not each.has_min_max for each in bounds):
+        if any(statistics is None or not statistics.has_min_max for statistics in bounds):
             continue
         if column.logical_type.type in ("TIMESTAMP", "DATE"):  # Python's calendar is too short
-            low = min(each.min_raw for each in bounds)
-            high = max(each.max_raw for each in bounds)
+            low = min(statistics.min_raw for statistics in bounds)
+            high = max(statistics.max_raw for statistics in bounds)
         else:
-            low = min(each.min for each in bounds)
-            high = max(each.max for each in bounds)
+            low = min(statistics.min for statistics in bounds)
+            high = max(statistics.max for statistics in bounds)
         if all(_is_short_json(value) for value in (low, high)):
-            known[column.path] = [low, high]
-    return known
+            bounds_by_column[column.path] = [low, high]
+    return bounds_by_column
 
 
 def _is_short_json(value: object) -> bool:

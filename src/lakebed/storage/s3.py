@@ -65,7 +65,7 @@ class S3Store:
 
     @contextmanager
     def together(self) -> Iterator[S3Store]:
-        yield self  # a put lasts when it is answered
+        yield self  # a put is durable when it is answered
 
     def size(self, path: str) -> int:
         import obstore
@@ -115,13 +115,13 @@ class S3Store:
 
         with self._translated("list objects"):
             for batch in obstore.list(self._store):
-                for found in batch:
-                    modified = int(found["last_modified"].timestamp() * 1_000_000)
-                    yield Listed(found["path"], found["size"], modified)
+                for item in batch:
+                    modified = int(item["last_modified"].timestamp() * 1_000_000)
+                    yield Listed(item["path"], item["size"], modified)
 
     @contextmanager
     def _translated(self, action: str) -> Iterator[None]:
-        """The store's errors as Lakebed's; obstore's own texts run over many lines."""
+        """Convert the store's errors to Lakebed's; obstore's messages have many lines."""
         from obstore import exceptions
 
         try:
@@ -171,8 +171,8 @@ class _Reader(io.RawIOBase):
         return self._position
 
     def read(self, size: int | None = -1) -> bytes:
-        left = max(0, self._size - self._position)
-        length = left if size is None or size < 0 else min(size, left)
+        remaining = max(0, self._size - self._position)
+        length = remaining if size is None or size < 0 else min(size, remaining)
         data = self._store.read(self._path, self._position, length)
         self._position += len(data)
         return data

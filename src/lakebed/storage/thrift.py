@@ -2,7 +2,7 @@
 
 It never builds a value tree: it finds where each field starts and ends, so that ``footer.py`` can
 cut and insert fields while every other byte, known to Parquet or not, stays as it was written.
-Work and memory are linear in the bytes given, whatever those bytes claim about themselves.
+Work and memory are linear in the input, independent of the sizes that it declares.
 
 Compact protocol: https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md
 """
@@ -29,7 +29,7 @@ class ThriftError(ValueError):
 
 
 class Span(NamedTuple):
-    """Where a field of a struct stands: its header at ``start``, then ``value`` up to ``end``."""
+    """The offsets of a struct's field: its header at ``start``, then ``value`` up to ``end``."""
 
     field_id: int
     wire: int
@@ -48,7 +48,7 @@ class Edit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What a known field must hold; ``element`` for lists, ``shape`` for structs worth checking."""
+    """The type of a known field; ``element`` for lists, ``shape`` for structs worth checking."""
 
     wire: int
     shape: Shape | None = None
@@ -209,10 +209,10 @@ def _check_depth(pos: int, depth: int) -> None:
 
 def _walk_struct(data: bytes, pos: int, shape: Shape, visit: Visitor, depth: int) -> int:
     _check_depth(pos, depth)
-    known = shape.fields
+    kinds = shape.fields
     watched = shape.watched
     spans: list[Span] = []
-    seen = 0
+    seen_bits = 0
     field_id = 0
     while head := data[pos]:
         start = pos
@@ -223,7 +223,7 @@ def _walk_struct(data: bytes, pos: int, shape: Shape, visit: Visitor, depth: int
         else:
             field_id, pos = _read_long_id(data, pos)
         value = pos
-        kind = known.get(field_id)
+        kind = kinds.get(field_id)
         if kind is None:
             if field_id > MAX_FIELD_ID:
                 raise ThriftError(f"the field id at offset {start} does not fit 16 bits")
@@ -235,9 +235,9 @@ def _walk_struct(data: bytes, pos: int, shape: Shape, visit: Visitor, depth: int
                     f"{shape.name} field {field_id} at offset {start} has type {wire}"
                     f" instead of {kind.wire}"
                 )
-            if seen & bit:
+            if seen_bits & bit:
                 raise ThriftError(f"{shape.name} repeats field {field_id} at offset {start}")
-            seen |= bit
+            seen_bits |= bit
             if I16 <= wire <= I64:
                 pos = pos + 1 if data[pos] < 0x80 else _read_varint(data, pos)[1]
             elif wire == BINARY:
@@ -251,8 +251,8 @@ def _walk_struct(data: bytes, pos: int, shape: Shape, visit: Visitor, depth: int
         if field_id in watched:
             spans.append(Span(field_id, wire, start, value, pos))
     pos += 1
-    if shape.required_bits & ~seen:
-        missing = sorted(number for number in shape.required if not seen >> number & 1)
+    if shape.required_bits & ~seen_bits:
+        missing = sorted(number for number in shape.required if not seen_bits >> number & 1)
         raise ThriftError(f"{shape.name} before offset {pos} lacks field {missing[0]}")
     if watched:
         visit(shape, spans)
