@@ -17,7 +17,7 @@ from lakebed.catalog.records.view_sets import ActiveViewSet
 from lakebed.errors import UnknownViewSet
 from lakebed.lake import Lake
 from lakebed.model.time import TimeRange, format_instant, to_instant
-from lakebed.query.snapshot.emptiness import Known, Reason, explain
+from lakebed.query.snapshot.emptiness import RangeFacts, Reason, explain
 from lakebed.views.builtin import built_in
 from tests.parts.building import build, land, tick
 from tests.parts.data import HOUR, T0, publish_hour, readings
@@ -233,7 +233,7 @@ def test_times_of_a_table_before_its_retention_have_expired(pulse: Lake) -> None
 
 
 @st.composite
-def knowledge(draw: st.DrawFn) -> tuple[Known, TimeRange, list[int]]:
+def knowledge(draw: st.DrawFn) -> tuple[RangeFacts, TimeRange, list[int]]:
     """A few partitions, failures and blocks in the first hundred instants."""
     edges = st.integers(0, 100)
     active = readings() if draw(st.booleans()) else built_in()[1]
@@ -257,7 +257,7 @@ def knowledge(draw: st.DrawFn) -> tuple[Known, TimeRange, list[int]]:
         for at in draw(st.lists(edges, max_size=2))
     ]
     floor, now = draw(st.integers(0, 30)), draw(st.integers(60, 110))
-    known = Known(
+    known = RangeFacts(
         ActiveViewSet(active, active.schema_hash, 0, floor),
         now,
         live,
@@ -271,7 +271,9 @@ def knowledge(draw: st.DrawFn) -> tuple[Known, TimeRange, list[int]]:
 
 
 @given(knowledge())
-def test_every_instant_has_rows_or_one_reason(given: tuple[Known, TimeRange, list[int]]) -> None:
+def test_every_instant_has_rows_or_one_reason(
+    given: tuple[RangeFacts, TimeRange, list[int]],
+) -> None:
     known, within, landed = given
     found = explain(known, within, landed)
     assert [each.within for each in found] == sorted(each.within for each in found)

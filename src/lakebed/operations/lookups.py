@@ -12,7 +12,7 @@ from lakebed.model.tables.table import UserTable, split_name
 from lakebed.model.time import Instant
 from lakebed.operations.operation import OperableLake, operation
 from lakebed.query.snapshot import listings
-from lakebed.query.snapshot.listings import Asked
+from lakebed.query.snapshot.listings import CatalogRequest
 from lakebed.tables.importing.tree_check import check_tree, list_empty
 
 if TYPE_CHECKING:
@@ -35,22 +35,22 @@ def list_partitions(
 ) -> pa.Table:
     """Live partitions of one view set or of all, now or at a past tick."""
     names = None if view_set_name is None else frozenset([view_set_name])
-    asked = Asked(frozenset([listings.PARTITIONS]), names)
-    return lake.queries.look_up(asked, as_of=as_of).tables[listings.PARTITIONS]
+    request = CatalogRequest(frozenset([listings.PARTITIONS]), names)
+    return lake.queries.look_up(request, as_of=as_of).tables[listings.PARTITIONS]
 
 
 @operation()
 def list_view_sets(lake: OperableLake) -> pa.Table:
     """Every view set with its active schema."""
-    asked = Asked(frozenset([listings.VIEW_SETS]))
-    return lake.queries.look_up(asked).tables[listings.VIEW_SETS]
+    request = CatalogRequest(frozenset([listings.VIEW_SETS]))
+    return lake.queries.look_up(request).tables[listings.VIEW_SETS]
 
 
 @operation()
 def list_columns(lake: OperableLake) -> pa.Table:
     """Every column of every view set, with its comment."""
-    asked = Asked(frozenset([listings.VIEW_COLUMNS]))
-    return lake.queries.look_up(asked).tables[listings.VIEW_COLUMNS]
+    request = CatalogRequest(frozenset([listings.VIEW_COLUMNS]))
+    return lake.queries.look_up(request).tables[listings.VIEW_COLUMNS]
 
 
 @operation()

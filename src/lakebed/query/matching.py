@@ -21,11 +21,11 @@ def match_rows(rows: pa.Table, table: UserTable, condition: str) -> pa.Table:
 
     from lakebed.query.embedded import small
 
-    shown = rows.append_column(BUCKET_COLUMN, table.bucket.name_all(rows[table.time_column]))
-    shown = shown.append_column(_PLACE, pa.array(range(rows.num_rows), pa.int64()))
+    candidates = rows.append_column(BUCKET_COLUMN, table.bucket.name_all(rows[table.time_column]))
+    candidates = candidates.append_column(_PLACE, pa.array(range(rows.num_rows), pa.int64()))
     sql = f"SELECT {_PLACE} FROM {_PLACE} AS {table.name} WHERE ({condition}\n) ORDER BY 1"
     try:
-        matching = small.run(sql, {_PLACE: shown}, with_properties=True)
+        matching = small.run(sql, {_PLACE: candidates}, with_properties=True)
     except BadInput as error:
         raise BadInput(
             f"cannot tell which rows the condition means: {error}",

@@ -31,7 +31,7 @@ from lakebed.query.planning.content import Content, TableContent
 from lakebed.query.request.request import EMBEDDED, SPARK, QueryRequest
 from lakebed.query.request.statement_limits import check_statement
 from lakebed.query.snapshot.explain import explain
-from lakebed.query.snapshot.listings import Asked, Listed
+from lakebed.query.snapshot.listings import CatalogRequest, Listed
 from lakebed.query.snapshot.snapshot import SnapshotTaker, StatementSnapshot
 from lakebed.query.snapshot.tail import TailReader, TailRows
 from lakebed.query.snapshot.user_tables import UserReader
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class QuerySettings:
-    """What queries of this process may use."""
+    """Limits of the queries of this process: memory, temporary files and threads."""
 
     memory_bytes: int = 2 << 30
     spill_bytes: int = 16 << 30
@@ -139,7 +139,7 @@ class Queries:
                 analysis.scans,
                 with_tail=not request.stale,
                 explained=request.explained,
-                asked=analysis.asked,
+                request=analysis.catalog_request,
             )
         verification = self._make_verification(
             list_reads(analysis.scans, snapshot), snapshot, deadline
@@ -240,20 +240,23 @@ class Queries:
         """Everything that a statement can read, by name."""
         return self._taker.list_tables()
 
-    def look_up(self, asked: Asked, *, as_of: Instant | None = None, stale: bool = False) -> Listed:
-        """What the catalog knows, without SQL."""
+    def look_up(
+        self, request: CatalogRequest, *, as_of: Instant | None = None, stale: bool = False
+    ) -> Listed:
+        """Return listings and explanations of the catalog, without SQL."""
         with self._taker.begin(self._read_past(as_of)) as beginning:
-            snapshot = beginning.take([], with_tail=not stale, asked=asked)
+            snapshot = beginning.take([], with_tail=not stale, request=request)
         snapshot.close()
         return snapshot.listed
 
     def explain_empty(
         self, view_set: str, begin: Instant, end: Instant, *, stale: bool = False
     ) -> pa.Table:
-        """Why there are no rows of some insert times between two instants, without SQL."""
+        """Return the reasons why some insert times between two instants have no rows, without
+        SQL."""
         now = self._now()
         within = TimeRange(parse_moment(begin, now), parse_moment(end, now))
-        return self.look_up(Asked(empty=[(view_set, within)]), stale=stale).empty[0]
+        return self.look_up(CatalogRequest(empty=[(view_set, within)]), stale=stale).empty[0]
 
     def _begin_changes(self, analysis: Analysis, past: int | None) -> Changes | None:
         """Return the changes of a statement that calls functions which change the lake."""

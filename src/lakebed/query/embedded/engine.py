@@ -44,7 +44,7 @@ from lakebed.query.embedded.types import without_views
 from lakebed.query.planning.conditions import Scan
 from lakebed.query.planning.content import Content, TableContent, choose_bounds
 from lakebed.query.snapshot import listings
-from lakebed.query.snapshot.listings import Asked, Listed
+from lakebed.query.snapshot.listings import CatalogRequest, Listed
 from lakebed.storage.objects import Store
 
 _KEPT_ANALYSES = 64
@@ -59,8 +59,8 @@ _ABSENT = (
     *("array_repeat", "list_repeat", "array_resize", "list_resize"),
     "input_file_name",
 )
-"""Functions that make a value as large as they are told, outside the memory limit, and one that
-tells where the lake is."""
+"""Functions that make a value as large as their argument, outside the memory limit, and one that
+reveals the address of the lake."""
 
 _SHOW_PLANS = (expressions.Explain, expressions.Analyze)
 _INSTANCE = re.compile("view_instance", re.IGNORECASE)
@@ -68,14 +68,14 @@ _INSTANCE = re.compile("view_instance", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """What a statement needs."""
+    """The result of planning a statement once: its scans, columns and needs."""
 
     scans: Sequence[Scan]
     schema: pa.Schema
     is_explain: bool
     """It shows a plan; nothing is run but for EXPLAIN ANALYZE."""
     is_analyze: bool
-    asked: Asked
+    catalog_request: CatalogRequest
     """What it wants of the catalog itself."""
     may_change: bool
     """It names a function that changes the lake."""
@@ -97,11 +97,11 @@ class Engine:
         self._context = _make_context(resources.runtime, self._catalog)
         self._locator.register(self._context)
         self._tables = ContentTables(self._context, self._catalog, self._locator)
-        for each in [*histograms.functions(), *properties.functions()]:
-            if isinstance(each, ScalarUDF):
-                self._context.register_udf(each)
+        for function in [*histograms.functions(), *properties.functions()]:
+            if isinstance(function, ScalarUDF):
+                self._context.register_udf(function)
             else:
-                self._context.register_udaf(each)
+                self._context.register_udaf(function)
         self._functions = LakeFunctions(self._context, [*lake_functions.TABLES, *operations])
         one = self._tables.make_of_batches([pa.RecordBatch.from_pydict({"one": [1]})])
         self._one = self._context.read_table(one)
@@ -109,8 +109,8 @@ class Engine:
         self._analyses: OrderedDict[Any, Analysis] = OrderedDict()
 
     def close(self) -> None:
-        """Let go of all tables: they hold the context, which holds them, and Python cannot see the
-        ring. What goes on with rows that are being read is not disturbed."""
+        """Release all tables: they hold the context, which holds them, and Python cannot see the
+        cycle. Results that are still being read are not affected."""
         with suppress(EngineReplaced):  # its planner releases it
             self._turns.take(self._release)
 
@@ -162,7 +162,7 @@ class Engine:
         self, sql: str, view_sets: Mapping[str, ViewSet], within: TimeRange | None, *, admin: bool
     ) -> Analysis:
         with translate(sql, view_sets):
-            nothing = {name: TableContent(each) for name, each in view_sets.items()}
+            nothing = {name: TableContent(view_set) for name, view_set in view_sets.items()}
             self._show(sql, nothing, within)
             planning = Planning(view_sets, self._one, admin=admin)
             planning.tables = {
@@ -180,7 +180,7 @@ class Engine:
                 frame.schema(),
                 is_explain=isinstance(top, _SHOW_PLANS),
                 is_analyze=is_analyze,
-                asked=Asked(
+                catalog_request=CatalogRequest(
                     frozenset(planning.listings),
                     _find_listed(scans),
                     tuple(planning.empty),
@@ -233,13 +233,13 @@ class Engine:
     ) -> DataFrame:
         with translate(sql):
             self._show(sql, tables, within)
-            view_sets = {name: each.view_set for name, each in tables.items()}
+            view_sets = {name: content.view_set for name, content in tables.items()}
             planning = Planning(view_sets, self._one, admin=admin, changes=changes)
             if listed is not None:
                 planning.tables = {
-                    name: self._tables.make_of_rows(each) for name, each in listed.tables.items()
+                    name: self._tables.make_of_rows(rows) for name, rows in listed.tables.items()
                 }
-                planning.empty_tables = [self._tables.make_of_rows(each) for each in listed.empty]
+                planning.empty_tables = [self._tables.make_of_rows(rows) for rows in listed.empty]
             return self._plan(sql, planning)
 
     def _start(
@@ -281,22 +281,22 @@ class Engine:
     def _show(self, sql: str, tables: Mapping[str, Content], within: TimeRange | None) -> None:
         """Make these the tables that SQL can name. Of those whose name is not in the text only the
         columns can matter."""
-        shown = {name: self._tables.make(each) for name, each in tables.items()}
-        self._catalog.show(shown)
+        visible = {name: self._tables.make(content) for name, content in tables.items()}
+        self._catalog.show(visible)
         text = sql.lower()
-        for name, each in tables.items():
-            bounds = choose_bounds(each.view_set, within)
+        for name, content in tables.items():
+            bounds = choose_bounds(content.view_set, within)
             if name.rpartition(".")[2] not in text or (
-                each.merge_sql is None and bounds == (None, None)
+                content.merge_sql is None and bounds == (None, None)
             ):
                 continue
-            if each.merge_sql is None:
+            if content.merge_sql is None:
                 frame = self._context.table(name)
             else:
-                merged = self._context.sql_with_options(each.merge_sql, ONLY_READ)
-                frame = as_declared(merged, each.view_set)
-            shown[name] = _between(frame, each.view_set, *bounds).into_view()
-        self._catalog.show(shown)
+                merged = self._context.sql_with_options(content.merge_sql, ONLY_READ)
+                frame = as_declared(merged, content.view_set)
+            visible[name] = _between(frame, content.view_set, *bounds).into_view()
+        self._catalog.show(visible)
 
 
 class Resources:
@@ -348,9 +348,9 @@ def _make_context(runtime: RuntimeEnvBuilder, catalog: LakeCatalog) -> SessionCo
 def _find_listed(scans: Sequence[Scan]) -> frozenset[str] | None:
     """The view sets whose partitions a statement lists, if it names them in every place."""
     table = f"{listings.PARTITIONS}()"
-    mine = [scan.columns.get("view_set_name") for scan in scans if scan.table == table]
+    name_intervals = [scan.columns.get("view_set_name") for scan in scans if scan.table == table]
     names: set[str] = set()
-    for intervals in mine:
+    for intervals in name_intervals:
         if intervals is None or any(low != high or low is None for low, high in intervals):
             return None
         names.update(str(low) for low, _ in intervals)
@@ -361,14 +361,14 @@ def _in_plain_types(frame: DataFrame) -> DataFrame:
     """The frame with the types that callers get. The engine converts with all its threads, and does
     not mind the order of rows then: what is sorted is converted where batches are handed over, and
     so is what has two columns of one name."""
-    given = frame.schema()
-    if len(set(given.names)) < len(given) or _has_order(frame.logical_plan()):
+    schema = frame.schema()
+    if len(set(schema.names)) < len(schema) or _has_order(frame.logical_plan()):
         return frame
     columns, plain = [], True
-    for field, wanted in zip(given, without_views(given), strict=True):
+    for field, target in zip(schema, without_views(schema), strict=True):
         column = col(_quote_name(field.name))
-        if field.type != wanted.type:
-            column = column.cast(wanted.type).alias(field.name)
+        if field.type != target.type:
+            column = column.cast(target.type).alias(field.name)
             plain = False
         columns.append(column)
     return frame if plain else frame.select(*columns)

@@ -61,9 +61,9 @@ def translate(sql: str, tables: Collection[str] = ()) -> Iterator[None]:
 def explain(error: BaseException, sql: str, tables: Collection[str] = ()) -> LakebedError:
     """The engine's error as one of ours."""
     text = " ".join(str(error).split()) or type(error).__name__
-    found = _find_own(error) or _find_quoted(text)
-    if found is not None:
-        return found
+    own_error = _find_own(error) or _find_quoted(text)
+    if own_error is not None:
+        return own_error
     if "Resources exhausted" in text:
         return out_of_memory(_shorten(text))
     if _CANNOT_SPILL.search(text):
@@ -130,10 +130,11 @@ def out_of_disk(limit_bytes: int) -> OutOfMemory:
 
 
 def _suggest(name: str, tables: Collection[str]) -> str:
-    """What the name of a table that is not there may have meant."""
-    others = [each for each in tables if each != name]
-    near = [each for each in others if each.rpartition(".")[2] == name]
-    near += difflib.get_close_matches(name, others, 1)
+    """Return a hint for the name of a table that does not exist: similar names, or how to list
+    all."""
+    other_names = [table for table in tables if table != name]
+    near = [table for table in other_names if table.rpartition(".")[2] == name]
+    near += difflib.get_close_matches(name, other_names, 1)
     if near:
         return f"did you mean {near[0]}?"
     prefix = "" if "." in name else "those of a database are called DATABASE.TABLE; "
@@ -142,10 +143,10 @@ def _suggest(name: str, tables: Collection[str]) -> str:
 
 def _list_fields(text: str) -> str | None:
     """Some of the columns that there are, as the engine names them."""
-    told = _FIELDS.search(text)
-    if told is None:
+    match = _FIELDS.search(text)
+    if match is None:
         return None
-    names = told[1].split(", ")
+    names = match[1].split(", ")
     more = f" and {len(names) - _SHOWN_FIELDS} more" if len(names) > _SHOWN_FIELDS else ""
     return f"there are {', '.join(names[:_SHOWN_FIELDS])}{more}"
 
@@ -160,12 +161,12 @@ def _find_own(error: BaseException | None) -> LakebedError | None:
 
 def _find_quoted(text: str) -> LakebedError | None:
     """An error of ours that a function raised: the engine keeps how it is shown, and no more."""
-    shown = _RAISED.search(text) or _TOLD.search(text)
-    kind = getattr(errors, shown[1], None) if shown is not None else None
-    if shown is None or not (isinstance(kind, type) and issubclass(kind, LakebedError)):
+    match = _RAISED.search(text) or _TOLD.search(text)
+    kind = getattr(errors, match[1], None) if match is not None else None
+    if match is None or not (isinstance(kind, type) and issubclass(kind, LakebedError)):
         return None
-    message = shown[2]
-    if shown.re is _RAISED:
+    message = match[2]
+    if match.re is _RAISED:
         try:
             message = ast.literal_eval(message)
         except (SyntaxError, ValueError):
@@ -180,10 +181,11 @@ def _shorten(text: str) -> str:
 
 
 def _find_position(text: str, sql: str) -> tuple[int | None, int | None]:
-    """Where the engine says it is; else where the name stands that it does not know."""
-    told = _POSITION.search(text)
-    if told is not None:
-        return int(told[1]), int(told[2])
+    """Return the line and column that the engine reports, else those of the name that it does not
+    know."""
+    match = _POSITION.search(text)
+    if match is not None:
+        return int(match[1]), int(match[2])
     named = _NAMED.search(text)
     if named is None:
         return None, None

@@ -1,15 +1,16 @@
-"""What the engine gets wrong, and how that is kept from answers: refused, or not asked of it.
+"""Errors of the engine, and how answers are protected from them: the statement is refused, or the
+engine is not asked to do it.
 
 DataFusion 55 hands a condition that is left above a RIGHT JOIN, such as ``a.time IS NULL``, to the
 files of the wrong side if they have a column of that name, and loses rows. The same as a LEFT JOIN
 is right, whatever the condition.
 
-``x IN (SELECT …)`` is false to it where it is not known, because x or one of the others is NULL, if
-it is part of a larger condition: right as long as nothing is made of that but AND and OR. And what
-EXCEPT ALL and INTERSECT ALL leave of rows that are there several times is not what they should.
+``x IN (SELECT …)`` is false in the engine where it should be unknown, because x or one of the rows
+is NULL, if it is part of a larger condition: right as long as that has only AND and OR. EXCEPT ALL
+and INTERSECT ALL keep the wrong number of repeated rows.
 
-It makes other mistakes with what it knows of whole files, and so is not allowed to learn it; which
-files matter, the catalog says better. If their rows are in order, it merges them as far as a LIMIT,
+Other mistakes come from statistics of whole files, and so it does not get any; the catalog chooses
+the files better. If their rows are in order, it merges them as far as a LIMIT,
 but lets them be read in any order, or in part, and gives rows that are not the first. If a column
 is the same in a whole file, a condition with IS NULL on it and with a list is not applied at all.
 """
@@ -65,11 +66,11 @@ def _has_filtered_right_join(plan: LogicalPlan, *, filtered: bool) -> bool:
     if filtered and isinstance(node, expressions.Join) and str(node.join_type()) == "Right":
         return True
     below = filtered or isinstance(node, expressions.Filter)
-    return any(_has_filtered_right_join(each, filtered=below) for each in plan.inputs())
+    return any(_has_filtered_right_join(child, filtered=below) for child in plan.inputs())
 
 
 def _has_mark_join(plan: LogicalPlan) -> bool:
-    """Whether a subquery became a column that is true or false."""
+    """Return True if a subquery became a column that is true or false."""
     node = plan.to_variant()
     if isinstance(node, expressions.Join) and str(node.join_type()).endswith("Mark"):
         return True
@@ -91,19 +92,22 @@ def _parse(sql: str) -> exp.Expr | None:
 def _keeps_all(tree: exp.Expr) -> bool:
     from sqlglot import exp
 
-    found = tree.find_all(exp.Except, exp.Intersect)
-    return any(each.args.get("distinct") is False for each in found)
+    set_operations = tree.find_all(exp.Except, exp.Intersect)
+    return any(operation.args.get("distinct") is False for operation in set_operations)
 
 
 def _find_subqueries(tree: exp.Expr) -> list[exp.In]:
     from sqlglot import exp
 
-    return [each for each in tree.find_all(exp.In) if each.args.get("query") is not None]
+    return [
+        predicate for predicate in tree.find_all(exp.In) if predicate.args.get("query") is not None
+    ]
 
 
 def _is_lost(subquery: exp.In) -> bool:
-    """Whether it matters that something is not known: not, if all above it are AND and OR, or if
-    the condition is nothing but this, or its negation, besides others that must be true as well."""
+    """Return True if it matters that something is unknown: False, if all above it are AND and OR,
+    or if the condition is nothing but this, or its negation, besides others that must be true as
+    well."""
     from sqlglot import exp
 
     above: list[type] = []

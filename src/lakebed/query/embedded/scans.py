@@ -18,7 +18,7 @@ from datafusion import expr as expressions
 from lakebed.query.embedded.tables import SCHEMA
 from lakebed.query.planning.conditions import Interval, Scan, Value, choose_either, combine
 
-Known = dict[str, Sequence[Interval]]
+Demands = dict[str, Sequence[Interval]]
 
 _MOST_ALTERNATIVES = 8
 _MOST_INTERVALS = 200
@@ -35,7 +35,7 @@ def find_scans(plan: LogicalPlan) -> list[Scan]:
     """Every scan of a table in an optimized plan. Some are shown only: those of subqueries that
     stand where a value could, which nothing leads to. They restrict nothing."""
     met = list(_walk(plan, [{}]))
-    missed = Counter(_spell(*each) for each in _SHOWN_SCAN.findall(plan.display_indent()))
+    missed = Counter(_spell(*names) for names in _SHOWN_SCAN.findall(plan.display_indent()))
     missed.subtract(Counter(alternatives[0].table for alternatives in met))
     unmet = [Scan(table) for table, count in missed.items() if count > 0]
     return [scan for alternatives in met for scan in alternatives] + unmet
@@ -46,30 +46,33 @@ def _spell(schema: str | None, table: str) -> str:
     return table if schema in (None, "", SCHEMA) else f"{schema}.{table}"
 
 
-def _walk(plan: LogicalPlan, above: Sequence[Known]) -> Iterator[list[Scan]]:
+def _walk(plan: LogicalPlan, above: Sequence[Demands]) -> Iterator[list[Scan]]:
     """The alternatives of each scan below a node; ``above`` is what the filters just over it
     demand of their rows: one of several things."""
     node = plan.to_variant()
     if isinstance(node, expressions.TableScan):
         name = _spell(*node.fqn()[1:])
-        for each in node.filters():
-            above = _both(above, _alternatives(each))
+        for predicate in node.filters():
+            above = _both(above, _alternatives(predicate))
         projection = node.projection()
         names = None if projection is None else frozenset(name for _, name in projection)
         yield [Scan(name, alternative, names) for alternative in above]
         return
-    below: Sequence[Known] = [{}]
+    below: Sequence[Demands] = [{}]
     if isinstance(node, expressions.Filter):
         below = _both(above, _alternatives(node.predicate()))
     elif isinstance(node, expressions.Projection) and _only_picks(node):
         below = above
-    for each in plan.inputs():
-        yield from _walk(each, below)
+    for child in plan.inputs():
+        yield from _walk(child, below)
 
 
 def _only_picks(node: Any) -> bool:
-    """Whether a projection gives columns as they are: then their names mean the same below it."""
-    return all(isinstance(_look(each), expressions.Column) for each in node.projections())
+    """Return True if a projection returns columns as they are: then their names mean the same below
+    it."""
+    return all(
+        isinstance(_look(expression), expressions.Column) for expression in node.projections()
+    )
 
 
 def _look(expression: Any) -> Any:
@@ -80,7 +83,7 @@ def _look(expression: Any) -> Any:
         return None
 
 
-def _both(ours: Sequence[Known], theirs: Sequence[Known]) -> list[Known]:
+def _both(ours: Sequence[Demands], theirs: Sequence[Demands]) -> list[Demands]:
     """Alternatives of rows that satisfy one of each; when they become many, only what the first
     say."""
     if len(ours) * len(theirs) > _MOST_ALTERNATIVES:
@@ -88,12 +91,14 @@ def _both(ours: Sequence[Known], theirs: Sequence[Known]) -> list[Known]:
     return [combine(one, other) for one in ours for other in theirs]
 
 
-def _either(alternatives: Sequence[Known]) -> list[Known]:
+def _either(alternatives: Sequence[Demands]) -> list[Demands]:
     """The same alternatives, those of one column as one; when they are many, what all speak of."""
-    columns = {tuple(each) for each in alternatives}
+    columns = {tuple(alternative) for alternative in alternatives}
     if len(columns) == 1 and len(next(iter(columns))) == 1:
         name = next(iter(columns))[0]
-        return [{name: _join([range_ for each in alternatives for range_ in each[name]])}]
+        return [
+            {name: _join([range_ for alternative in alternatives for range_ in alternative[name]])}
+        ]
     if len(alternatives) <= _MOST_ALTERNATIVES:
         return list(alternatives)
     return [reduce(choose_either, alternatives)]
@@ -104,24 +109,25 @@ def _join(intervals: Sequence[Interval]) -> Sequence[Interval]:
     if len(intervals) <= _MOST_INTERVALS:
         return intervals
     lows, highs = zip(*intervals, strict=True)
-    if None in lows or None in highs or len({type(each) for each in lows + highs}) > 1:
+    if None in lows or None in highs or len({type(bound) for bound in lows + highs}) > 1:
         return [(None, None)]
     return [(min(lows), max(highs))]
 
 
-def _alternatives(predicate: Any) -> list[Known]:
-    """What a predicate says of its rows, as alternatives where it speaks of different columns. Of a
-    very long one only a part is read: each look costs as much as the rest is long."""
+def _alternatives(predicate: Any) -> list[Demands]:
+    """Return the conditions of a predicate on its rows, as alternatives where they concern
+    different columns. Of a very long one only a part is read: each look costs as much as the rest
+    is long."""
     return _Reader(_MOST_LOOKS).read(predicate)
 
 
 class _Reader:
-    """Reads a predicate until it has looked often enough; what is left says nothing."""
+    """Reads a predicate up to a number of looks; the rest of it restricts nothing."""
 
     def __init__(self, looks: int) -> None:
         self._looks = looks
 
-    def read(self, predicate: Any) -> list[Known]:
+    def read(self, predicate: Any) -> list[Demands]:
         self._looks -= 1
         if self._looks < 0:
             return [{}]
@@ -130,37 +136,41 @@ class _Reader:
             operator = node.op()
             if operator not in ("AND", "OR"):
                 return [_compare(node.left(), operator, node.right())]
-            right = self.read(node.right())  # long chains lean to the left
-            left = self.read(node.left())
-            return _both(left, right) if operator == "AND" else _either([*left, *right])
+            right_side = self.read(node.right())  # long chains lean to the left
+            left_side = self.read(node.left())
+            return (
+                _both(left_side, right_side)
+                if operator == "AND"
+                else _either([*left_side, *right_side])
+            )
         if isinstance(node, expressions.InList) and not node.negated():
             return [_among(node.expr(), node.list())]
         return [{}]
 
 
-def _among(column: Any, values: Sequence[Any]) -> Known:
-    """What it means that a column is one of some literals."""
-    found: list[Interval] = []
+def _among(column: Any, values: Sequence[Any]) -> Demands:
+    """Return the conditions of a column that is one of some literals."""
+    collected: list[Interval] = []
     name = None
-    for each in values:
-        known = _compare(column, "=", each)
-        if not known:
+    for value in values:
+        demands = _compare(column, "=", value)
+        if not demands:
             return {}
-        ((name, intervals),) = known.items()
-        found += intervals
-    return {} if name is None else {name: _join(found)}
+        ((name, intervals),) = demands.items()
+        collected += intervals
+    return {} if name is None else {name: _join(collected)}
 
 
-def _compare(left: Any, operator: str, right: Any) -> Known:
+def _compare(left_side: Any, operator: str, right_side: Any) -> Demands:
     if operator not in _FLIPPED:
         return {}
-    one, other = _look(left), _look(right)
+    one, other = _look(left_side), _look(right_side)
     if isinstance(one, expressions.Literal) and isinstance(other, expressions.Column):
-        left, right, operator = right, left, _FLIPPED[operator]
+        left_side, right_side, operator = right_side, left_side, _FLIPPED[operator]
         one, other = other, one
     if not isinstance(one, expressions.Column) or not isinstance(other, expressions.Literal):
         return {}
-    scalar = right.python_value()
+    scalar = right_side.python_value()
     bounds = _read_value(scalar)
     if bounds is None:
         return {}

@@ -21,8 +21,8 @@ def columns_of(sql: str, tables: Mapping[str, pa.Schema]) -> pa.Schema:
 
 
 def run(sql: str, tables: Mapping[str, pa.Table], *, with_properties: bool = False) -> pa.Table:
-    """The rows of a SELECT over these tables, which may call our functions for properties if that
-    is said. `BadInput` if it cannot be planned or fails."""
+    """Return the rows of a SELECT over these tables; `with_properties` allows our functions for
+    properties. `BadInput` if it cannot be planned or fails."""
     frame = _plan(sql, tables, with_properties=with_properties)
     try:
         return frame.to_arrow_table()
@@ -41,8 +41,8 @@ def _plan(sql: str, tables: Mapping[str, pa.Table], *, with_properties: bool = F
         if with_properties:
             from lakebed.query.embedded.functions import properties
 
-            for each in properties.functions():
-                context.register_udf(each)
+            for function in properties.functions():
+                context.register_udf(function)
         for name, table in tables.items():
             batches = table.to_batches() or [pa.RecordBatch.from_pylist([], table.schema)]
             context.register_record_batches(name, [batches])

@@ -1,4 +1,4 @@
-"""Where the engine finds a lake's files: paths on disk, or objects in a bucket."""
+"""The engine's access to a lake's files: paths on disk, or objects in a bucket."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ class StatementTables(SchemaProvider):
         return sorted(self.visible)
 
     def table_exist(self, name: str) -> bool:
-        """Whether the statement may name this table."""
+        """Return True if the statement may name this table."""
         return name in self.visible
 
     def table(self, name: str) -> Any:
@@ -38,8 +38,8 @@ class StatementTables(SchemaProvider):
 
     def take_made(self) -> Any:
         """The table that was just made."""
-        made, self.made = self.made, None
-        return made
+        table, self.made = self.made, None
+        return table
 
 
 class LakeCatalog(CatalogProvider):
@@ -52,12 +52,12 @@ class LakeCatalog(CatalogProvider):
 
     def show(self, tables: Mapping[str, Any]) -> None:
         """Make these the tables that SQL can name, with their database or without."""
-        found: dict[str, dict[str, Any]] = {SCHEMA: {}}
+        by_schema: dict[str, dict[str, Any]] = {SCHEMA: {}}
         for full_name, table in tables.items():
             database, _, name = full_name.rpartition(".")
-            found.setdefault(database or SCHEMA, {})[name] = table
+            by_schema.setdefault(database or SCHEMA, {})[name] = table
         self._schemas = {SCHEMA: self.main}
-        for schema, visible in found.items():
+        for schema, visible in by_schema.items():
             self._schemas.setdefault(schema, StatementTables()).visible = visible
 
     def schema_names(self) -> set[str]:

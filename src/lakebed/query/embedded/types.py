@@ -42,11 +42,11 @@ def _plain(kind: pa.DataType) -> pa.DataType:
 def _rebuild(kind: pa.DataType, change: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
     """A nested type with its members changed."""
 
-    def field(each: pa.Field) -> pa.Field:
-        return each.with_type(change(each.type))
+    def field(member: pa.Field) -> pa.Field:
+        return member.with_type(change(member.type))
 
     if pa.types.is_struct(kind):
-        return pa.struct([field(kind.field(place)) for place in range(kind.num_fields)])
+        return pa.struct([field(kind.field(index)) for index in range(kind.num_fields)])
     if pa.types.is_map(kind):
         return pa.map_(field(kind.key_field), field(kind.item_field), kind.keys_sorted)
     if pa.types.is_fixed_size_list(kind):

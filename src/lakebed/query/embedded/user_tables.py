@@ -56,10 +56,10 @@ class UserTables:
         """The rows in files, without delete marks. Each has its version only if it matters."""
         table = content.table
         if content.compares:
-            return [self._read_one(table, each) for each in content.files]
+            return [self._read_one(table, partition) for partition in content.files]
         by_version: dict[bytes, list[str]] = {}
-        for each in content.files:
-            by_version.setdefault(each.schema_hash, []).append(each.file_path or "")
+        for partition in content.files:
+            by_version.setdefault(partition.schema_hash, []).append(partition.file_path or "")
         return [
             self._read(table, schema_hash, tuple(paths), lit(0))
             for schema_hash, paths in by_version.items()
@@ -99,12 +99,12 @@ class UserTables:
         parts = []
         if content.hiding is not None:
             parts.append(self._context.read_table(self._tables.make_of_rows(content.hiding)))
-        for each in content.hiding_files:
-            marked = self._read_one(content.table, each, with_marks=True)
+        for partition in content.hiding_files:
+            marked = self._read_one(content.table, partition, with_marks=True)
             # A mark hides what was inserted at its very instant, too.
             version = col(VERSION) + sql.coalesce(col(DELETED).cast(pa.int64()), lit(0))
             parts.append(marked.select(*_names(key), version.alias(VERSION)))
-        names = {name: f"{_HIDING}{place}" for place, name in enumerate((*key, VERSION))}
+        names = {name: f"{_HIDING}{number}" for number, name in enumerate((*key, VERSION))}
         hiding = _union(
             [
                 part.select(*(col(f'"{name}"').alias(new) for name, new in names.items()))
@@ -120,8 +120,8 @@ class UserTables:
 
 def _union(frames: Sequence[DataFrame]) -> DataFrame:
     whole = frames[0]
-    for each in frames[1:]:
-        whole = whole.union(each)
+    for frame in frames[1:]:
+        whole = whole.union(frame)
     return whole
 
 
@@ -143,13 +143,13 @@ def _as_now(frame: DataFrame, table: UserTable, stored: ViewSet, version: Any) -
 
 
 def _show(frame: DataFrame, table: UserTable, bucket: str | None) -> DataFrame:
-    """What users see of the rows: their columns, and the name of the bucket, which takes long to
-    make of every row's time and is often known."""
-    shown = [name for name in table.shown.schema.names if name != BUCKET_COLUMN]
+    """Return the rows as users see them: their columns, and the name of the bucket, which takes
+    long to compute from every row's time and is often constant."""
+    visible_names = [name for name in table.shown.schema.names if name != BUCKET_COLUMN]
     name = lit(bucket)
     if bucket is None:
         name = _name_bucket(col(f'"{table.time_column}"'), table.bucket)
-    return frame.select(*_names(shown), name.cast(pa.string_view()).alias(BUCKET_COLUMN))
+    return frame.select(*_names(visible_names), name.cast(pa.string_view()).alias(BUCKET_COLUMN))
 
 
 def _name_bucket(time: Any, bucket: Bucket) -> Any:

@@ -1,4 +1,4 @@
-"""Where a statement's rows come from, for people and for programs."""
+"""The origin of a statement's rows, for people and for programs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lakebed.model.time import format_instant
 
 @dataclass(slots=True)
 class TableExplanation:
-    """What one table of a statement was made of."""
+    """The files, rows and blocks of one table that a statement read."""
 
     table: str
     partitions_considered: int | None
@@ -33,7 +33,7 @@ class TableExplanation:
 
 @dataclass(slots=True)
 class Explanation:
-    """What a statement read."""
+    """The tables that a statement read, and the rows that it lacks."""
 
     engine: str
     tick: int
@@ -48,10 +48,10 @@ class Explanation:
 
     def lines(self) -> list[str]:
         """For people, a line for each thing worth knowing."""
-        said = [f"snapshot of {format_instant(self.tick)}, {self.engine} engine"]
-        for each in self.tables:
-            said.append(f"{each.table}: {_describe(each)}")
-        return said
+        lines = [f"snapshot of {format_instant(self.tick)}, {self.engine} engine"]
+        for table in self.tables:
+            lines.append(f"{table.table}: {_describe(table)}")
+        return lines
 
 
 def _describe(table: TableExplanation) -> str:

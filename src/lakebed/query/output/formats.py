@@ -18,7 +18,7 @@ _PIECE_ROWS = 8_192
 
 
 class Sink(Protocol):
-    """Where bytes go."""
+    """A destination of bytes."""
 
     def write(self, data: bytes, /) -> object: ...
 
@@ -100,10 +100,10 @@ class CsvWriter:
         options = pa.csv.WriteOptions(include_header=False)
         for piece in _pieces(batch):
             columns = [_to_csv(column) for column in piece.columns]
-            made = pa.BufferOutputStream()
-            names = [str(place) for place in range(len(columns))]
-            pa.csv.write_csv(pa.record_batch(columns, names), made, options)
-            self._sink.write(made.getvalue().to_pybytes())
+            buffer = pa.BufferOutputStream()
+            names = [str(index) for index in range(len(columns))]
+            pa.csv.write_csv(pa.record_batch(columns, names), buffer, options)
+            self._sink.write(buffer.getvalue().to_pybytes())
 
     def _begin(self) -> None:
         header, self._header = self._header, None
@@ -172,7 +172,7 @@ class ParquetWriter:
     def _write_group(self) -> None:
         import pyarrow as pa
 
-        batches = [each.rename_columns(self._schema.names) for each in self._gathered]
+        batches = [batch.rename_columns(self._schema.names) for batch in self._gathered]
         table = pa.Table.from_batches(batches, self._schema)
         self._gathered, self._rows, self._bytes = [], 0, 0
         self._writer.write_table(table, row_group_size=max(table.num_rows, 1))
@@ -202,10 +202,10 @@ class _Counted:
         return self._position
 
     def flush(self) -> None:
-        """Who opened the sink flushes it."""
+        """Do nothing: the owner of the sink flushes it."""
 
     def close(self) -> None:
-        """Who opened the sink closes it."""
+        """Do nothing: the owner of the sink closes it."""
 
 
 def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

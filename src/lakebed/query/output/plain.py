@@ -25,15 +25,15 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 def name_columns(schema: pa.Schema) -> list[str]:
     """A name for each column, none twice: ``time``, ``time_2``."""
     names: list[str] = []
-    taken = set(schema.names)
-    for place, name in enumerate(schema.names):
-        chosen, number = name, 1
-        if name in schema.names[:place]:
-            while chosen in taken:
+    used_names = set(schema.names)
+    for index, name in enumerate(schema.names):
+        unique, number = name, 1
+        if name in schema.names[:index]:
+            while unique in used_names:
                 number += 1
-                chosen = f"{name}_{number}"
-        taken.add(chosen)
-        names.append(chosen)
+                unique = f"{name}_{number}"
+        used_names.add(unique)
+        names.append(unique)
     return names
 
 
@@ -128,8 +128,8 @@ def _unwrap(column: pa.Array) -> pa.Array:
 def _with_counts(kind: pa.DataType) -> pa.DataType:
     """The type with times as numbers, of which Python's own types cannot hold all."""
 
-    def field(each: pa.Field) -> pa.Field:
-        return each.with_type(_with_counts(each.type))
+    def field(member: pa.Field) -> pa.Field:
+        return member.with_type(_with_counts(member.type))
 
     if pa.types.is_timestamp(kind) or pa.types.is_time64(kind) or pa.types.is_duration(kind):
         return pa.int64()
@@ -142,7 +142,7 @@ def _with_counts(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_float16(kind):
         return pa.float32()
     if pa.types.is_struct(kind):
-        return pa.struct([field(kind.field(place)) for place in range(kind.num_fields)])
+        return pa.struct([field(kind.field(index)) for index in range(kind.num_fields)])
     if pa.types.is_map(kind):
         return pa.map_(field(kind.key_field), field(kind.item_field))
     if pa.types.is_fixed_size_list(kind):
@@ -155,13 +155,13 @@ def _with_counts(kind: pa.DataType) -> pa.DataType:
 
 
 def _converter(kind: pa.DataType) -> Convert | None:
-    """What turns a value of this type, read with its times as numbers, into a plain one; None if
-    it is plain already."""
+    """Return a function that turns a value of this type, read with its times as numbers, into a
+    plain one; None if it is plain already."""
     convert = _converter_of_some(kind)
     if convert is None:
         return None
-    known = convert
-    return lambda value: None if value is None else known(value)
+    convert_value = convert
+    return lambda value: None if value is None else convert_value(value)
 
 
 def _converter_of_some(kind: pa.DataType) -> Convert | None:
@@ -227,8 +227,8 @@ def _format_duration(months: int, days: int, nanoseconds: int) -> str:
 def _converter_of_nested(kind: pa.DataType) -> Convert | None:
     if pa.types.is_struct(kind):
         members = {
-            kind.field(place).name: _converter(kind.field(place).type)
-            for place in range(kind.num_fields)
+            kind.field(index).name: _converter(kind.field(index).type)
+            for index in range(kind.num_fields)
         }
         return lambda row: {
             name: value if (convert := members[name]) is None else convert(value)
@@ -247,8 +247,12 @@ def _converter_of_nested(kind: pa.DataType) -> Convert | None:
         or pa.types.is_list_view(kind)
         or pa.types.is_large_list_view(kind)
     ):
-        each = _converter(kind.value_type)
-        return list if each is None else lambda values: [each(value) for value in values]
+        convert_item = _converter(kind.value_type)
+        return (
+            list
+            if convert_item is None
+            else lambda values: [convert_item(value) for value in values]
+        )
     return None
 
 

@@ -1,5 +1,5 @@
-"""What a statement gives: record batches as they are computed, or all of them as what Python's
-libraries like best.
+"""The result of a statement: record batches as they are computed, or all of them in the form that a
+Python library reads best.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Result:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What the rows leave out, and what to do about it."""
+        """Warnings about rows that the result lacks, with the command that helps."""
         return self.explanation.warnings
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
@@ -89,7 +89,8 @@ class Result:
             self._started = True
 
     def _require_open(self, error: LakebedError | None = None) -> None:
-        """What came is not all there is if another thread closed the result meanwhile."""
+        """Raise `Cancelled` if another thread closed the result meanwhile: the rows so far may not
+        be all."""
         if not self._held.alive:
             raise Cancelled("the result was closed while it was read") from error
 
@@ -179,7 +180,7 @@ class Result:
             for row in zip(*columns, strict=True)
         )
         more = f"the first {_SHOWN_ROWS} of " if table.num_rows > _SHOWN_ROWS else ""
-        notes = "".join(f"<p>{html.escape(each)}</p>" for each in self.warnings)
+        notes = "".join(f"<p>{html.escape(warning)}</p>" for warning in self.warnings)
         return (
             f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
             f"<p>{more}{table.num_rows:,} {'row' if table.num_rows == 1 else 'rows'}</p>{notes}"

@@ -33,11 +33,11 @@ def stream(result: Result, writer: Any) -> Iterator[bytes]:
     bracket is missing: half a result cannot be taken for a whole one."""
     pieces = Pieces()
     with result:
-        made = writer(pieces, result.schema)
+        encoder = writer(pieces, result.schema)
         for batch in result:
-            made.write(batch)
+            encoder.write(batch)
             yield pieces.take()
-        made.end()
+        encoder.end()
         yield pieces.take()
 
 

@@ -1,5 +1,5 @@
-"""What a statement asks of a table, as far as partitions can be told apart by it: for some columns,
-the values that a row must have. Pure; how an engine spells its predicates is its own affair.
+"""The conditions of a statement on a table, as far as they distinguish partitions: for some
+columns, the values that a row must have. Pure; each engine reads its own predicates.
 """
 
 from __future__ import annotations
@@ -50,18 +50,18 @@ def _pick(choose: Callable[[Any, Any], Any], one: Value | None, other: Value | N
 def combine(
     ours: Mapping[str, Sequence[Interval]], theirs: Mapping[str, Sequence[Interval]]
 ) -> dict[str, Sequence[Interval]]:
-    """What rows must satisfy that must satisfy both."""
+    """Return the conditions of rows that must satisfy both."""
     combined = dict(ours)
     for column, intervals in theirs.items():
-        known = combined.get(column)
-        combined[column] = intervals if known is None else intersect(known, intervals)
+        previous = combined.get(column)
+        combined[column] = intervals if previous is None else intersect(previous, intervals)
     return combined
 
 
 def choose_either(
     ours: Mapping[str, Sequence[Interval]], theirs: Mapping[str, Sequence[Interval]]
 ) -> dict[str, Sequence[Interval]]:
-    """What is known of rows that satisfy one or the other."""
+    """Return the conditions that hold of all rows that satisfy one or the other."""
     return {
         column: [*intervals, *theirs[column]]
         for column, intervals in ours.items()
@@ -82,14 +82,14 @@ def time_range(scan: Scan, time_column: str) -> TimeRange | None:
 
 
 def may_match(scan: Scan, partition: Partition, time_column: str) -> bool:
-    """Whether a partition with a file may hold rows for a scan, by what the catalog knows of it."""
+    """Return True if a partition with a file may hold rows for a scan, by its catalog entry."""
     for column, intervals in scan.columns.items():
         if column == time_column:
             events = partition.events
             bounds = None if events is None else (events.earliest, events.latest)
         else:
-            known = partition.statistics.get(column)
-            bounds = None if known is None else (known[0], known[1])
+            statistics = partition.statistics.get(column)
+            bounds = None if statistics is None else (statistics[0], statistics[1])
         if bounds is not None and not _touches(intervals, *bounds):
             return False
     return True
@@ -117,8 +117,8 @@ def find_blocking_column(
 
 def _touches(intervals: Sequence[Interval], smallest: Any, largest: Any) -> bool:
     for low, high in intervals:
-        known = [each for each in (low, high) if each is not None]
-        if any(type(each) is not type(smallest) for each in known):
+        literals = [bound for bound in (low, high) if bound is not None]
+        if any(type(bound) is not type(smallest) for bound in literals):
             return True  # no comparison of ours
         if (low is None or low <= largest) and (high is None or high >= smallest):
             return True

@@ -1,4 +1,4 @@
-"""What the tables of one statement hold, as both engines take it."""
+"""The content of one statement's tables, as both engines take it."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class TableContent:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to read."""
+        """Return True if there is nothing to read."""
         return not (self.paths or self.tail)
 
     @property
     def merge_sql(self) -> str | None:
-        """What adds partial results up; it reads the view set under its own name."""
+        """Return the SQL that adds partial results up; it reads the view set under its own name."""
         source = self.view_set.source
         return source.merge_sql if isinstance(source, SqlSource) else None
 
@@ -66,13 +66,13 @@ class UserContent:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to read."""
+        """Return True if there is nothing to read."""
         return not self.files and self.rows is None
 
     @property
     def num_rows(self) -> int:
-        """How many rows there are at most."""
-        return sum(each.num_rows for each in self.files) + (
+        """Return an upper limit of the number of rows."""
+        return sum(partition.num_rows for partition in self.files) + (
             0 if self.rows is None else self.rows.num_rows
         )
 
@@ -86,7 +86,7 @@ Content = TableContent | UserContent
 
 
 def choose_bounds(view_set: ViewSet, within: TimeRange | None) -> tuple[int | None, int | None]:
-    """Which bounds of the range that a caller gave apply to a view set's times: from the first up
+    """Return the bounds of the caller's range that apply to a view set's times: from the first up
     to, not including, the second.
 
     Rows that tell when something happened must be inside. Rows that sum up, such as a process with
@@ -100,14 +100,15 @@ def choose_bounds(view_set: ViewSet, within: TimeRange | None) -> tuple[int | No
 
 
 def has_events(view_set: ViewSet) -> bool:
-    """Whether each row tells of one moment, so that what happened at others adds nothing to it."""
+    """Return True if each row describes one moment, so that events at other times add nothing to
+    it."""
     source = view_set.source
     return not isinstance(source, SqlSource) or _is_key(source.merge_sql, view_set.time_column)
 
 
 def keeps_times(view_set: ViewSet) -> bool:
-    """Whether rows have the times of the partial results that they are made of: then those outside
-    of a range need not be read for it."""
+    """Return True if rows have the times of the partial results that they are made of: then those
+    outside of a range need not be read for it."""
     source = view_set.source
     return not isinstance(source, SqlSource) or _is_kept(source.merge_sql, view_set.time_column)
 
@@ -121,7 +122,7 @@ def _is_kept(merge_sql: str, column: str) -> bool:
 
 @cache
 def _is_key(merge_sql: str, column: str) -> bool:
-    """Whether merging keeps rows of different times apart; not, where it cannot be told."""
+    """Return True if merging keeps rows of different times apart; False where that is unknown."""
     import sqlglot
 
     return keeps_apart(sqlglot.parse_one(merge_sql, dialect="spark"), column)

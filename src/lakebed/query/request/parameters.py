@@ -55,7 +55,7 @@ class Bound:
 
     def _locate(self, line: int, column: int) -> tuple[int, int]:
         lines = self.sql.split("\n")
-        at = sum(len(each) + 1 for each in lines[: line - 1]) + column - 1
+        at = sum(len(row) + 1 for row in lines[: line - 1]) + column - 1
         shift = 0
         for begin, end, written_begin, written_end in self.places:
             if begin <= at < end:
@@ -76,7 +76,7 @@ class Prepared:
 
     @property
     def parameter_schema(self) -> pa.Schema:
-        """What clients are told of the parameters: how many; any type will do."""
+        """Return the schema of the parameters that clients get: their number; any type will do."""
         return pa.schema([(f"${number + 1}", pa.null()) for number in range(self.count)])
 
     def bind(self, values: Sequence[Any]) -> Bound:
@@ -108,13 +108,13 @@ def prepare(sql: str) -> Prepared:
     tokens = list(_TOKENS.finditer(sql))
     if any("/*" in match["comment"][2:] for match in tokens if match["comment"]):
         raise BadSql("there is a comment in a comment", hint="write two")
-    found = [match for match in tokens if match["number"] or match["mark"]]
-    numbered = [int(match["number"]) for match in found if match["number"]]
-    if numbered and len(numbered) < len(found):
+    markers = [match for match in tokens if match["number"] or match["mark"]]
+    numbered = [int(match["number"]) for match in markers if match["number"]]
+    if numbered and len(numbered) < len(markers):
         raise BadSql("the statement mixes ? and $1", hint="use one kind")
     if any(number < 1 or number > 1000 for number in numbered):
         raise BadSql("parameters are numbered from $1")
-    return Prepared(sql, max(numbered) if numbered else len(found))
+    return Prepared(sql, max(numbered) if numbered else len(markers))
 
 
 def _spell(value: Any) -> str:

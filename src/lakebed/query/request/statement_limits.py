@@ -1,6 +1,6 @@
-"""What a statement may look like before an engine sees it: one of moderate size. Engines follow
-nested expressions by recursion and expand what is named twice, so a short text can keep a planner
-busy for hours or overflow its stack, and nothing can stop a planner.
+"""Limits of a statement that are checked before an engine plans it. Engines follow nested
+expressions by recursion and expand subqueries that are used twice, so a short text can keep a
+planner busy for hours or overflow its stack, and nothing can stop a planner.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def check_statement(sql: str) -> None:
     """Raise `BadSql` if the statement would change something, or is larger than any that a person
     or a tool would write."""
     check_length(sql)
-    if "\0" in sql or any("\ud800" <= each <= "\udfff" for each in sql):
+    if "\0" in sql or any("\ud800" <= character <= "\udfff" for character in sql):
         raise BadSql("the statement holds characters that are no text")
     tokens = list(islice(_tokens(sql), _MOST_TOKENS + 1))
     if len(tokens) > _MOST_TOKENS:
@@ -92,7 +92,7 @@ def check_statement(sql: str) -> None:
     joins = sum(word == "join" for _, word in tokens) + lists.comma_joins
     windows = sum(kind == "word" and word == "over" for kind, word in tokens)
     expanded = _count_expanded(tokens)
-    for count, most, what in (
+    for count, limit, what in (
         (operators, _MOST_OPERATORS, "operators"),
         (selects, _MOST_SELECTS, "SELECTs"),
         (joins, _MOST_JOINS, "joins"),
@@ -104,13 +104,13 @@ def check_statement(sql: str) -> None:
         (windows, _MOST_WINDOWS, "window functions"),
         (lists.grouping_sets, _MOST_GROUPING_SETS, "grouping sets"),
     ):
-        if count > most:
+        if count > limit:
             raise BadSql(
-                f"the statement has {count} {what}; at most {most} are taken",
+                f"the statement has {count} {what}; at most {limit} are taken",
                 hint="write long lists as IN (…), and ask in several statements",
             )
     growth = _measure_growth(
-        tokens, max(map(len, [found[0] for found in _TEXT.finditer(sql)]), default=0)
+        tokens, max(map(len, [literal[0] for literal in _TEXT.finditer(sql)]), default=0)
     )
     if growth > 1 and "recursive" in words_of(sql):
         raise BadSql(
@@ -223,15 +223,15 @@ def words_of(sql: str) -> set[str]:
 
 def _tokens(sql: str) -> Iterator[tuple[str, str]]:
     """Kind and lower-case text of each token that is no space, comment or text."""
-    for found in _TOKEN.finditer(sql):
-        kind = str(found.lastgroup)
+    for token in _TOKEN.finditer(sql):
+        kind = str(token.lastgroup)
         if kind not in ("skip", "text"):
-            yield ("word" if kind == "quoted" else kind, found[0].strip('"').lower())
+            yield ("word" if kind == "quoted" else kind, token[0].strip('"').lower())
 
 
 def _measure_nesting(tokens: list[tuple[str, str]]) -> int:
-    """How deep the statement goes: parentheses, CASE, and signs and NOT in a row. A parser that
-    gives up at its limit tries everything again on the way back: each level doubles that."""
+    """Return the depth of the statement: parentheses, CASE, and signs and NOT in a row. A parser
+    that gives up at its limit tries everything again on the way back: each level doubles that."""
     levels: list[int] = []
     prefixes = deepest = depth = 0
     for kind, word in tokens:
@@ -249,16 +249,16 @@ def _measure_nesting(tokens: list[tuple[str, str]]) -> int:
 
 
 def _count_expanded(tokens: list[tuple[str, str]]) -> int:
-    """How often subqueries named by WITH are used once each use is replaced by what it stands for:
+    """Return the number of uses of subqueries named by WITH after each use is replaced by its text:
     names that use each other twice double it with every line."""
     weights: dict[str, int] = {}
     bodies: list[tuple[str, int, int]] = []  # of open ones: name, depth, weight so far
     depth = total = 0
-    for place, (kind, word) in enumerate(tokens):
+    for index, (kind, word) in enumerate(tokens):
         if word == "(":
             depth += 1
-            if place >= 2 and tokens[place - 1][1] == "as" and tokens[place - 2][0] == "word":
-                bodies.append((tokens[place - 2][1], depth, 1))
+            if index >= 2 and tokens[index - 1][1] == "as" and tokens[index - 2][0] == "word":
+                bodies.append((tokens[index - 2][1], depth, 1))
         elif word == ")":
             if bodies and bodies[-1][1] == depth:
                 name, _, weight = bodies.pop()
@@ -274,40 +274,40 @@ def _count_expanded(tokens: list[tuple[str, str]]) -> int:
 
 
 def _measure_growth(tokens: list[tuple[str, str]], longest: int) -> int:
-    """How many times as long as what it reads a value can become at most: joining texts, or putting
-    longer ones into them, multiplies along parentheses and named subqueries, and no memory limit
-    sees it."""
+    """Return how many times as long as its input a value can become at most: joining texts, or
+    putting longer ones into them, multiplies along parentheses and named subqueries, and no memory
+    limit sees it."""
     grown: dict[str, int] = {}
     frames: list[list[Any]] = [["", 1, 1]]  # whose body it is, how much it joins, the most within
-    for place, (kind, word) in enumerate(tokens):
-        here = frames[-1]
-        called = place + 1 < len(tokens) and tokens[place + 1][1] == "("
+    for index, (kind, word) in enumerate(tokens):
+        frame = frames[-1]
+        called = index + 1 < len(tokens) and tokens[index + 1][1] == "("
         if word == "(":
-            named = place >= 2 and tokens[place - 1][1] == "as" and tokens[place - 2][0] == "word"
-            frames.append([tokens[place - 2][1] if named else "", 1, 1])
+            named = index >= 2 and tokens[index - 1][1] == "as" and tokens[index - 2][0] == "word"
+            frames.append([tokens[index - 2][1] if named else "", 1, 1])
         elif word == ")" and len(frames) > 1:
-            name, joined, most = frames.pop()
-            size = joined * most
+            name, joined, largest = frames.pop()
+            size = joined * largest
             if name:
                 grown[name] = max(size, grown.get(name, 1))
             frames[-1][2] = max(size, frames[-1][2])
         elif kind == "operator" and "||" in word:
-            here[1] += 1
+            frame[1] += 1
         elif called and word in _JOINING:
-            here[1] += _count_arguments(tokens, place + 1)
+            frame[1] += _count_arguments(tokens, index + 1)
         elif called and word in _REPLACING:
-            here[1] += longest
+            frame[1] += longest
         elif kind == "word" and word in grown:
-            here[2] = max(here[2], grown[word])
+            frame[2] = max(frame[2], grown[word])
     size = 1
-    for _, joined, most in reversed(frames):
-        size = joined * max(size, most)
+    for _, joined, largest in reversed(frames):
+        size = joined * max(size, largest)
     return int(size)
 
 
-def _count_arguments(tokens: list[tuple[str, str]], place: int) -> int:
+def _count_arguments(tokens: list[tuple[str, str]], index: int) -> int:
     depth = count = 0
-    for _, word in tokens[place:]:
+    for _, word in tokens[index:]:
         depth += (word == "(") - (word == ")")
         count += word == "," and depth == 1
         if not depth:

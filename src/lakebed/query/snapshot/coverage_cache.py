@@ -33,20 +33,20 @@ class CoverageCache:
         return self._coverage.entry
 
     def read(
-        self, connection: Connection, wanted: Sequence[FileScan], look: Look, as_of: int | None
+        self, connection: Connection, file_scans: Sequence[FileScan], look: Look, as_of: int | None
     ) -> Coverage:
         """Return the coverage of some view sets at a look, or in the past."""
         if as_of is not None:
-            return Coverage().complete(connection, wanted, as_of)
+            return Coverage().complete(connection, file_scans, as_of)
         with self._lock:
             if look.since != self._coverage.entry:  # another statement has looked meanwhile
                 look = coverage.look(connection, self._coverage.entry)
             if look.last < self._coverage.entry:  # this snapshot is older than the cache
-                return Coverage().complete(connection, wanted)
+                return Coverage().complete(connection, file_scans)
             if look.changed:
                 self._coverage = Coverage()
             self._coverage.entry = look.last
-            return self._coverage.complete(connection, wanted)
+            return self._coverage.complete(connection, file_scans)
 
 
 @dataclass(slots=True)
@@ -64,10 +64,10 @@ class Coverage:
     lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def complete(
-        self, connection: Connection, wanted: Sequence[FileScan], as_of: int | None = None
+        self, connection: Connection, file_scans: Sequence[FileScan], as_of: int | None = None
     ) -> Coverage:
         """Add what is not known yet of some view sets."""
-        names = [view_set.view_set for view_set in wanted if view_set.view_set not in self.runs]
+        names = [view_set.view_set for view_set in file_scans if view_set.view_set not in self.runs]
         if names:
             runs: dict[str, list[Run]] = {name: [] for name in names}
             for run in coverage.list_runs(connection, names, as_of):
@@ -75,7 +75,7 @@ class Coverage:
             self.runs |= runs
         unknown = [
             view_set
-            for view_set in wanted
+            for view_set in file_scans
             if view_set.events is not None
             and (view_set.view_set, view_set.schema_hash) not in self.spans
         ]

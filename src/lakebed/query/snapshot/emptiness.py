@@ -24,7 +24,7 @@ from lakebed.model.view_set import ViewSet
 
 
 class Reason(enum.StrEnum):
-    """Why a range has no rows."""
+    """Causes of a range without rows."""
 
     NO_DATA = "no data landed"
     EMPTY = "processed and empty"
@@ -47,8 +47,8 @@ class EmptyRange:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
-    """What the catalog knows of one view set in a range, at one tick."""
+class RangeFacts:
+    """Facts of the catalog about one view set in a range, at one tick."""
 
     active: ActiveViewSet
     tick: int
@@ -62,7 +62,7 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class _Claim:
-    """What one fact says about a range; without a reason it has rows."""
+    """A statement about a range that follows from one fact; without a reason the range has rows."""
 
     within: TimeRange
     rank: int
@@ -71,88 +71,90 @@ class _Claim:
     hint: str | None = None
 
 
-def find_open(known: Known, within: TimeRange) -> list[TimeRange]:
-    """What of a range only landed blocks can explain; where to look for them."""
-    past = TimeRange(min(within.begin, known.tick), known.tick + 1)
-    if known.active.view_set.source is None or not past.overlaps(within):
+def find_open(facts: RangeFacts, within: TimeRange) -> list[TimeRange]:
+    """Return the parts of a range that only landed blocks can explain, where to look for them."""
+    past = TimeRange(min(within.begin, facts.tick), facts.tick + 1)
+    if facts.active.view_set.source is None or not past.overlaps(within):
         return []
-    claims = [each.within for each in (*_settled(known), *_expired(known, within))]
+    claims = [claim.within for claim in (*_settled(facts), *_expired(facts, within))]
     return find_gaps(past.intersect(within), claims)
 
 
-def explain(known: Known, within: TimeRange, landed: Sequence[int]) -> list[EmptyRange]:
+def explain(facts: RangeFacts, within: TimeRange, landed: Sequence[int]) -> list[EmptyRange]:
     """The parts of a range that have no rows, in order. ``landed`` has the insert times of the
     blocks that the view set is made of, in the ranges that `find_open` gave."""
     claims = [
-        *_settled(known),
-        *_expired(known, within),
-        *_retired(known),
-        *_unbuilt(known, find_open(known, within), landed),
-        *_nothing(known, within),
+        *_settled(facts),
+        *_expired(facts, within),
+        *_retired(facts),
+        *_unbuilt(facts, find_open(facts, within), landed),
+        *_nothing(facts, within),
     ]
     return list(_join(_choose(claims, within)))
 
 
-def _settled(known: Known) -> Iterable[_Claim]:
-    """What partitions and failures say."""
-    name = known.active.view_set.name
-    for each in known.live:
-        if each.schema_hash == known.active.schema_hash:
-            if not each.is_empty:
-                yield _Claim(each.within, 0)
+def _settled(facts: RangeFacts) -> Iterable[_Claim]:
+    """Yield the claims of partitions and failures."""
+    name = facts.active.view_set.name
+    for partition in facts.live:
+        if partition.schema_hash == facts.active.schema_hash:
+            if not partition.is_empty:
+                yield _Claim(partition.within, 0)
                 continue
             detail = "what landed was processed to its end and gave no rows"
-            yield _Claim(each.within, 1, Reason.EMPTY, detail)
+            yield _Claim(partition.within, 1, Reason.EMPTY, detail)
         else:
-            what = "nothing" if each.is_empty else f"{each.num_rows} rows"
+            what = "nothing" if partition.is_empty else f"{partition.num_rows} rows"
             detail = (
-                f"{what} in schema {each.schema_hash.hex()[:12]}, "
-                f"the active one is {known.active.schema_hash.hex()[:12]}"
+                f"{what} in schema {partition.schema_hash.hex()[:12]}, "
+                f"the active one is {facts.active.schema_hash.hex()[:12]}"
             )
-            hint = _how_to_make(known.active.view_set, each)
+            hint = _how_to_make(facts.active.view_set, partition)
             if hint is None:
                 detail += "; they cannot be rebuilt, because their blocks are gone or never were"
-            yield _Claim(each.within, 5, Reason.INCOMPATIBLE, detail, hint)
-    for each in known.retired:
-        if each.held:
-            detail = f"partition {each.partition_id} of {each.num_rows} rows is held back"
-            hint = f"lakebed partitions restore {each.partition_id}"
-            yield _Claim(each.within, 3, Reason.RETIRED, detail, hint)
-    for failure in known.failures:
+            yield _Claim(partition.within, 5, Reason.INCOMPATIBLE, detail, hint)
+    for partition in facts.retired:
+        if partition.held:
+            detail = f"partition {partition.partition_id} of {partition.num_rows} rows is held back"
+            hint = f"lakebed partitions restore {partition.partition_id}"
+            yield _Claim(partition.within, 3, Reason.RETIRED, detail, hint)
+    for failure in facts.failures:
         detail = f"{failure.view_set} cannot read block {failure.block_id}: {failure.reason}"
         instant = TimeRange(failure.insert_time, failure.insert_time + 1)
         yield _Claim(instant, 4, Reason.FAILED, detail, f"lakebed build {name} --retry-failed")
 
 
-def _expired(known: Known, within: TimeRange) -> Iterable[_Claim]:
-    floor = known.active.retained_from
+def _expired(facts: RangeFacts, within: TimeRange) -> Iterable[_Claim]:
+    floor = facts.active.retained_from
     if within.begin < floor:
         detail = f"kept from {format_instant(floor)} on"
         yield _Claim(TimeRange(within.begin, floor), 2, Reason.EXPIRED, detail)
 
 
-def _retired(known: Known) -> Iterable[_Claim]:
-    for each in known.retired:
-        if each.retired_at is None or each.held:
+def _retired(facts: RangeFacts) -> Iterable[_Claim]:
+    for partition in facts.retired:
+        if partition.retired_at is None or partition.held:
             continue
         detail = (
-            f"partition {each.partition_id} of {each.num_rows} rows was retired at "
-            f"{format_instant(each.retired_at)}"
+            f"partition {partition.partition_id} of {partition.num_rows} rows was retired at "
+            f"{format_instant(partition.retired_at)}"
         )
-        hint: str | None = f"lakebed partitions restore {each.partition_id}"
-        remake = _how_to_make(known.active.view_set, each)
-        if each.schema_hash != known.active.schema_hash:
+        hint: str | None = f"lakebed partitions restore {partition.partition_id}"
+        remake = _how_to_make(facts.active.view_set, partition)
+        if partition.schema_hash != facts.active.schema_hash:
             # Queries would not see it: restoring it makes it incompatible.
-            detail += f", in schema {each.schema_hash.hex()[:12]}, which is not the active one"
+            detail += f", in schema {partition.schema_hash.hex()[:12]}, which is not the active one"
             hint = remake
-        elif remake is not None and known.active.view_set.source is not None:
+        elif remake is not None and facts.active.view_set.source is not None:
             hint = f"{remake}, or {hint}"
-        yield _Claim(each.within, 7, Reason.RETIRED, detail, hint)
+        yield _Claim(partition.within, 7, Reason.RETIRED, detail, hint)
 
 
-def _unbuilt(known: Known, gaps: Sequence[TimeRange], landed: Sequence[int]) -> Iterable[_Claim]:
+def _unbuilt(
+    facts: RangeFacts, gaps: Sequence[TimeRange], landed: Sequence[int]
+) -> Iterable[_Claim]:
     """From the first to the last block in each gap there are rows in the tail, or will be."""
-    is_read = known.tail_is_read and isinstance(known.active.view_set.source, BlockSource)
+    is_read = facts.tail_is_read and isinstance(facts.active.view_set.source, BlockSource)
     times = sorted(landed)
     at = 0
     for gap in gaps:
@@ -168,21 +170,21 @@ def _unbuilt(known: Known, gaps: Sequence[TimeRange], landed: Sequence[int]) -> 
             yield _Claim(within, 6)
             continue
         detail = f"{at - first} blocks landed"
-        if isinstance(known.active.view_set.source, SqlSource):
+        if isinstance(facts.active.view_set.source, SqlSource):
             detail += "; view sets made by SQL have no fresh tail"
         else:
             detail += "; the fresh tail was left out"
-        hint = f"lakebed build {known.active.view_set.name}"
+        hint = f"lakebed build {facts.active.view_set.name}"
         yield _Claim(within, 8, Reason.NOT_BUILT, detail, hint)
 
 
-def _nothing(known: Known, within: TimeRange) -> Iterable[_Claim]:
-    has_source = known.active.view_set.source is not None
+def _nothing(facts: RangeFacts, within: TimeRange) -> Iterable[_Claim]:
+    has_source = facts.active.view_set.source is not None
     detail = "no blocks that it is made of" if has_source else "nobody published anything"
     yield _Claim(within, 9, Reason.NO_DATA, detail)
-    if within.end > known.tick + 1:
-        future = TimeRange(max(within.begin, known.tick + 1), within.end)
-        detail = f"the lake's clock stands at {format_instant(known.tick)}"
+    if within.end > facts.tick + 1:
+        future = TimeRange(max(within.begin, facts.tick + 1), within.end)
+        detail = f"the lake's clock stands at {format_instant(facts.tick)}"
         yield _Claim(future, 8, Reason.NO_DATA, detail)
 
 
@@ -228,12 +230,12 @@ def explain_table(
 def _choose(claims: Iterable[_Claim], within: TimeRange) -> Iterable[_Claim]:
     """For each stretch of a range the claim of the lowest rank, in order."""
     clipped = [
-        _Claim(each.within.intersect(within), each.rank, each.reason, each.detail, each.hint)
-        for each in claims
-        if each.within.overlaps(within)
+        _Claim(claim.within.intersect(within), claim.rank, claim.reason, claim.detail, claim.hint)
+        for claim in claims
+        if claim.within.overlaps(within)
     ]
-    clipped.sort(key=lambda each: each.within.begin)
-    edges = sorted({edge for each in clipped for edge in (each.within.begin, each.within.end)})
+    clipped.sort(key=lambda claim: claim.within.begin)
+    edges = sorted({edge for claim in clipped for edge in (claim.within.begin, claim.within.end)})
     current: list[tuple[int, int]] = []
     at = 0
     for begin, end in pairwise(edges):
@@ -250,20 +252,20 @@ def _choose(claims: Iterable[_Claim], within: TimeRange) -> Iterable[_Claim]:
 def _join(claims: Iterable[_Claim]) -> Iterable[EmptyRange]:
     """Neighbours that say the same become one; what has rows is left out."""
     last: EmptyRange | None = None
-    for each in claims:
-        if each.reason is None:
+    for claim in claims:
+        if claim.reason is None:
             continue
         if (
             last is not None
-            and last.within.end == each.within.begin
-            and (last.reason, last.detail, last.hint) == (each.reason, each.detail, each.hint)
+            and last.within.end == claim.within.begin
+            and (last.reason, last.detail, last.hint) == (claim.reason, claim.detail, claim.hint)
         ):
             last = EmptyRange(
-                TimeRange(last.within.begin, each.within.end), last.reason, last.detail, last.hint
+                TimeRange(last.within.begin, claim.within.end), last.reason, last.detail, last.hint
             )
             continue
         if last is not None:
             yield last
-        last = EmptyRange(each.within, each.reason, each.detail, each.hint)
+        last = EmptyRange(claim.within, claim.reason, claim.detail, claim.hint)
     if last is not None:
         yield last

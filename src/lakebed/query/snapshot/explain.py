@@ -1,4 +1,4 @@
-"""Where the rows of a snapshot come from, and what they leave out."""
+"""The explanation of a snapshot: the origin of its rows, and the rows that it lacks."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _advise(name: str, table: TableView) -> str:
 
 
 def _find_warnings(tables: Mapping[str, TableView], tails: Mapping[str, TailRows]) -> list[str]:
-    """What the rows leave out, and what to do about it."""
+    """Return a warning for each kind of missing rows, with the command that helps."""
     warnings = []
     for name, table in tables.items():
         failed = table.failed_blocks + tails[name].failed_blocks

@@ -1,6 +1,6 @@
-"""What the catalog knows, as Arrow tables: the rows of `list_partitions()`, `list_view_sets()`,
-`list_columns()` and `explain_empty()`, and those that `lakebed.admin` gives. Names and order of
-the first columns are micromegas', so that its programs find them; ours come after.
+"""The catalog as Arrow tables: the rows of `list_partitions()`, `list_view_sets()`,
+`list_columns()` and `explain_empty()`, and those that `lakebed.admin` returns. The first columns
+have micromegas' names and order, so that its programs find them; ours come after.
 """
 
 from __future__ import annotations
@@ -119,8 +119,8 @@ INSTANCE_COLUMNS = ("process_id", "stream_id")
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What a statement wants of the catalog beside tables."""
+class CatalogRequest:
+    """The listings and explanations that a statement needs of the catalog, beside tables."""
 
     listings: frozenset[str] = frozenset()
     partitions_of: frozenset[str] | None = None
@@ -138,7 +138,7 @@ class Listed:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing was asked."""
+        """Return True if the request asks for nothing."""
         return not (self.tables or self.empty)
 
 
@@ -149,7 +149,7 @@ def find_instance_columns(view_set: ViewSet) -> list[str]:
 
 def look_up(
     connection: Connection,
-    asked: Asked,
+    request: CatalogRequest,
     active: Mapping[str, ActiveViewSet],
     users: Mapping[str, UserTable],
     tick: int,
@@ -160,23 +160,25 @@ def look_up(
     """Return the answers, in the caller's snapshot: one query for partitions, three for each range
     of which to say why it is empty. ``users`` has the users' tables that are asked about."""
     tables = {}
-    if PARTITIONS in asked.listings:
-        names = asked.partitions_of
-        wanted = None if names is None else sorted(names)
-        tables[PARTITIONS] = make_partitions(listing.list_columns(connection, wanted, as_of))
-    if VIEW_SETS in asked.listings:
+    if PARTITIONS in request.listings:
+        names = request.partitions_of
+        view_set_names = None if names is None else sorted(names)
+        tables[PARTITIONS] = make_partitions(
+            listing.list_columns(connection, view_set_names, as_of)
+        )
+    if VIEW_SETS in request.listings:
         tables[VIEW_SETS] = make_view_sets(list(active.values()))
-    if VIEW_COLUMNS in asked.listings:
+    if VIEW_COLUMNS in request.listings:
         tables[VIEW_COLUMNS] = make_columns(list(active.values()))
     empty = []
-    for name, within in asked.empty:
+    for name, within in request.empty:
         if name in users:
             empty.append(make_empty(_explain_empty_table(connection, users[name], within, tick)))
             continue
         if name not in active:
             view_sets.get(connection, name)
-        found = _explain_empty(connection, active, name, within, tick, with_tail=with_tail)
-        empty.append(make_empty(found))
+        empty_ranges = _explain_empty(connection, active, name, within, tick, with_tail=with_tail)
+        empty.append(make_empty(empty_ranges))
     return Listed(tables, empty)
 
 
@@ -189,46 +191,47 @@ def _explain_empty(
     *,
     with_tail: bool,
 ) -> list[EmptyRange]:
-    live, gone = listing.list_stretches(connection, name, within, tick)
-    definitions = {each.view_set.name: each.view_set for each in active.values()}
+    live, retired = listing.list_stretches(connection, name, within, tick)
+    definitions = {entry.view_set.name: entry.view_set for entry in active.values()}
     made_of = _with_sources(name, definitions)
-    known = emptiness.Known(
+    facts = emptiness.RangeFacts(
         active[name],
         tick,
         live,
-        gone,
+        retired,
         [
-            each
-            for each in failures.list_failures(connection)
-            if each.view_set in made_of and each.schema_hash == active[each.view_set].schema_hash
+            failure
+            for failure in failures.list_failures(connection)
+            if failure.view_set in made_of
+            and failure.schema_hash == active[failure.view_set].schema_hash
         ],
         with_tail,
     )
-    gaps = emptiness.find_open(known, within)
+    gaps = emptiness.find_open(facts, within)
     landed: list[int] = []
     if gaps:
         sources = find_sources(definitions[name], definitions)
         around = TimeRange(gaps[0].begin, gaps[-1].end)
         encodings = None if sources.every else sources.encodings
-        landed = [each.insert_time for each in blocks.list_blocks(connection, around, encodings)]
-    return emptiness.explain(known, within, landed)
+        landed = [block.insert_time for block in blocks.list_blocks(connection, around, encodings)]
+    return emptiness.explain(facts, within, landed)
 
 
 def _explain_empty_table(
     connection: Connection, user_table: UserTable, within: TimeRange, tick: int
 ) -> list[EmptyRange]:
-    live, gone = listing.list_table_stretches(connection, user_table.stored_as, within, tick)
-    return emptiness.explain_table(user_table, live, gone, within, tick)
+    live, retired = listing.list_table_stretches(connection, user_table.stored_as, within, tick)
+    return emptiness.explain_table(user_table, live, retired, within, tick)
 
 
 def _with_sources(name: str, definitions: Mapping[str, ViewSet]) -> set[str]:
     """A view set and everything that its SQL reads, directly or not."""
-    found = {name}
+    names = {name}
     source = definitions[name].source if name in definitions else None
     if isinstance(source, SqlSource):
-        for each in source.names:
-            found |= _with_sources(each, definitions)
-    return found
+        for source_name in source.names:
+            names |= _with_sources(source_name, definitions)
+    return names
 
 
 def make_partitions(columns: Sequence[Sequence[Any]]) -> pa.Table:
@@ -261,51 +264,52 @@ def make_view_sets(active: Sequence[ActiveViewSet]) -> pa.Table:
     """View sets as rows; those that nobody has built yet have no time of activation."""
     rows = [
         {
-            "view_set_name": each.view_set.name,
-            "current_schema_hash": each.schema_hash,
-            "schema": _describe_schema(each.view_set.schema),
-            "has_view_maker": bool(find_instance_columns(each.view_set)),
+            "view_set_name": entry.view_set.name,
+            "current_schema_hash": entry.schema_hash,
+            "schema": _describe_schema(entry.view_set.schema),
+            "has_view_maker": bool(find_instance_columns(entry.view_set)),
             "global_instance_available": True,
-            "version": each.view_set.version,
-            "source": describe_source(each.view_set.source),
-            "description": each.view_set.description or None,
-            "time_column": each.view_set.time_column,
-            "sort_order": list(each.view_set.sort_order),
+            "version": entry.view_set.version,
+            "source": describe_source(entry.view_set.source),
+            "description": entry.view_set.description or None,
+            "time_column": entry.view_set.time_column,
+            "sort_order": list(entry.view_set.sort_order),
             "retention_seconds": None
-            if each.view_set.retention_us is None
-            else each.view_set.retention_us / SECOND,
-            "retained_from": each.retained_from or None,
-            "activated": each.activated_at or None,
+            if entry.view_set.retention_us is None
+            else entry.view_set.retention_us / SECOND,
+            "retained_from": entry.retained_from or None,
+            "activated": entry.activated_at or None,
         }
-        for each in sorted(active, key=lambda each: each.view_set.name)
+        for entry in sorted(active, key=lambda entry: entry.view_set.name)
     ]
     return pa.Table.from_pylist(rows, VIEW_SETS_SCHEMA)
 
 
 def make_columns(active: Sequence[ActiveViewSet]) -> pa.Table:
-    """The columns of view sets as rows, in their order; comments where somebody wrote one."""
+    """Return the columns of view sets as rows, in their order, with the comments of documented
+    ones."""
     rows = [
         {
-            "view_set_name": each.view_set.name,
+            "view_set_name": entry.view_set.name,
             "column_name": column.name,
             "data_type": str(column.type),
             "is_nullable": column.nullable,
-            "comment": COLUMNS.get(each.view_set.name, {}).get(column.name),
+            "comment": COLUMNS.get(entry.view_set.name, {}).get(column.name),
         }
-        for each in sorted(active, key=lambda each: each.view_set.name)
-        for column in each.view_set.schema
+        for entry in sorted(active, key=lambda entry: entry.view_set.name)
+        for column in entry.view_set.schema
     ]
     return pa.Table.from_pylist(rows, COLUMNS_SCHEMA)
 
 
-def make_empty(found: Sequence[EmptyRange]) -> pa.Table:
+def make_empty(ranges: Sequence[EmptyRange]) -> pa.Table:
     """Ranges without rows as rows."""
     columns: dict[str, list[Any]] = {
-        "begin": [each.within.begin for each in found],
-        "end": [each.within.end for each in found],
-        "reason": [str(each.reason) for each in found],
-        "detail": [each.detail for each in found],
-        "hint": [each.hint for each in found],
+        "begin": [empty_range.within.begin for empty_range in ranges],
+        "end": [empty_range.within.end for empty_range in ranges],
+        "reason": [str(empty_range.reason) for empty_range in ranges],
+        "detail": [empty_range.detail for empty_range in ranges],
+        "hint": [empty_range.hint for empty_range in ranges],
     }
     return pa.table(columns, EMPTY_SCHEMA)
 

@@ -25,7 +25,7 @@ from lakebed.model.view_set import ViewSet
 from lakebed.query.planning.conditions import Scan
 from lakebed.query.snapshot import listings, user_tables, view_tables
 from lakebed.query.snapshot.coverage_cache import Coverage, CoverageCache
-from lakebed.query.snapshot.listings import Asked, Listed
+from lakebed.query.snapshot.listings import CatalogRequest, Listed
 from lakebed.query.snapshot.tail import Tail
 from lakebed.query.snapshot.user_tables import UserView
 from lakebed.query.snapshot.view_tables import TableView
@@ -149,11 +149,11 @@ class Beginning:
         *,
         with_tail: bool = True,
         explained: bool = False,
-        asked: Asked | None = None,
+        request: CatalogRequest | None = None,
     ) -> StatementSnapshot:
         """Return what the tables of these scans hold, as far as the scans may need it, and what a
         statement asks of the catalog itself."""
-        asked = asked or Asked()
+        request = request or CatalogRequest()
         users = self._names.find_users({scan.table for scan in scans})
         by_table = self._group_scans(scans, users)
         user_views = {
@@ -164,9 +164,9 @@ class Beginning:
         views = self._read_views(active, by_table, with_tail=with_tail, explained=explained)
         listed = listings.look_up(
             self._connection,
-            asked,
+            request,
             self._names.active,
-            self._names.find_users({name for name, _within in asked.empty}),
+            self._names.find_users({name for name, _within in request.empty}),
             self._tick,
             self._as_of,
             with_tail=with_tail,
@@ -182,12 +182,12 @@ class Beginning:
         by_table: dict[str, list[Scan]] = {}
         for scan in scans:
             if scan.table in users:
-                shown = users[scan.table].shown
+                definition = users[scan.table].shown
             elif scan.table in self._names.active:
-                shown = self._names.active[scan.table].view_set
+                definition = self._names.active[scan.table].view_set
             else:
-                shown = view_sets.get(self._connection, scan.table).view_set
-            by_table.setdefault(scan.table, []).append(view_tables.keep_usable(scan, shown))
+                definition = view_sets.get(self._connection, scan.table).view_set
+            by_table.setdefault(scan.table, []).append(view_tables.keep_usable(scan, definition))
         return by_table
 
     def _read_views(
@@ -198,7 +198,7 @@ class Beginning:
         with_tail: bool,
         explained: bool,
     ) -> dict[str, TableView]:
-        wanted = [
+        file_scans = [
             FileScan(
                 name,
                 view_set.schema_hash,
@@ -206,8 +206,8 @@ class Beginning:
             )
             for name, view_set in active.items()
         ]
-        covered = self._cache.read(self._connection, wanted, self._look, self._as_of)
-        views = self._find_files(active, by_table, wanted, covered.spans, explained=explained)
+        covered = self._cache.read(self._connection, file_scans, self._look, self._as_of)
+        views = self._find_files(active, by_table, file_scans, covered.spans, explained=explained)
         failed = (
             failures.list_failures_of(self._connection, list(views))
             if self._look.has_failures
@@ -227,16 +227,16 @@ class Beginning:
         self,
         active: Mapping[str, ActiveViewSet],
         by_table: Mapping[str, Sequence[Scan]],
-        wanted: Sequence[FileScan],
+        file_scans: Sequence[FileScan],
         spans: Spans,
         *,
         explained: bool,
     ) -> dict[str, TableView]:
         by_time: Mapping[str, Sequence[Partition]] = partition_search.find_files(
-            self._connection, wanted, spans, self._as_of
+            self._connection, file_scans, spans, self._as_of
         )
         counts = (
-            partition_search.count_partitions(self._connection, wanted, self._as_of)
+            partition_search.count_partitions(self._connection, file_scans, self._as_of)
             if explained
             else {}
         )
@@ -305,10 +305,10 @@ class Beginning:
         landed = covered.list_blocks(self._connection, every_gap)
         for name, gaps_of_table in gaps.items():
             view_set = views[name].view_set
-            chosen = view_tables.choose_blocks(landed, view_set, gaps_of_table, by_table[name])
-            tail = Tail(view_set, chosen)
-            if chosen and view_tables.get_decoder(view_set) == "blocks":
-                within = TimeRange(chosen[0].insert_time, chosen[-1].insert_time + 1)
+            gap_blocks = view_tables.choose_blocks(landed, view_set, gaps_of_table, by_table[name])
+            tail = Tail(view_set, gap_blocks)
+            if gap_blocks and view_tables.get_decoder(view_set) == "blocks":
+                within = TimeRange(gap_blocks[0].insert_time, gap_blocks[-1].insert_time + 1)
                 processes, streams = blocks.list_senders(self._connection, within)
                 tail = replace(tail, processes=processes, streams=streams)
             views[name].tail = tail

@@ -28,7 +28,7 @@ _MOST_TIMES_DECODED = 8
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """What is not built yet of one view set."""
+    """The landed blocks of one view set that are not built yet."""
 
     view_set: ViewSet
     blocks: Sequence[Block] = ()
@@ -45,7 +45,7 @@ class TailRows:
 
     @property
     def num_rows(self) -> int:
-        return sum(each.num_rows for each in self.tables)
+        return sum(table.num_rows for table in self.tables)
 
 
 @dataclass(slots=True, eq=False)
@@ -59,7 +59,7 @@ class _Chunk:
 
 
 @dataclass(slots=True)
-class _Found:
+class _CachedRows:
     """The rows of some blocks, in as few pieces as there are, and the blocks that are unknown."""
 
     pieces: list[tuple[_Chunk, int, int]] = field(default_factory=list)
@@ -76,8 +76,8 @@ class _Found:
 
 
 class _Chunks:
-    """What was decoded: the most recently used, up to a number of bytes. Small chunks are put
-    together, because what an engine takes over costs as much for one row as for thousands."""
+    """A cache of decoded blocks: the most recently used, up to a number of bytes. Small chunks are
+    joined, because an engine takes as long to take over one row as thousands."""
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
@@ -86,28 +86,29 @@ class _Chunks:
         self._used: OrderedDict[_Chunk, None] = OrderedDict()
         self._lock = threading.Lock()
 
-    def find(self, of: tuple[str, bytes], blocks: Sequence[Block]) -> _Found:
-        """What there is of these blocks of a view set."""
-        found = _Found()
+    def find(self, of: tuple[str, bytes], blocks: Sequence[Block]) -> _CachedRows:
+        """Return the cached rows of these blocks of a view set, and the blocks that are not
+        cached."""
+        cached = _CachedRows()
         with self._lock:
             for block in blocks:
                 chunk = self._by_block.get((of, block.block_id))
                 if chunk is None:
-                    found.missing.append(block)
+                    cached.missing.append(block)
                 else:
-                    found.add(chunk, *chunk.places[block.block_id])
-            for chunk, _, _ in found.pieces:
+                    cached.add(chunk, *chunk.places[block.block_id])
+            for chunk, _, _ in cached.pieces:
                 self._used.move_to_end(chunk)
-        return found
+        return cached
 
     def keep(self, chunk: _Chunk) -> None:
         """Remember a chunk."""
         with self._lock:
             self._add(chunk)
-            small = [each for each in self._used if _is_small(each, chunk.of)]
+            small = [candidate for candidate in self._used if _is_small(candidate, chunk.of)]
             if len(small) > _MANY_SMALL:
-                for each in small:
-                    self._drop(each)
+                for small_chunk in small:
+                    self._drop(small_chunk)
                 self._add(_put_together(small))
             while self._size > self._most_bytes and self._used:
                 self._drop(next(iter(self._used)))
@@ -168,17 +169,19 @@ class TailReader:
     def read(self, tail: Tail) -> TailRows:
         """The rows of a tail's blocks, as tables of the view set's schema. A block that cannot be
         decoded gives none, and is tried again by the next statement; building it records why."""
-        found = self._chunks.find(_key(tail.view_set), tail.blocks)
+        cached = self._chunks.find(_key(tail.view_set), tail.blocks)
         failed = 0
-        room = _MOST_TIMES_DECODED * self._most_bytes - sum(each.nbytes for each in found.slices())
-        for start in range(0, len(found.missing), _CHUNK_BLOCKS):
-            blocks = found.missing[start : start + _CHUNK_BLOCKS]
+        room = _MOST_TIMES_DECODED * self._most_bytes - sum(
+            piece.nbytes for piece in cached.slices()
+        )
+        for start in range(0, len(cached.missing), _CHUNK_BLOCKS):
+            blocks = cached.missing[start : start + _CHUNK_BLOCKS]
             chunk = self._decode(tail, blocks, room)
             room -= chunk.rows.nbytes
             self._chunks.keep(chunk)
-            found.add(chunk, 0, chunk.rows.num_rows)
+            cached.add(chunk, 0, chunk.rows.num_rows)
             failed += len(blocks) - len(chunk.places)
-        return TailRows(found.slices(), failed)
+        return TailRows(cached.slices(), failed)
 
     def _decode(self, tail: Tail, blocks: Sequence[Block], room: int) -> _Chunk:
         """Many blocks at once, because that is much quicker, without those that cannot be
@@ -186,18 +189,18 @@ class TailReader:
         import pyarrow.compute as pc
 
         view_set = tail.view_set
-        made = decode_blocks(
+        decoded = decode_blocks(
             self._store, view_set, blocks, tail.processes or {}, tail.streams or {}
         )
-        failed = {block_id for block_id, _ in made.failures}
-        if _plain_bytes(made.rows) > room:
+        failed = {block_id for block_id, _ in decoded.failures}
+        if _plain_bytes(decoded.rows) > room:
             name = view_set.name
             raise TailTooLarge(
                 f"what has landed of {name} and is not built is more than "
                 f"{_MOST_TIMES_DECODED * self._most_bytes >> 20} MiB once it is decoded",
                 hint=f"build it with: lakebed build {name}; or leave it out with --stale",
             )
-        rows = made.rows.select(view_set.schema.names).cast(view_set.schema).combine_chunks()
+        rows = decoded.rows.select(view_set.schema.names).cast(view_set.schema).combine_chunks()
         places = {block.block_id: (0, 0) for block in blocks if block.block_id not in failed}
         runs = pc.run_end_encode(rows.column("block_id").combine_chunks())
         begin = 0

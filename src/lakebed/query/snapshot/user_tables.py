@@ -34,7 +34,7 @@ _PLACE = "_place"
 
 @dataclass(slots=True)
 class UserView:
-    """What one of a statement's tables is made of."""
+    """The files and rows of one users' table that a statement reads."""
 
     table: UserTable
     files: Sequence[Partition] = ()
@@ -55,122 +55,140 @@ class UserView:
     @property
     def bucket(self) -> str | None:
         """The bucket of all rows that are read, if it is one."""
-        found = {each.instance for each in self.read}
-        return found.pop() if len(found) == 1 else None
+        buckets = {partition.instance for partition in self.read}
+        return buckets.pop() if len(buckets) == 1 else None
 
     @property
     def opened(self) -> list[Partition]:
         """Every partition whose file is opened, each once."""
         every = [*self.files, *self.small, *self.key_files, *self.small_keys]
-        return list({each.partition_id: each for each in every}.values())
+        return list({partition.partition_id: partition for partition in every}.values())
 
 
 def find(
     connection: Connection, table: UserTable, scans: Sequence[Scan], as_of: int | None
 ) -> UserView:
-    """What a table is made of for some scans, in one look at the catalog."""
-    found = tables.list_partitions(connection, table.stored_as, as_of=as_of)
-    return choose(table, [each for each in found if not each.is_empty], scans, len(found))
+    """Return the files and rows that some scans read of a table, in one look at the catalog."""
+    partitions = tables.list_partitions(connection, table.stored_as, as_of=as_of)
+    return choose(
+        table,
+        [partition for partition in partitions if not partition.is_empty],
+        scans,
+        len(partitions),
+    )
 
 
 def choose(
     table: UserTable, partitions: Sequence[Partition], scans: Sequence[Scan], considered: int
 ) -> UserView:
-    """Which partitions some scans need, and how."""
+    """Return the partitions that some scans need, and the way in which they are read."""
     view = UserView(table, considered=considered)
-    asked, others = [], []
+    matching, outside = [], []
     for partition in partitions:
         if any(_may_have(table, scan, partition, by_time=True) for scan in scans):
-            asked.append(partition)
+            matching.append(partition)
         elif any(_may_have(table, scan, partition, by_time=False) for scan in scans):
-            others.append(partition)
+            outside.append(partition)
         else:
             view.pruned["statistics"] = view.pruned.get("statistics", 0) + 1
     if len(partitions) < considered:
         view.pruned["empty"] = considered - len(partitions)
     if not table.key or table.key_has_time:
-        if others:
-            view.pruned["time"] = view.pruned.get("time", 0) + len(others)
-        others = []
+        if outside:
+            view.pruned["time"] = view.pruned.get("time", 0) + len(outside)
+        outside = []
     if not table.key:
-        view.files = asked
+        view.files = matching
         return view
-    if table.key_has_time or (not others and len({each.instance for each in asked}) <= 1):
-        _choose_by_bucket(view, asked)
+    if table.key_has_time or (
+        not outside and len({partition.instance for partition in matching}) <= 1
+    ):
+        _choose_by_bucket(view, matching)
     else:
-        _choose_by_key(view, asked, others)
+        _choose_by_key(view, matching, outside)
     return view
 
 
-def _choose_by_bucket(view: UserView, asked: Sequence[Partition]) -> None:
-    """No key has versions in two buckets: of each bucket the oldest partition hides nothing and
-    stays in its file. What is newer hides what is older."""
+def _choose_by_bucket(view: UserView, matching: Sequence[Partition]) -> None:
+    """Set the files of a table no key of which has versions in two buckets: the oldest partition
+    of each bucket hides nothing and stays in its file; newer partitions hide older rows."""
     oldest: dict[str, int] = {}
-    for each in asked:
-        begin = each.insert_range.begin
-        oldest[each.instance] = min(begin, oldest.get(each.instance, begin))
-    newer = [each for each in asked if each.insert_range.begin > oldest[each.instance]]
-    view.small, view.key_files = _split_by_size(newer)
-    kept = {each.partition_id for each in view.small}
-    view.files = [each for each in asked if each.partition_id not in kept]
-
-
-def _choose_by_key(view: UserView, asked: Sequence[Partition], others: Sequence[Partition]) -> None:
-    """A key may have moved, so that every partition may hide rows of every other one; also those
-    that nobody asked for."""
-    view.small, view.files = _split_by_size(asked)
-    since = min((each.insert_range.begin for each in asked), default=EVER.end)
+    for partition in matching:
+        begin = partition.insert_range.begin
+        oldest[partition.instance] = min(begin, oldest.get(partition.instance, begin))
     newer = [
-        each
-        for each in others
-        if each.insert_range.end > since and _shares_keys(view.table, each, asked)
+        partition
+        for partition in matching
+        if partition.insert_range.begin > oldest[partition.instance]
     ]
-    left = _MEMORY_BYTES - sum(each.file_size for each in view.small)
-    view.small_keys, large = _split_by_size(newer, left)
+    view.small, view.key_files = _split_by_size(newer)
+    small_ids = {partition.partition_id for partition in view.small}
+    view.files = [partition for partition in matching if partition.partition_id not in small_ids]
+
+
+def _choose_by_key(
+    view: UserView, matching: Sequence[Partition], outside: Sequence[Partition]
+) -> None:
+    """Set the files of a table whose keys may move: every partition may hide rows of every other
+    one, also of those outside the scans' times."""
+    view.small, view.files = _split_by_size(matching)
+    since = min((partition.insert_range.begin for partition in matching), default=EVER.end)
+    newer = [
+        partition
+        for partition in outside
+        if partition.insert_range.end > since and _shares_keys(view.table, partition, matching)
+    ]
+    remaining = _MEMORY_BYTES - sum(partition.file_size for partition in view.small)
+    view.small_keys, large = _split_by_size(newer, remaining)
     view.key_files = [*(view.files if len(view.files) > 1 or view.small else ()), *large]
-    left = len(others) - len(newer)
-    if left:
-        view.pruned["time"] = view.pruned.get("time", 0) + left
+    remaining = len(outside) - len(newer)
+    if remaining:
+        view.pruned["time"] = view.pruned.get("time", 0) + remaining
 
 
 def _split_by_size(
     partitions: Sequence[Partition], memory_bytes: int | None = None
 ) -> tuple[list[Partition], list[Partition]]:
     """Those that are read into memory, and those that are too large or too many for that."""
-    left = _MEMORY_BYTES if memory_bytes is None else memory_bytes
+    remaining_bytes = _MEMORY_BYTES if memory_bytes is None else memory_bytes
     small: list[Partition] = []
     large: list[Partition] = []
-    for each in sorted(partitions, key=lambda each: each.file_size):
-        left -= each.file_size
-        (small if each.file_size <= _SMALL_BYTES and left >= 0 else large).append(each)
+    for partition in sorted(partitions, key=lambda partition: partition.file_size):
+        remaining_bytes -= partition.file_size
+        (small if partition.file_size <= _SMALL_BYTES and remaining_bytes >= 0 else large).append(
+            partition
+        )
     return small, large
 
 
-def _shares_keys(table: UserTable, other: Partition, asked: Sequence[Partition]) -> bool:
-    """Whether a partition may hold a key that one of the others has."""
+def _shares_keys(table: UserTable, other: Partition, matching: Sequence[Partition]) -> bool:
+    """Return True if a partition may hold a key that a matching partition has."""
     name = table.key[0]
     bounds = other.statistics.get(name)
     if bounds is None:
         return True
     return any(
-        (known := each.statistics.get(name)) is None
-        or (known[0] <= bounds[1] and known[1] >= bounds[0])
-        for each in asked
+        (key_bounds := partition.statistics.get(name)) is None
+        or (key_bounds[0] <= bounds[1] and key_bounds[1] >= bounds[0])
+        for partition in matching
     )
 
 
 def _may_have(table: UserTable, scan: Scan, partition: Partition, *, by_time: bool) -> bool:
-    """Whether a partition may have rows for a scan: by its key, and by its times and bucket."""
-    known = {
+    """Return True if a partition may have rows for a scan: by its key, and by its times and
+    bucket."""
+    intervals_by_column = {
         name: intervals
         for name, intervals in scan.columns.items()
         if name in table.key or (not table.key and name != BUCKET_COLUMN)
     }
-    if table.time_column in known and not by_time:
-        del known[table.time_column]
+    if table.time_column in intervals_by_column and not by_time:
+        del intervals_by_column[table.time_column]
     if by_time and table.time_column in scan.columns:
-        known[table.time_column] = scan.columns[table.time_column]
-    if not conditions.may_match(Scan(scan.table, known), partition, table.time_column):
+        intervals_by_column[table.time_column] = scan.columns[table.time_column]
+    if not conditions.may_match(
+        Scan(scan.table, intervals_by_column), partition, table.time_column
+    ):
         return False
     if not by_time or BUCKET_COLUMN not in scan.columns:
         return True
@@ -197,11 +215,11 @@ class UserReader:
             compares = bool(view.key_files)
             return UserContent(table, view.files, None, None, view.key_files, compares, view.bucket)
         names = [*table.key, VERSION, DELETED]
-        view.small = sorted(view.small, key=lambda each: each.insert_range.begin)
-        rows = [self._reader.read(table, each) for each in view.small]
-        keys = [self._reader.read(table, each, names) for each in view.small_keys]
+        view.small = sorted(view.small, key=lambda partition: partition.insert_range.begin)
+        rows = [self._reader.read(table, partition) for partition in view.small]
+        keys = [self._reader.read(table, partition, names) for partition in view.small_keys]
         in_order = fold_rows.follow_each_other(table, [*view.small, *view.small_keys])
-        every = pa.concat_tables([each.select(names) for each in (*rows, *keys)])
+        every = pa.concat_tables([part.select(names) for part in (*rows, *keys)])
         numbered = every.append_column(_PLACE, pa.arange(0, every.num_rows))
         last = fold_rows.fold([numbered], table.key, EVER.begin, in_order=in_order)
         # A mark hides what was inserted at its very instant, too.
@@ -223,15 +241,16 @@ def _take(rows: Sequence[pa.Table], last: pa.Table) -> pa.Table | None:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    count = sum(each.num_rows for each in rows)
-    chosen = last.filter(pc.and_(pc.less(last[_PLACE], count), pc.invert(last[DELETED])))
-    if not chosen.num_rows:
+    count = sum(part.num_rows for part in rows)
+    visible = last.filter(pc.and_(pc.less(last[_PLACE], count), pc.invert(last[DELETED])))
+    if not visible.num_rows:
         return None
-    return pa.concat_tables(rows).take(chosen[_PLACE])
+    return pa.concat_tables(rows).take(visible[_PLACE])
 
 
 def _overlaps(view: UserView, rows: Sequence[pa.Table], keys: Sequence[pa.Table]) -> bool:
-    """Whether something that hides may be older than something in a file that it could hide."""
+    """Return True if something that hides may be older than something in a file that it could
+    hide."""
     import pyarrow.compute as pc
 
     oldest: dict[str, int] = {}
@@ -240,13 +259,13 @@ def _overlaps(view: UserView, rows: Sequence[pa.Table], keys: Sequence[pa.Table]
         version = pc.min(read[VERSION]).as_py()
         oldest[bucket] = min(version, oldest.get(bucket, version))
     return any(
-        each.insert_range.end
-        > oldest.get(each.instance if view.table.key_has_time else "", EVER.end)
-        for each in view.files
+        partition.insert_range.end
+        > oldest.get(partition.instance if view.table.key_has_time else "", EVER.end)
+        for partition in view.files
     )
 
 
-def by_name(found: Sequence[UserTable], database: str | None = None) -> Mapping[str, UserTable]:
+def by_name(tables: Sequence[UserTable], database: str | None = None) -> Mapping[str, UserTable]:
     """Tables as SQL may name them; those of one database also without its name."""
-    named = {each.full_name: each for each in found}
-    return named | {each.name: each for each in found if each.database == database}
+    by_full_name = {table.full_name: table for table in tables}
+    return by_full_name | {table.name: table for table in tables if table.database == database}

@@ -28,7 +28,7 @@ _BUILT_WITHIN_US = 60 * SECOND
 
 @dataclass(slots=True)
 class TableView:
-    """What one table of a statement is made of."""
+    """The files and landed blocks of one view set that a statement reads."""
 
     view_set: ViewSet
     files: Sequence[Partition] = ()
@@ -49,7 +49,7 @@ class TableView:
 
 def look_for_gaps(
     views: Mapping[str, TableView],
-    chosen: Mapping[str, ActiveViewSet],
+    active: Mapping[str, ActiveViewSet],
     runs: Mapping[str, Sequence[Run]],
     failed: Sequence[BuildFailure],
     tick: int,
@@ -58,23 +58,27 @@ def look_for_gaps(
     cannot show."""
     gaps: dict[str, list[TimeRange]] = {}
     for name, table in views.items():
-        each = chosen[name]
-        visible = [run.covered for run in runs[name] if _is_visible(run, each)]
-        others = [run.covered for run in runs[name] if not _is_visible(run, each) and not run.held]
+        active_set = active[name]
+        visible = [run.covered for run in runs[name] if _is_visible(run, active_set)]
+        invisible = [
+            run.covered for run in runs[name] if not _is_visible(run, active_set) and not run.held
+        ]
         held = [run.covered for run in runs[name] if run.held]
-        within = TimeRange(max(each.retained_from, 0), tick + 1)
-        table.hidden = _subtract(others, [*visible, *held], within)
-        if each.view_set.source is None:
+        within = TimeRange(max(active_set.retained_from, 0), tick + 1)
+        table.hidden = _subtract(invisible, [*visible, *held], within)
+        if active_set.view_set.source is None:
             continue
-        if isinstance(each.view_set.source, SqlSource):
+        if isinstance(active_set.view_set.source, SqlSource):
             table.built_until = max((run.end for run in visible), default=None)
             continue
-        mine = [
-            row for row in failed if (row.view_set, row.schema_hash) == (name, each.schema_hash)
+        own_failures = [
+            row
+            for row in failed
+            if (row.view_set, row.schema_hash) == (name, active_set.schema_hash)
         ]
-        table.failed_blocks = len(mine)
-        skipped = [TimeRange(row.insert_time, row.insert_time + 1) for row in mine]
-        gaps[name] = find_gaps(within, [*visible, *others, *held, *skipped])
+        table.failed_blocks = len(own_failures)
+        skipped = [TimeRange(row.insert_time, row.insert_time + 1) for row in own_failures]
+        gaps[name] = find_gaps(within, [*visible, *invisible, *held, *skipped])
     return gaps
 
 
@@ -83,14 +87,14 @@ def _is_visible(run: Run, active: ActiveViewSet) -> bool:
 
 
 def _subtract(
-    ranges: Sequence[TimeRange], others: Sequence[TimeRange], within: TimeRange
+    ranges: Sequence[TimeRange], covered: Sequence[TimeRange], within: TimeRange
 ) -> list[TimeRange]:
-    """What of the ranges the others leave."""
+    """Return the parts of the ranges that are not covered."""
     return [
         gap
-        for each in ranges
-        if each.overlaps(within)
-        for gap in find_gaps(each.intersect(within), others)
+        for range_ in ranges
+        if range_.overlaps(within)
+        for gap in find_gaps(range_.intersect(within), covered)
     ]
 
 
@@ -107,12 +111,12 @@ def find_gaps_of_sql(
 
 
 def require_same_definition(
-    views: Mapping[str, TableView], chosen: Mapping[str, ActiveViewSet], as_of: int
+    views: Mapping[str, TableView], active: Mapping[str, ActiveViewSet], as_of: int
 ) -> None:
     """The past of a view set is read by today's definition; raise if it had another then."""
     for name, table in views.items():
-        if table.hidden and chosen[name].activated_at > as_of:
-            since = format_instant(chosen[name].activated_at)
+        if table.hidden and active[name].activated_at > as_of:
+            since = format_instant(active[name].activated_at)
             raise SnapshotExpired(
                 f"{name} was defined anew at {since}, and what it was before cannot be read",
                 hint="ask for a time since then",
@@ -143,26 +147,26 @@ def keep_usable(scan: Scan, view_set: ViewSet) -> Scan:
 
 
 def prune(
-    found: Sequence[Partition], scans: Sequence[Scan], view_set: ViewSet
+    partitions: Sequence[Partition], scans: Sequence[Scan], view_set: ViewSet
 ) -> tuple[list[Partition], dict[str, int]]:
     """The partitions that some scan may need, and how many others each column ruled out."""
-    kept = []
+    matching = []
     pruned: dict[str, int] = {}
-    for partition in found:
+    for partition in partitions:
         if any(conditions.may_match(scan, partition, view_set.time_column) for scan in scans):
-            kept.append(partition)
+            matching.append(partition)
         else:
             column = conditions.find_blocking_column(scans, partition, view_set.time_column)
             reason = "time" if column in (view_set.time_column, None) else f"statistics: {column}"
             pruned[reason] = pruned.get(reason, 0) + 1
-    return kept, pruned
+    return matching, pruned
 
 
 def event_ranges(scans: Sequence[Scan], time_column: str) -> list[TimeRange] | None:
     """The event times that a table is asked for; None for all."""
     ranges = [conditions.time_range(scan, time_column) for scan in scans]
-    known = sorted({each for each in ranges if each is not None})
-    return None if EVER in known else known
+    distinct = sorted({event_range for event_range in ranges if event_range is not None})
+    return None if EVER in distinct else distinct
 
 
 def choose_blocks(
@@ -175,32 +179,36 @@ def choose_blocks(
     decoder = get_decoder(view_set)
     encodings = list_encodings(view_set)
     ranges = event_ranges(scans, view_set.time_column)
-    chosen: list[Block] = []
+    matching_blocks: list[Block] = []
     for gap in gaps:
         first = bisect_left(landed, gap.begin, key=_insert_time)
         last = bisect_left(landed, gap.end, key=_insert_time)
-        chosen += (
+        matching_blocks += (
             block
             for block in landed[first:last]
             if (encodings is None or block.encoding in encodings)
-            and (ranges is None or any(_has_events(block, decoder, each) for each in ranges))
+            and (
+                ranges is None
+                or any(_has_events(block, decoder, event_range) for event_range in ranges)
+            )
         )
-    return chosen
+    return matching_blocks
 
 
 def _insert_time(block: Block) -> int:
     return block.insert_time
 
 
-def _has_events(block: Block, decoder: str, wanted: TimeRange) -> bool:
-    """Whether a block may hold events in a range; records without a time happened on landing."""
-    if wanted.begin <= block.insert_time < wanted.end:
+def _has_events(block: Block, decoder: str, within: TimeRange) -> bool:
+    """Return True if a block may hold events in a range; records without a time happened on
+    landing."""
+    if within.begin <= block.insert_time < within.end:
         return True
     if decoder == "blocks":
         return False
     if block.begin_time is None or block.end_time is None:
         return True
-    return block.begin_time < wanted.end and block.end_time >= wanted.begin
+    return block.begin_time < within.end and block.end_time >= within.begin
 
 
 def get_decoder(view_set: ViewSet) -> str:

@@ -59,7 +59,7 @@ class SparkEngines:
 
 
 def _is_stopped(session: SparkSession) -> bool:
-    """Whether somebody stopped a session; classic ones tell only by what they hold."""
+    """Return True if a session was stopped; classic sessions show it only by what they hold."""
     stopped = getattr(session, "is_stopped", None)
     return bool(stopped) if stopped is not None else session.sparkContext._jsc is None
 
@@ -90,7 +90,7 @@ class SparkEngine:
                 session.conf.set(name, value)
             for name in statement.tables:
                 frame = self._make(session, tables[name], within)
-                for view in [each for each, of in statement.views.items() if of == name]:
+                for view in [alias for alias, of in statement.views.items() if of == name]:
                     frame.createOrReplaceTempView(view)
             frame = session.sql(BEFORE + statement.spelling.given + AFTER)
             if limit is not None:
@@ -130,4 +130,4 @@ def _is_small(statement: Statement, tables: Mapping[str, Content], limit: int | 
     bounds = [limit, statement.most_rows]
     if statement.keeps_count:
         bounds.append(sum(tables[name].num_rows for name in statement.tables))
-    return any(each is not None and each <= _FEW_ROWS for each in bounds)
+    return any(bound is not None and bound <= _FEW_ROWS for bound in bounds)

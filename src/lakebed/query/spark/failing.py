@@ -64,35 +64,36 @@ def explain(error: Exception, statement: Spelling) -> LakebedError:
     if first.startswith("An error occurred while calling") and len(lines) > 1:
         first = lines[1].lstrip(": ")
     condition = _find_condition(error, first)
-    said = _shorten(first)
+    message = _shorten(first)
     if "OutOfMemory" in first or "maxResultSize" in first:
         return OutOfMemory(
-            f"the statement needs more memory than spark may have: {said}",
+            f"the statement needs more memory than spark may have: {message}",
             hint="ask for less, or give spark more with spark.driver.memory",
         )
     if condition.startswith(("FAILED_READ_FILE", "PATH_NOT_FOUND")):
         if condition != "FAILED_READ_FILE.NO_HINT" and "not exist" in first:
             return DamagedFile(
-                f"a file of the lake is missing: {said}", hint="see the damage with: lakebed check"
+                f"a file of the lake is missing: {message}",
+                hint="see the damage with: lakebed check",
             )
         return Damage(
-            f"a file of the lake cannot be read: {said}",
+            f"a file of the lake cannot be read: {message}",
             hint="see the damage with: lakebed check --level pages",
         )
     state = _find_state(error, first)
     if not condition or state[:2] in ("XX", "58", "08", "53"):
-        return Unavailable(f"spark cannot run the statement: {said}")
+        return Unavailable(f"spark cannot run the statement: {message}")
     line, column = _find_position(error, statement) or (None, None)
     hint = None
-    function = _NO_FUNCTION.search(said) if condition.startswith("UNRESOLVED_ROUTINE") else None
+    function = _NO_FUNCTION.search(message) if condition.startswith("UNRESOLVED_ROUTINE") else None
     if function is not None:
-        said = f"spark has no function {function[1]}"
+        message = f"spark has no function {function[1]}"
         hint = "see docs/dialects.md for what only the embedded engine has"
-    return BadSql(said, line=line, column=column, hint=hint)
+    return BadSql(message, line=line, column=column, hint=hint)
 
 
 def _unwrap(error: Exception) -> Exception:
-    """What Java's wrappers hold; the wire of Spark's iterators leaves them on."""
+    """Return the error inside Java's wrappers; Spark's iterators over the wire leave them on."""
     if type(error).__module__ != "py4j.protocol" or not hasattr(error, "java_exception"):
         return error
     from pyspark.errors.exceptions.captured import convert_exception
@@ -112,34 +113,34 @@ def _has_condition(throwable: Any) -> bool:
 
 
 def _find_condition(error: Any, first: str) -> str:
-    told = _ask(error, "getCondition")
-    if told:
-        return str(told)
-    found = _CONDITION.search(_CLASS.sub("", first))
-    return found[1] if found else ""
+    condition = _ask(error, "getCondition")
+    if condition:
+        return str(condition)
+    match = _CONDITION.search(_CLASS.sub("", first))
+    return match[1] if match else ""
 
 
 def _find_state(error: Any, first: str) -> str:
-    told = _ask(error, "getSqlState")
-    found = _STATE.search(first)
-    return str(told or (found[1] if found else ""))
+    state = _ask(error, "getSqlState")
+    match = _STATE.search(first)
+    return str(state or (match[1] if match else ""))
 
 
 def _find_position(error: Any, statement: Spelling) -> tuple[int, int] | None:
-    """Where the error is in the statement as it was written."""
-    for each in _ask(error, "getQueryContext") or ():
+    """Return the position of the error in the statement as it was written, or None."""
+    for context in _ask(error, "getQueryContext") or ():
         try:
-            found = statement.locate(each.startIndex() - len(BEFORE))
+            position = statement.locate(context.startIndex() - len(BEFORE))
         except Exception:  # noqa: BLE001, S112  (a context without a place)
             continue
-        if found is not None:
-            return found
-    told = _POSITION.search(str(error))
-    return None if told is None else statement.locate_in_line(int(told[1]) - 1, int(told[2]) + 1)
+        if position is not None:
+            return position
+    match = _POSITION.search(str(error))
+    return None if match is None else statement.locate_in_line(int(match[1]) - 1, int(match[2]) + 1)
 
 
 def _ask(error: Any, name: str) -> Any:
-    """What an error of Spark's tells of itself; some cannot."""
+    """Return an attribute that an error of Spark's reports by a method, or None if it has none."""
     try:
         return getattr(error, name)()
     except Exception:  # noqa: BLE001

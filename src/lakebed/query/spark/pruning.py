@@ -1,4 +1,4 @@
-"""What a statement on Spark needs of its tables, found by the embedded engine's planner.
+"""The conditions of a statement for Spark on its tables, found by the embedded engine's planner.
 
 The planner resolves names, folds constants and moves predicates to the tables: for statements that
 both engines read alike, what it demands of a table's rows, Spark demands too, and partitions that
@@ -84,7 +84,8 @@ def find_scans(
 
 
 def _from_range(view_set: ViewSet, within: TimeRange | None) -> dict[str, Sequence[Interval]]:
-    """What the caller's range demands of a table's rows before partial results are added up."""
+    """Return the conditions of the caller's range on a table's rows before partial results are
+    added up."""
     if within is None or not keeps_times(view_set):  # rows that sum up need all their parts
         return {}
     begin, end = choose_bounds(view_set, within)
@@ -99,15 +100,17 @@ def _keep_sure(
     shadowed = _renamed(statement)
     numbers, texts = _written(statement)
     by_clock = _uses_clock(statement)
-    kept: dict[str, Sequence[Interval]] = {}
+    usable: dict[str, Sequence[Interval]] = {}
     for column, intervals in scan.columns.items():
         if column in shadowed or column not in view_set.schema.names:
             continue
         if pa.types.is_timestamp(view_set.schema.field(column).type):
-            kept[column] = [_loosen(each) for each in intervals] if by_clock else intervals
-        elif all(_stands_in(bound, numbers, texts) for each in intervals for bound in each):
-            kept[column] = intervals
-    return kept
+            usable[column] = (
+                [_loosen(interval) for interval in intervals] if by_clock else intervals
+            )
+        elif all(_stands_in(bound, numbers, texts) for interval in intervals for bound in interval):
+            usable[column] = intervals
+    return usable
 
 
 def _loosen(interval: Interval) -> Interval:
@@ -131,7 +134,7 @@ def _written(statement: Statement) -> tuple[frozenset[int], frozenset[str]]:
         if not literal.is_string and literal.name.isdigit():
             value = int(literal.name)
             numbers.update((value, -value))
-    dates = any(each.is_type(*exp.DataType.TEMPORAL_TYPES) for each in _casts(statement))
+    dates = any(cast.is_type(*exp.DataType.TEMPORAL_TYPES) for cast in _casts(statement))
     texts = [text.replace("''", "'") for text in _list_texts(statement)]
     return frozenset(numbers), frozenset(
         text for text in texts if not (dates and _LIKE_A_DATE.match(text))
@@ -163,14 +166,16 @@ def _renamed(statement: Statement) -> frozenset[str]:
     if statement.tree.find(exp.Having, exp.Qualify) is None:
         return frozenset()
     return frozenset(
-        each.alias.lower()
-        for each in statement.tree.find_all(exp.Alias)
-        if not (isinstance(each.this, exp.Column) and each.this.name.lower() == each.alias.lower())
+        alias.alias.lower()
+        for alias in statement.tree.find_all(exp.Alias)
+        if not (
+            isinstance(alias.this, exp.Column) and alias.this.name.lower() == alias.alias.lower()
+        )
     )
 
 
 def _uses_clock(statement: Statement) -> bool:
-    return any(_is_clock(each) for each in statement.tree.walk())
+    return any(_is_clock(node) for node in statement.tree.walk())
 
 
 def _is_clock(node: Any) -> bool:
@@ -182,7 +187,7 @@ def _is_clock(node: Any) -> bool:
 
 
 def _is_plain(statement: Statement) -> bool:
-    """Whether every constant is written down as it is meant."""
+    """Return True if every constant is written down as it is meant."""
     tokens = statement.tokens
     if any(_is_text(one) and _is_text(other) for one, other in pairwise(tokens)):
         return False  # Spark joins texts that stand beside each other
@@ -214,7 +219,8 @@ def _bound_differently() -> tuple[Any, ...]:
 
 
 def _is_sure(node: Any) -> bool:
-    """Whether a part of the statement is no constant, or one that both engines read alike."""
+    """Return True unless a part of the statement is a constant that the engines read
+    differently."""
     from sqlglot import exp
 
     computed = (exp.Binary, exp.Unary, exp.Func, exp.Between, exp.In)

@@ -29,7 +29,7 @@ SETTINGS = {
     "spark.sql.ansi.doubleQuotedIdentifiers": "true",
     "spark.sql.variable.substitute": "false",
 }
-"""The dialect of statements, whatever the caller's session has."""
+"""The dialect of statements, independent of the settings of the caller's session."""
 
 _ONLY_QUERIES = "on spark, a statement is one SELECT"
 _ELSEWHERE = "the embedded engine has SHOW TABLES, EXPLAIN and the lake's own functions"
@@ -166,9 +166,11 @@ def _require_tables(
                 raise refuse(text, offset, f"there is no view set {name}", hint)
         elif name not in tables:
             whole = ".".join(part.name for part in table.parts)
-            others = ", ".join(sorted(other for other in tables if "." in other))
+            table_names = ", ".join(sorted(other for other in tables if "." in other))
             message = f"{whole} cannot be read; only view sets and tables of the lake can"
-            raise refuse(text, offset, message, f"there are: {others}" if others else None)
+            raise refuse(
+                text, offset, message, f"there are: {table_names}" if table_names else None
+            )
         elif any("start" not in part.meta for part in table.parts):
             raise refuse(text, offset, f"{name} cannot be located in the statement; give it a name")
         elif table.args.get("sample") and not table.alias:

@@ -56,7 +56,7 @@ class SparkStream:
         with translate(statement):
             self.schema = _agree(_arrow_schema(frame), like)
         self._session = session
-        self._frame = frame.toDF(*(f"c{place}" for place in range(len(self.schema))))
+        self._frame = frame.toDF(*(f"c{index}" for index in range(len(self.schema))))
         self._statement = statement
         self._at_once = at_once
         self._deadline = deadline
@@ -114,14 +114,14 @@ class SparkStream:
         deadline = self._deadline
         rest = None if deadline is None else max(0.0, deadline.measure_rest())
         try:
-            found = self._fetched.get(timeout=rest)
+            item = self._fetched.get(timeout=rest)
         except queue.Empty:
             assert deadline is not None  # noqa: S101  (without one, get waits)
             raise deadline.error() from None
         self._slots.release()
-        if isinstance(found, LakebedError):
-            raise found
-        return None if found is _END else found
+        if isinstance(item, LakebedError):
+            raise item
+        return None if item is _END else item
 
     def _produce(self) -> None:
         """Fetch batches until there are no more, or nobody wants them."""
@@ -185,13 +185,13 @@ def _agree(ours: pa.Schema, like: pa.Schema | None) -> pa.Schema:
     if like is None or len(like) != len(ours):
         return ours
     fields = []
-    for mine, other in zip(ours, like, strict=True):
+    for own_field, other in zip(ours, like, strict=True):
         wider = (
-            pa.types.is_signed_integer(mine.type) and pa.types.is_signed_integer(other.type)
-        ) or (pa.types.is_floating(mine.type) and pa.types.is_floating(other.type))
-        if wider and other.type.bit_width > mine.type.bit_width:
-            mine = mine.with_type(other.type)
-        fields.append(mine)
+            pa.types.is_signed_integer(own_field.type) and pa.types.is_signed_integer(other.type)
+        ) or (pa.types.is_floating(own_field.type) and pa.types.is_floating(other.type))
+        if wider and other.type.bit_width > own_field.type.bit_width:
+            own_field = own_field.with_type(other.type)
+        fields.append(own_field)
     return pa.schema(fields)
 
 

@@ -64,9 +64,9 @@ class UserTables:
     ) -> DataFrame | None:
         """Rows and marks as the table stores them now: one read for each version of its schema."""
         by_schema: dict[bytes, dict[str, int]] = {}
-        for each in partitions:
-            files = by_schema.setdefault(each.schema_hash, {})
-            files[each.file_path or ""] = each.insert_range.begin
+        for partition in partitions:
+            files = by_schema.setdefault(partition.schema_hash, {})
+            files[partition.file_path or ""] = partition.insert_range.begin
         parts = []
         for schema_hash, files in by_schema.items():
             stored = table.stored[schema_hash]
@@ -83,8 +83,8 @@ class UserTables:
 
         columns = []
         for field in self._tools.schema(table.view_set):
-            there = field.name in stored.schema.names
-            column = sql.col(f"`{field.name}`") if there else sql.lit(None)
+            is_stored = field.name in stored.schema.names
+            column = sql.col(f"`{field.name}`") if is_stored else sql.lit(None)
             columns.append(column.cast(field.dataType).alias(field.name))
         return frame.select(*columns)
 
@@ -106,10 +106,10 @@ class UserTables:
             version = (sql.col(VERSION) + mark).alias(VERSION)
             parts.append(marked.select(*(f"`{name}`" for name in content.table.key), version))
         hiding = reduce(lambda whole, part: whole.union(part), parts)
-        hiding = hiding.toDF(*(f"{_HIDING}{place}" for place in range(len(names))))
+        hiding = hiding.toDF(*(f"{_HIDING}{index}" for index in range(len(names))))
         same = [
-            sql.col(f"`{name}`") == sql.col(f"{_HIDING}{place}")
-            for place, name in enumerate(content.table.key)
+            sql.col(f"`{name}`") == sql.col(f"{_HIDING}{index}")
+            for index, name in enumerate(content.table.key)
         ]
         if content.compares:
             same.append(sql.col(f"{_HIDING}{len(names) - 1}") > sql.col(VERSION))
@@ -117,16 +117,17 @@ class UserTables:
 
 
 def _show(frame: DataFrame, table: UserTable) -> DataFrame:
-    """What users see of the rows: their columns, and the name of the bucket."""
-    shown = [name for name in table.shown.schema.names if name != BUCKET_COLUMN]
+    """Return the rows as users see them: their columns, and the name of the bucket."""
+    visible_names = [name for name in table.shown.schema.names if name != BUCKET_COLUMN]
     return frame.select(
-        *(f"`{name}`" for name in shown),
+        *(f"`{name}`" for name in visible_names),
         _name_bucket(table.bucket, table.time_column).alias(BUCKET_COLUMN),
     )
 
 
 def _name_bucket(bucket: Bucket, time_column: str) -> Column:
-    """`Bucket.name_of` in UTC, whatever zone the session has: nothing here asks for it."""
+    """Return `Bucket.name_of` in UTC, independent of the session's time zone, which nothing here
+    reads."""
     from pyspark.sql import functions as sql
 
     instant = f"unix_micros(`{time_column}`)"

@@ -16,7 +16,7 @@ from lakebed.model.time import SECOND, format_instant, to_instant
 from lakebed.query.output.plain import name_columns, to_values
 from lakebed.query.output.result import Result
 from lakebed.query.snapshot import listings
-from lakebed.query.snapshot.listings import Asked
+from lakebed.query.snapshot.listings import CatalogRequest
 from lakebed.web.times import read_number
 
 EXAMPLE = """SELECT date_trunc('minute', time) AS minute, severity_text, count(*) AS n
@@ -161,7 +161,7 @@ def _read_asked(asked: Mapping[str, str]) -> dict[str, str]:
 
 def read_schema(lake: Lake) -> list[TableShown]:
     """View sets with what their columns mean, then users' tables and those of their rejects."""
-    listed = lake.queries.look_up(Asked(frozenset([listings.VIEW_COLUMNS])))
+    listed = lake.queries.look_up(CatalogRequest(frozenset([listings.VIEW_COLUMNS])))
     found: dict[str, list[Column]] = {}
     for row in listed.tables[listings.VIEW_COLUMNS].to_pylist():
         column = Column(row["column_name"], row["data_type"], row["comment"])

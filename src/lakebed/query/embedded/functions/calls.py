@@ -38,11 +38,11 @@ class Arguments:
     usage: str
     values: Sequence[Any]
 
-    def text(self, place: int) -> str:
+    def text(self, index: int) -> str:
         """An argument that is text."""
-        value = self._read(place)
+        value = self._read(index)
         if not isinstance(value.as_py(), str):
-            raise self._refuse(place, "text", value)
+            raise self._refuse(index, "text", value)
         return str(value.as_py())
 
     def instant(self, position: int, rounding: Rounding = "up") -> int:
@@ -61,28 +61,28 @@ class Arguments:
             return count // 1000 if rounding == "down" else -(-count // 1000)
         return count * _MICROSECONDS[unit]
 
-    def whole(self, place: int) -> int:
+    def whole(self, index: int) -> int:
         """An argument that is a whole number."""
-        value = self._read(place)
+        value = self._read(index)
         if not pa.types.is_integer(value.type):
-            raise self._refuse(place, "a whole number", value)
+            raise self._refuse(index, "a whole number", value)
         return int(value.as_py())
 
-    def _read(self, place: int) -> pa.Scalar:
-        expression = self.values[place]
+    def _read(self, index: int) -> pa.Scalar:
+        expression = self.values[index]
         try:
             value = expression.python_value()
         except Exception:  # noqa: BLE001  (whatever it is, it is no constant)
             raise BadSql(
-                f"{_parameters(self.usage)[place]} of {self.usage} must be a constant"
+                f"{_parameters(self.usage)[index]} of {self.usage} must be a constant"
             ) from None
         value = value if isinstance(value, pa.Scalar) else pa.scalar(value)
         if not value.is_valid:
-            raise BadSql(f"{_parameters(self.usage)[place]} of {self.usage} is NULL")
+            raise BadSql(f"{_parameters(self.usage)[index]} of {self.usage} is NULL")
         return value
 
-    def _refuse(self, place: int, kind: str, value: pa.Scalar) -> BadSql:
-        name = _parameters(self.usage)[place]
+    def _refuse(self, index: int, kind: str, value: pa.Scalar) -> BadSql:
+        name = _parameters(self.usage)[index]
         return BadSql(f"{name} of {self.usage} must be {kind}, not {value.type}")
 
 
@@ -156,22 +156,22 @@ class Planning:
 
     def explain_empty(self, view_set: str, within: TimeRange) -> Any:
         """The answer to a call; the same calls come in the same order each time."""
-        place = len(self.empty)
+        index = len(self.empty)
         self.empty.append((view_set, within))
-        return self.empty_tables[place] if self.empty_tables else self.no_empty
+        return self.empty_tables[index] if self.empty_tables else self.no_empty
 
     def act(self, name: str, action: Callable[[Changes], list[Line]]) -> Any:
         """A table of the log of something that is done, once, when the plan is run."""
         lock = threading.Lock()
-        said: list[list[Line]] = []
+        logs: list[list[Line]] = []
 
         def run(marks: pa.Array) -> pa.Array:
             if not len(marks):
                 return pa.array([], _LOG)
             with lock:
-                if not said:
-                    said.append(self.guard(lambda: action(self.require_changes(name))))
-            lines = [{"time": time, "msg": message} for time, message in said[0]]
+                if not logs:
+                    logs.append(self.guard(lambda: action(self.require_changes(name))))
+            lines = [{"time": time, "msg": message} for time, message in logs[0]]
             return pa.array([lines] * len(marks), _LOG)
 
         log = udf(run, [pa.int64()], _LOG, "volatile", name)
@@ -199,7 +199,7 @@ class Planning:
 
 
 class LakeFunctions:
-    """The functions of one engine. Whoever plans holds the engine's lock."""
+    """The functions of one engine. The caller that plans must hold the engine's lock."""
 
     def __init__(self, context: SessionContext, functions: Sequence[LakeFunction]) -> None:
         self._context = context
@@ -223,8 +223,8 @@ class LakeFunctions:
         del self._context
 
     def may_change(self, sql: str) -> bool:
-        """Whether a statement names a function that changes the lake. One that hides the name
-        from this is refused when it is run."""
+        """Return True if a statement names a function that changes the lake. A statement that hides
+        the name from this check is refused when it runs."""
         return not words_of(sql).isdisjoint({*self._changes, *self._acts})
 
     def plan(self, sql: str, planning: Planning) -> DataFrame:

@@ -65,7 +65,7 @@ def functions() -> list[ScalarUDF | AggregateUDF]:
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """What histograms must share to be added."""
+    """The start, end and number of bins, which histograms must share to be added."""
 
     start: float
     end: float
@@ -118,12 +118,12 @@ class _Histogram(Accumulator):
     def evaluate(self) -> pa.Scalar:
         if self._shape is None:
             return pa.scalar(None, HISTOGRAM)
-        least, greatest = (self._min, self._max) if self._count else (None, None)
+        smallest, largest = (self._min, self._max) if self._count else (None, None)
         fields = {
             "start": self._shape.start,
             "end": self._shape.end,
-            "min": least,
-            "max": greatest,
+            "min": smallest,
+            "max": largest,
             "sum": self._sum,
             "sum_sq": self._sum_sq,
             "count": self._count,
@@ -132,15 +132,15 @@ class _Histogram(Accumulator):
         return pa.scalar(fields, HISTOGRAM)
 
     def _add_few(self, shape: _Shape, values: Iterable[float]) -> None:
-        kept = [value for value in values if math.isfinite(value)]
-        if not kept:
+        finite = [value for value in values if math.isfinite(value)]
+        if not finite:
             return
-        self._widen(min(kept), max(kept))
-        self._sum += sum(kept)
-        self._sum_sq += sum(value * value for value in kept)
-        self._count += len(kept)
+        self._widen(min(finite), max(finite))
+        self._sum += sum(finite)
+        self._sum_sq += sum(value * value for value in finite)
+        self._count += len(finite)
         start, end, width, last = shape.start, shape.end, shape.bin_width, shape.bins - 1
-        for value in kept:
+        for value in finite:
             self._bins[min(int((min(max(value, start), end) - start) / width), last)] += 1
 
     def _add_many(self, shape: _Shape, values: pa.Array) -> None:
@@ -190,9 +190,9 @@ class _Histogram(Accumulator):
                 " start, end and bins must be the same"
             )
 
-    def _widen(self, least: float | None, greatest: float | None) -> None:
-        self._min = self._min if least is None else min(self._min, least)
-        self._max = self._max if greatest is None else max(self._max, greatest)
+    def _widen(self, smallest: float | None, largest: float | None) -> None:
+        self._min = self._min if smallest is None else min(self._min, smallest)
+        self._max = self._max if largest is None else max(self._max, largest)
 
 
 class _Make(_Histogram):
@@ -221,10 +221,10 @@ class _Make(_Histogram):
         return super().evaluate()
 
     def _same(self, arguments: list[pa.Array]) -> bool:
-        """Whether all rows certainly have the arguments of the row before."""
+        """Return True if all rows certainly have the arguments of the row before."""
         return all(
-            not given.null_count and _bytes_of(given) == known * len(given)
-            for given, known in zip(arguments, self._arguments, strict=True)
+            not argument.null_count and _bytes_of(argument) == previous * len(argument)
+            for argument, previous in zip(arguments, self._arguments, strict=True)
         )
 
     def _take_arguments(self, arguments: list[pa.Array]) -> None:
@@ -315,8 +315,8 @@ def _variances(histograms: pa.StructArray) -> pa.Array:
     variance = pc.multiply(variance, pc.divide(count, pc.subtract(count, 1.0)))
     exact = pc.greater(variance, pc.multiply(pc.multiply(mean, mean), _NOISE))
     all_same = pc.and_(pc.equal(columns["min"], columns["max"]), pc.greater(count, 1.0))
-    known = pc.if_else(pc.and_(exact, pc.is_finite(variance)), variance, None)
-    return pc.if_else(all_same, 0.0, known)
+    reliable = pc.if_else(pc.and_(exact, pc.is_finite(variance)), variance, None)
+    return pc.if_else(all_same, 0.0, reliable)
 
 
 def _quantiles(histograms: pa.StructArray, q: pa.Array) -> pa.Array:
@@ -324,41 +324,43 @@ def _quantiles(histograms: pa.StructArray, q: pa.Array) -> pa.Array:
     evenly over it; never below min or above max. NULL if there are no values. `BadInput` if q is
     not 0 to 1."""
     _refuse_no_fraction(q)
-    asked = len(histograms)
-    if not asked:
+    num_rows = len(histograms)
+    if not num_rows:
         return pa.array([], pa.float64())
     columns = _columns(histograms)
-    some = pc.and_(pc.greater(columns["count"], 0), pc.greater_equal(q, 0))
-    row = pc.indices_nonzero(pc.and_(some, pc.greater(pc.list_value_length(columns["bins"]), 0)))
+    answerable = pc.and_(pc.greater(columns["count"], 0), pc.greater_equal(q, 0))
+    row = pc.indices_nonzero(
+        pc.and_(answerable, pc.greater(pc.list_value_length(columns["bins"]), 0))
+    )
     columns = _columns(histograms.take(row))
 
-    here = columns["bins"].flatten()
+    bin_counts = columns["bins"].flatten()
     bin_row = pc.list_parent_indices(columns["bins"])
     first = columns["bins"].offsets.slice(0, len(row))
-    below = pc.subtract(pc.cumulative_sum(here), here)
+    below = pc.subtract(pc.cumulative_sum(bin_counts), bin_counts)
     below = pc.subtract(below, below.take(first).take(bin_row)).cast(pa.float64(), safe=False)
-    here = here.cast(pa.float64(), safe=False)
+    bin_counts = bin_counts.cast(pa.float64(), safe=False)
     rank = pc.multiply(q.take(row), columns["count"].cast(pa.float64(), safe=False)).take(bin_row)
     # One bin of a row: the first whose values reach the rank. Rank 0 is in the first with any.
-    reached = pc.and_(pc.greater(here, 0), pc.less_equal(rank, pc.add(below, here)))
+    reached = pc.and_(pc.greater(bin_counts, 0), pc.less_equal(rank, pc.add(below, bin_counts)))
     missed_before = pc.or_(pc.less(below, rank), pc.equal(below, 0))
-    found = pc.indices_nonzero(pc.and_(reached, missed_before))
+    hits = pc.indices_nonzero(pc.and_(reached, missed_before))
 
-    owner = bin_row.take(found)
-    share = pc.divide(pc.subtract(rank.take(found), below.take(found)), here.take(found))
-    number = pc.subtract(found.cast(pa.int64()), first.take(owner).cast(pa.int64()))
-    start, end, least, greatest = (columns[n].take(owner) for n in ("start", "end", "min", "max"))
+    owner = bin_row.take(hits)
+    share = pc.divide(pc.subtract(rank.take(hits), below.take(hits)), bin_counts.take(hits))
+    number = pc.subtract(hits.cast(pa.int64()), first.take(owner).cast(pa.int64()))
+    start, end, smallest, largest = (columns[n].take(owner) for n in ("start", "end", "min", "max"))
     lengths = pc.list_value_length(columns["bins"]).take(owner).cast(pa.float64())
     width = pc.divide(pc.subtract(end, start), lengths)
     # Of the outer bins, which take what is beyond them, and of all others what min and max leave.
     at = number.cast(pa.float64())
-    low = pc.max_element_wise(pc.add(start, pc.multiply(width, at)), least)
-    low = pc.if_else(pc.equal(at, 0.0), least, low)
-    high = pc.min_element_wise(pc.add(start, pc.multiply(width, pc.add(at, 1.0))), greatest)
-    high = pc.if_else(pc.equal(pc.add(at, 1.0), lengths), greatest, high)
+    low = pc.max_element_wise(pc.add(start, pc.multiply(width, at)), smallest)
+    low = pc.if_else(pc.equal(at, 0.0), smallest, low)
+    high = pc.min_element_wise(pc.add(start, pc.multiply(width, pc.add(at, 1.0))), largest)
+    high = pc.if_else(pc.equal(pc.add(at, 1.0), lengths), largest, high)
     value = pc.add(low, pc.multiply(pc.subtract(high, low), share))
-    value = pc.min_element_wise(pc.max_element_wise(value, least), greatest)
-    back = pc.inverse_permutation(row.take(owner).cast(pa.int64()), max_index=asked - 1)
+    value = pc.min_element_wise(pc.max_element_wise(value, smallest), largest)
+    back = pc.inverse_permutation(row.take(owner).cast(pa.int64()), max_index=num_rows - 1)
     return value.take(back)
 
 

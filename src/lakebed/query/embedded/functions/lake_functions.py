@@ -34,7 +34,7 @@ from lakebed.query.snapshot import listings
 
 def _view_instance(planning: Planning, arguments: Arguments) -> Any:
     name = get_view_set_name(planning, arguments)
-    wanted = arguments.text(1)
+    instance = arguments.text(1)
     columns = listings.find_instance_columns(planning.view_sets[name])
     if not columns:
         raise BadSql(
@@ -44,8 +44,10 @@ def _view_instance(planning: Planning, arguments: Arguments) -> Any:
     frame = planning.frames.get(name)
     if frame is None:
         raise BadSql("the view set of view_instance is computed", hint=f"write its name: '{name}'")
-    if wanted != GLOBAL:
-        frame = frame.filter(reduce(or_, (col(f'"{each}"') == lit(wanted) for each in columns)))
+    if instance != GLOBAL:
+        frame = frame.filter(
+            reduce(or_, (col(f'"{column}"') == lit(instance) for column in columns))
+        )
     return frame.into_view()
 
 
@@ -90,10 +92,10 @@ def spell(sql: str) -> str:
     of processes are a text, not a map. Nothing changes its place, so that errors name the right
     one."""
 
-    def replace(found: re.Match[str]) -> str:
-        if found["name"] is None:
-            return found[0]
-        name = found["name"].lower()
-        return _OF_TEXT[name].ljust(len(name)) + found["rest"]
+    def replace(match: re.Match[str]) -> str:
+        if match["name"] is None:
+            return match[0]
+        name = match["name"].lower()
+        return _OF_TEXT[name].ljust(len(name)) + match["rest"]
 
     return _OF_PROCESSES.sub(replace, sql)

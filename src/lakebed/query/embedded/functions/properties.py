@@ -44,8 +44,8 @@ def _get(maps: pa.MapArray, keys: pa.Array) -> pa.Array:
     entry_keys = maps.keys.slice(begin, end - begin)
     entries = pa.ListArray.from_arrays(pc.subtract(offsets, offsets[0]), entry_keys)
     row_of_entry = pc.list_parent_indices(entries)
-    wanted = keys[0] if _is_one(keys) else keys.take(row_of_entry)
-    hits = pc.indices_nonzero(pc.equal(entry_keys, wanted))
+    sought_keys = keys[0] if _is_one(keys) else keys.take(row_of_entry)
+    hits = pc.indices_nonzero(pc.equal(entry_keys, sought_keys))
     hit_of_row = pc.inverse_permutation(row_of_entry.take(hits), max_index=rows - 1)
     values = maps.items.slice(begin, end - begin).take(hits.take(hit_of_row))
     return pc.if_else(maps.is_valid(), values, None) if maps.null_count else values
@@ -63,27 +63,27 @@ def _json_get(texts: pa.Array, keys: pa.Array) -> pa.Array:
     objects = [_read(text) for text in coded.dictionary.to_pylist()]
     if _is_one(keys):
         key = keys[0].as_py()
-        found = pa.array([_value(each, key) for each in objects], pa.string())
-        return found.take(coded.indices)
+        values = pa.array([_value(parsed, key) for parsed in objects], pa.string())
+        return values.take(coded.indices)
     # One look for each distinct pair of text and key.
     coded_keys = keys.dictionary_encode()
     names = coded_keys.dictionary.to_pylist()
     ahead = pc.multiply(coded.indices.cast(pa.int64()), len(names))
     pairs = pc.add(ahead, coded_keys.indices.cast(pa.int64())).dictionary_encode()
     looks = (divmod(pair, len(names)) for pair in pairs.dictionary.to_pylist())
-    found = pa.array([_value(objects[text], names[key]) for text, key in looks], pa.string())
-    return found.take(pairs.indices)
+    values = pa.array([_value(objects[text], names[key]) for text, key in looks], pa.string())
+    return values.take(pairs.indices)
 
 
 def _json_length(texts: pa.Array) -> pa.Array:
     coded = texts.dictionary_encode()
     objects = (_read(text) for text in coded.dictionary.to_pylist())
-    lengths = pa.array([None if each is None else len(each) for each in objects], pa.int32())
+    lengths = pa.array([None if parsed is None else len(parsed) for parsed in objects], pa.int32())
     return lengths.take(coded.indices)
 
 
 def _is_one(keys: pa.Array) -> bool:
-    """Whether every row has the same key, as when it was written into the SQL."""
+    """Return True if every row has the same key, as when it was written into the SQL."""
     if not len(keys) or keys.null_count:
         return False
     return bool(pc.all(pc.equal(keys, keys[0])).as_py())

@@ -1,5 +1,5 @@
-"""Results as they are computed, which can be stopped: by their reader, by a time limit, or from
-another thread. The engine stops at its next pause; its reader is told at once.
+"""Streamed results that can be stopped: by their reader, by a time limit, or from another thread.
+The engine stops at its next pause; its reader gets the error at once.
 """
 
 from __future__ import annotations
@@ -32,35 +32,35 @@ _stopped: list[float] = []
 
 
 def _loop() -> asyncio.AbstractEventLoop:
-    """One event loop for the whole process, whoever comes first: batches are awaited there, so that
-    they can be cancelled."""
+    """Return the one event loop of the process, and make it first if necessary: batches are awaited
+    there, so that they can be cancelled."""
     with _making_loop:
         return _make_loop()
 
 
 @cache
 def _make_loop() -> asyncio.AbstractEventLoop:
-    made: Future[asyncio.AbstractEventLoop] = Future()
+    ready: Future[asyncio.AbstractEventLoop] = Future()
 
     def run() -> None:  # Ctrl-C never comes here, where half a loop would be left behind
         loop = asyncio.new_event_loop()
-        made.set_result(loop)
+        ready.set_result(loop)
         loop.run_forever()
         loop.run_until_complete(_cancel_all())
 
     thread = threading.Thread(target=run, name="lakebed-queries", daemon=True)
     thread.start()
-    loop = made.result()
+    loop = ready.result()
     atexit.register(_end, loop, thread)
     return loop
 
 
 async def _cancel_all() -> None:
     """Nothing is awaited any more when the loop ends; of a task that is, Python would complain."""
-    while others := asyncio.all_tasks() - {asyncio.current_task()}:
-        for task in others:
+    while tasks := asyncio.all_tasks() - {asyncio.current_task()}:
+        for task in tasks:
             task.cancel()
-        await asyncio.wait(others)
+        await asyncio.wait(tasks)
 
 
 def _end(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
@@ -108,11 +108,11 @@ class BatchStream:
         try:
             while batches := self._next():
                 for batch in batches:
-                    wanted = batch.slice(0, self._rows_left)
+                    rows = batch.slice(0, self._rows_left)
                     if self._rows_left is not None:
-                        self._rows_left -= wanted.num_rows
-                    if wanted.num_rows:
-                        plain = _in_plain_types(wanted, self.schema)
+                        self._rows_left -= rows.num_rows
+                    if rows.num_rows:
+                        plain = _in_plain_types(rows, self.schema)
                         yield _without_secrets(plain, self._secrets) if self._secrets else plain
         finally:
             self.close()
@@ -306,16 +306,16 @@ class _Pump:
         self._stopped = False
         self._pending: asyncio.Future[Any] | None = None
 
-    def begin(self, wanted: Future[Any]) -> None:
-        """Take the next batches for somebody in another thread, who may cancel it, or be
-        interrupted at any moment; on the loop only."""
-        if wanted.cancelled() or self._stopped:
-            wanted.cancel()
+    def begin(self, waiter: Future[Any]) -> None:
+        """Take the next batches for another thread, which may cancel the wait, or be interrupted at
+        any moment; on the loop only."""
+        if waiter.cancelled() or self._stopped:
+            waiter.cancel()
             return
         task = asyncio.ensure_future(self.take())
         loop = asyncio.get_running_loop()
-        wanted.add_done_callback(lambda _done: loop.call_soon_threadsafe(task.cancel))
-        task.add_done_callback(lambda done: _hand_over(done, wanted))
+        waiter.add_done_callback(lambda _done: loop.call_soon_threadsafe(task.cancel))
+        task.add_done_callback(lambda done: _hand_over(done, waiter))
 
     async def take(self) -> list[pa.RecordBatch]:
         """The next batches, small ones together, because each way to the loop and back takes its
@@ -328,9 +328,9 @@ class _Pump:
                 self._pending = self._execution.advance()
             if self._pending is None:
                 break
-            left = None if not batches else max(0, until - time.monotonic())
+            timeout = None if not batches else max(0, until - time.monotonic())
             try:
-                done, _ = await asyncio.wait({self._pending}, timeout=left)
+                done, _ = await asyncio.wait({self._pending}, timeout=timeout)
             except asyncio.CancelledError:
                 self.stop()
                 raise
@@ -356,17 +356,17 @@ class _Pump:
         self._execution.release()
 
 
-def _hand_over(done: asyncio.Task[Any], wanted: Future[Any]) -> None:
+def _hand_over(done: asyncio.Task[Any], waiter: Future[Any]) -> None:
     """Give what came of a task to the thread that waits for it, if it still does."""
     error = None if done.cancelled() else done.exception()
     if done.cancelled():
-        wanted.cancel()
-    elif not wanted.set_running_or_notify_cancel():
+        waiter.cancel()
+    elif not waiter.set_running_or_notify_cancel():
         return
     elif error is not None:
-        wanted.set_exception(error)
+        waiter.set_exception(error)
     else:
-        wanted.set_result(done.result())
+        waiter.set_result(done.result())
 
 
 def _in_plain_types(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
