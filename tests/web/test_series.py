@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from lakebed.model.time import SECOND, TimeRange, to_instant
 from lakebed.web.charting.rates import Growth, draw_rates
-from lakebed.web.charting.series import Point, choose_way, find_begin, plan_lines
+from lakebed.web.charting.series import Point, choose_aggregation, find_begin, plan_lines
 from lakebed.web.times import Bins, plan_bins
 
 BEGIN = to_instant("2026-11-15T12:00:00Z")
@@ -162,7 +162,11 @@ def test_distributions_are_their_mean() -> None:
     assert [each for each in line.values if each is not None] == [10, 180 / 14]
     (line,) = plan_lines(points, bins, within, "rate", is_cumulative=True)
     assert [each for each in line.values if each is not None] == pytest.approx([4 / 60])
-    assert [choose_way("gauge", None), choose_way("sum", True), choose_way("sum", False)] == [
+    assert [
+        choose_aggregation("gauge", None),
+        choose_aggregation("sum", True),
+        choose_aggregation("sum", False),
+    ] == [
         "value",
         "rate",
         "value",

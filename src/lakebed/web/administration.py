@@ -22,26 +22,28 @@ def _page(name: str, path: str, read: Read, typed: Sequence[str] = ()) -> Page:
 _RETIRING = _page(
     "retiring",
     "/lake/partitions/{partition_id}/retire",
-    lambda lake, asked: retiring_page.read_retiring(lake, asked.path["partition_id"]),
+    lambda lake, request: retiring_page.read_retiring(lake, request.path["partition_id"]),
 )
 _UNSEEN = _page(
     "unseen",
     "/admin/incompatible/{view_set}",
-    lambda lake, asked: unseen_page.read_unseen(lake, asked.path["view_set"]),
+    lambda lake, request: unseen_page.read_unseen(lake, request.path["view_set"]),
 )
-_SWEEP = _page("sweep", "/admin/sweep", lambda lake, _asked: sweeping_page.read_sweep(lake))
-_CHECK = _page("check", "/admin/check", lambda lake, _asked: checking_page.read_check(lake))
-_KEYS = _page("keys", "/admin/keys", lambda lake, _asked: keys_page.read_keys(lake))
+_SWEEP = _page("sweep", "/admin/sweep", lambda lake, _request: sweeping_page.read_sweep(lake))
+_CHECK = _page("check", "/admin/check", lambda lake, _request: checking_page.read_check(lake))
+_KEYS = _page("keys", "/admin/keys", lambda lake, _request: keys_page.read_keys(lake))
 _REVOKING = _page(
     "revoking",
     "/admin/keys/{key_id}/revoke",
-    lambda lake, asked: keys_page.read_revoking(lake, asked.path["key_id"], asked.caller.name),
+    lambda lake, request: keys_page.read_revoking(
+        lake, request.path["key_id"], request.caller.name
+    ),
 )
 ADMIN_PAGES = (
     _page(
         "admin",
         "/admin",
-        lambda lake, asked: admin_page.read_admin(lake, asked.parameters),
+        lambda lake, request: admin_page.read_admin(lake, request.parameters),
         typed=admin_page.ASKED,
     ),
     _RETIRING,
@@ -49,7 +51,7 @@ ADMIN_PAGES = (
     _page(
         "retired",
         "/admin/retired",
-        lambda lake, asked: retired_page.read_retired(lake, asked.parameters),
+        lambda lake, request: retired_page.read_retired(lake, request.parameters),
         typed=retired_page.ASKED,
     ),
     _SWEEP,

@@ -11,6 +11,7 @@ def read_every(request: Request) -> dict[str, list[str]]:
 
 
 def keep_local(path: str) -> str:
-    """Where to go after signing in: a page of ours, whatever the address says."""
+    """Return the page to open after signing in: a path of this server, also if the address names
+    another."""
     is_ours = path.startswith("/") and not path.startswith(("//", "/\\")) and "\n" not in path
     return path if is_ours else "/lake"

@@ -1,4 +1,5 @@
-"""What every page says to the browser beside itself: what it may load, and who may have it."""
+"""Response headers of every page: sources that it may load, and sites that may embed or cache
+it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What came of a form, kept until its browser loads the page that says so. It is told once, and it
-is in no address: a secret may be among it.
+"""Results of forms, stored until the browser loads the page that shows them. Each is shown once,
+and is in no address: a secret may be among it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _MOST = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What was done, and which page says so."""
+    """The result of a form, and the path of the page that shows it."""
 
     path: str
     said: str
@@ -26,8 +26,8 @@ class Done:
 
 
 class Notes:
-    """What browsers, told apart by their words, have yet to be told. Safe to use from several
-    threads."""
+    """Results that browsers, identified by their words, have not loaded yet. Safe to use from
+    several threads."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
@@ -43,7 +43,7 @@ class Notes:
             self._left[word] = (self._now() + SECONDS, done)
 
     def take(self, word: str, path: str) -> Done | None:
-        """What is to be told on a page, unless its time is over. The next time, it is gone."""
+        """Remove and return the result to show on a page, unless it has expired."""
         with self._lock:
             until, done = self._left.get(word, (0.0, None))
             if done is None or urlsplit(done.path).path != path:

@@ -1,4 +1,5 @@
-"""Which pages there are: where, who may see them, and what makes their data."""
+"""The list of pages: their paths, the roles that may see them, and the functions that make their
+data."""
 
 from __future__ import annotations
 
@@ -20,13 +21,13 @@ from lakebed.web.pages import tables as tables_page
 from lakebed.web.pages import trace as trace_page
 from lakebed.web.pages import traces as traces_page
 
-Read = Callable[[Lake, "Asked"], Any]
+Read = Callable[[Lake, "PageRequest"], Any]
 """Makes a page's data from the lake and what was asked."""
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What a browser wants to see."""
+class PageRequest:
+    """A browser's request for a page."""
 
     parameters: Mapping[str, str]
     path: Mapping[str, str]
@@ -45,7 +46,7 @@ class Page:
     """Which template shows it, and how it is counted."""
     path: str
     read: Read
-    failed: Callable[[Lake, Asked, str, str | None], Any] | None = None
+    failed: Callable[[Lake, PageRequest, str, str | None], Any] | None = None
     """Makes the data of the same page with what is wrong, if it can be mended there."""
     typed: Sequence[str] = ()
     """The parameters that may be wrong: then the page is shown without them, and says so. Its form
@@ -67,7 +68,7 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class Deed:
-    """What administrators do by form."""
+    """A form by which administrators change something."""
 
     name: str
     """How it is counted."""
@@ -77,62 +78,66 @@ class Deed:
     """Shown again, with what is wrong, if it is refused."""
 
 
-def read_again(page: Page, lake: Lake, asked: Asked, error: LakebedError) -> Any:
+def read_again(page: Page, lake: Lake, request: PageRequest, error: LakebedError) -> Any:
     """A page whose address is wrong somewhere: without the one value that is, or else without any.
     Raises the error if that does not help."""
     if page.failed is not None:
-        return page.failed(lake, asked, str(error), error.hint)
-    given = [name for name in (*page.typed, *page.chosen) if asked.parameters.get(name)]
-    if not isinstance(error, BadInput) or not given:
+        return page.failed(lake, request, str(error), error.hint)
+    named = [name for name in (*page.typed, *page.chosen) if request.parameters.get(name)]
+    if not isinstance(error, BadInput) or not named:
         raise error
-    for dropped in (*([name] for name in given), given):
+    for dropped in (*([name] for name in named), named):
         try:
-            data = page.read(lake, _drop(asked, dropped))
+            data = page.read(lake, _drop(request, dropped))
         except (BadInput, NotFound):
             continue
         except LakebedError:
             break
-        typed = {name: asked.parameters[name] for name in dropped if name in page.typed}
+        typed = {name: request.parameters[name] for name in dropped if name in page.typed}
         return replace(data, asked={**data.asked, **typed})
     raise error
 
 
-def _drop(asked: Asked, names: Sequence[str]) -> Asked:
+def _drop(request: PageRequest, names: Sequence[str]) -> PageRequest:
     return replace(
-        asked,
-        parameters={name: each for name, each in asked.parameters.items() if name not in names},
-        every={name: each for name, each in asked.every.items() if name not in names},
+        request,
+        parameters={name: value for name, value in request.parameters.items() if name not in names},
+        every={name: values for name, values in request.every.items() if name not in names},
     )
 
 
-def _read_trace(lake: Lake, asked: Asked) -> trace_page.TracePage:
-    return trace_page.read_trace(lake, asked.path["trace_id"], asked.parameters, asked.seconds)
+def _read_trace(lake: Lake, request: PageRequest) -> trace_page.TracePage:
+    return trace_page.read_trace(
+        lake, request.path["trace_id"], request.parameters, request.seconds
+    )
 
 
 PAGES = (
     Page(
         "lake",
         "/lake",
-        lambda lake, asked: lake_page.read_lake(lake, asked.parameters, asked.now),
+        lambda lake, request: lake_page.read_lake(lake, request.parameters, request.now),
         typed=("begin", "end"),
     ),
     Page(
         "partition",
         "/lake/partitions/{partition_id}",
-        lambda lake, asked: partition_page.read_partition(lake, asked.path["partition_id"]),
+        lambda lake, request: partition_page.read_partition(lake, request.path["partition_id"]),
         with_form=True,
     ),
     Page(
         "logs",
         "/logs",
-        lambda lake, asked: logs_page.read_logs(lake, asked.parameters, asked.now, asked.seconds),
+        lambda lake, request: logs_page.read_logs(
+            lake, request.parameters, request.now, request.seconds
+        ),
         typed=("level", "begin", "end", "lines"),
     ),
     Page(
         "traces",
         "/traces",
-        lambda lake, asked: traces_page.read_traces(
-            lake, asked.parameters, asked.now, asked.seconds
+        lambda lake, request: traces_page.read_traces(
+            lake, request.parameters, request.now, request.seconds
         ),
         typed=("status", "longer", "begin", "end", "traces", "until"),
     ),
@@ -140,39 +145,43 @@ PAGES = (
     Page(
         "measures",
         "/measures",
-        lambda lake, asked: measures_page.read_measures(
-            lake, asked.parameters, asked.every.get("attribute", ()), asked.now, asked.seconds
+        lambda lake, request: measures_page.read_measures(
+            lake,
+            request.parameters,
+            request.every.get("attribute", ()),
+            request.now,
+            request.seconds,
         ),
         typed=("way", "begin", "end"),
         chosen=("by", "attribute"),
     ),
-    Page("tables", "/tables", lambda lake, _asked: tables_page.read_tables(lake)),
+    Page("tables", "/tables", lambda lake, _request: tables_page.read_tables(lake)),
     Page(
         "table",
         "/tables/{database}/{name}",
-        lambda lake, asked: table_page.read_table(
+        lambda lake, request: table_page.read_table(
             lake,
-            asked.path["database"],
-            asked.path["name"],
-            asked.parameters,
-            asked.now,
-            asked.seconds,
+            request.path["database"],
+            request.path["name"],
+            request.parameters,
+            request.now,
+            request.seconds,
         ),
         typed=table_page.ASKED,
     ),
     Page(
         "sql",
         "/sql",
-        lambda lake, asked: sql_page.read_sql(lake, asked.parameters, asked.seconds),
-        lambda lake, asked, problem, hint: sql_page.read_failed(
-            lake, asked.parameters, problem, hint
+        lambda lake, request: sql_page.read_sql(lake, request.parameters, request.seconds),
+        lambda lake, request, problem, hint: sql_page.read_failed(
+            lake, request.parameters, problem, hint
         ),
     ),
 )
 PERFETTO = Page(
     "perfetto",
     "/traces/{trace_id}/perfetto",
-    lambda lake, asked: trace_page.export(_read_trace(lake, asked)),
+    lambda lake, request: trace_page.export(_read_trace(lake, request)),
 )
 """Only data: the trace for another program."""
 SHOWN = (

@@ -1,6 +1,6 @@
-"""Who is signed in, and whether a form is one of ours. A browser keeps a random word; the key that
-it stands for stays in this process. The words end with the process, with their time, or with the
-key, which is checked again for every page.
+"""Sessions of browsers, and tokens that prove that a form is one of ours. A browser keeps a random
+word; the key that it stands for stays in this process. The words end with the process, with their
+time, or with the key, which is checked again for every page.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Sessions:
         return self._new_word()
 
     def begin(self, key: str) -> str:
-        """A new word that stands for a key, so that one which somebody else planted stands for
+        """Return a new word that stands for a key, so that a word planted by an attacker stands for
         nothing."""
         word = self._new_word()
         self.sign_in(word, key)
@@ -64,11 +64,11 @@ class Sessions:
             self._keys.pop(word, None)
 
     def make_token(self, word: str) -> str:
-        """What forms that are sent to this browser carry."""
+        """Return the token that forms sent to this browser carry."""
         return hmac.digest(self._secret, word.encode(), "sha256").hex()
 
     def is_token(self, word: str, token: str) -> bool:
-        """Whether a form was sent to this browser by this process."""
+        """Return True if a form was sent to this browser by this process."""
         return bool(word) and hmac.compare_digest(
             self.make_token(word).encode(), token.encode(errors="replace")
         )

@@ -61,7 +61,7 @@ def seconds(value: float | None) -> str:
 
 
 def nanoseconds(value: int | None) -> str:
-    """How long something took."""
+    """Return a duration as text, with a unit that fits."""
     if value is None:
         return "–"
     for unit, length in (("s", 10**9), ("ms", 10**6), ("µs", 10**3)):
@@ -79,41 +79,41 @@ def moment(text: str | None, digits: int = 3) -> str:
     return f"{date} {whole}" + (f".{fraction[:digits]}" if digits and fraction else "")
 
 
-def address(path: str, given: Mapping[str, Any] | None = None, **changes: Any) -> str:
-    """A path with what is asked for, of a list each; a change to nothing takes it out."""
-    asked = {**(given or {}), **changes}
-    known = {name: value for name, value in asked.items() if value not in (None, "", False)}
-    query = urlencode(known, doseq=True, quote_via=quote)
-    return f"{path}?{query}" if query else path
+def address(path: str, query: Mapping[str, Any] | None = None, **changes: Any) -> str:
+    """Return a path with a query, a parameter for each item of a list; None removes a parameter."""
+    merged = {**(query or {}), **changes}
+    present = {name: value for name, value in merged.items() if value not in (None, "", False)}
+    encoded = urlencode(present, doseq=True, quote_via=quote)
+    return f"{path}?{encoded}" if encoded else path
 
 
-def value(each: Any) -> Markup:
+def value(item: Any) -> Markup:
     """A value of a result: nothing is shown as such; booleans, lists and objects as JSON."""
-    if each is None:
+    if item is None:
         return _NULL
-    return escape(compact(each) if isinstance(each, dict | list | bool) else each)
+    return escape(compact(item) if isinstance(item, dict | list | bool) else item)
 
 
-def compact(each: Any) -> str:
+def compact(item: Any) -> str:
     """A value as JSON."""
-    return msgspec.json.encode(each).decode()
+    return msgspec.json.encode(item).decode()
 
 
 def cells(row: Sequence[Any]) -> Markup:
     """A row of a result; a function, because there are thousands of these."""
-    made = (
-        f'<td class="{"num" if type(each) in (int, float) else "cell"}">{value(each)}</td>'
-        for each in row
+    rendered = (
+        f'<td class="{"num" if type(item) in (int, float) else "cell"}">{value(item)}</td>'
+        for item in row
     )
-    return Markup("".join(made))  # noqa: S704  (values are escaped above)
+    return Markup("".join(rendered))  # noqa: S704  (values are escaped above)
 
 
 def link_pages(text: str) -> Markup:
     """Text in which the addresses of pages are links; everything else in it is escaped."""
     parts = enumerate(_PAGES.split(text))  # every second one is an address
     return Markup("").join(
-        Markup('<a href="{0}">{0}</a>').format(part) if place % 2 else escape(part)
-        for place, part in parts
+        Markup('<a href="{0}">{0}</a>').format(part) if index % 2 else escape(part)
+        for index, part in parts
     )
 
 
@@ -127,9 +127,9 @@ def read_assets() -> dict[str, tuple[str, bytes]]:
     types = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8"}
     types[".svg"] = "image/svg+xml"
     return {
-        each.name: (types[each.suffix], each.read_bytes())
-        for each in sorted((_FOLDER / "static").iterdir())
-        if each.suffix in types
+        path.name: (types[path.suffix], path.read_bytes())
+        for path in sorted((_FOLDER / "static").iterdir())
+        if path.suffix in types
     }
 
 
@@ -169,7 +169,7 @@ def make_environment() -> jinja2.Environment:
         "mark_times": times.mark_times,
         "mark_durations": times.mark_durations,
         "draw_lines": lines.draw_lines,
-        "most_of": lambda values: max((abs(each) for each in values if each), default=1),
+        "most_of": lambda values: max((abs(item) for item in values if item), default=1),
         "example": sql.EXAMPLE,
         "quick": times.QUICK,
         "ways": series.WAYS,

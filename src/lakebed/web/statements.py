@@ -60,20 +60,21 @@ class Statement:
     parameters: Sequence[Any]
 
     def spell(self) -> str:
-        """The same with its values written out, to be run by somebody else."""
+        """Return the same with its values written out, for other programs to run."""
         return prepare(self.text).bind(self.parameters).sql
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """Which rows are wanted, as SQL with its parameters; TRUE if all are."""
+    """A condition on rows, as SQL with its parameters; TRUE if all are wanted."""
 
     text: str = "TRUE"
     parameters: tuple[Any, ...] = ()
 
 
 def plan_condition(schema: TableSchema, query: Mapping[str, str], now: int) -> Condition:
-    """What ``where``, ``op`` and ``value`` of an address mean; `BadInput` if that is nothing."""
+    """Return the condition that ``where``, ``op`` and ``value`` of an address mean; `BadInput` if
+    that is nothing."""
     if not query.get("where"):
         if query.get("value"):
             raise BadInput(
@@ -98,9 +99,11 @@ def plan_condition(schema: TableSchema, query: Mapping[str, str], now: int) -> C
         )
     if name == "contains":
         return Condition(form.format(column.name, "?"), (query["value"],))
-    place = """arrow_cast(?, 'Timestamp(Microsecond, Some("UTC"))')"""
-    place = place if column.type == "datetime" else "?"
-    return Condition(form.format(column.name, place), (_read_value(column, query["value"], now),))
+    placeholder = """arrow_cast(?, 'Timestamp(Microsecond, Some("UTC"))')"""
+    placeholder = placeholder if column.type == "datetime" else "?"
+    return Condition(
+        form.format(column.name, placeholder), (_read_value(column, query["value"], now),)
+    )
 
 
 def _read_value(column: Column, text: str, now: int) -> Any:
@@ -138,8 +141,8 @@ def _read_number(column: Column, text: str, kind: type[int] | type[float]) -> in
 def plan_rows(table: UserTable, condition: Condition, limit: int, skipped: int) -> Statement:
     """Rows by time, the newest first. Those of one instant are in an order of their own, so that a
     page begins where the one before ended: by the key or, without one, by all columns."""
-    others = [each for each in table.key or table.schema.names if each != table.time_column]
-    order = ", ".join([f'"{table.time_column}" DESC', *(f'"{each}"' for each in others)])
+    tie_breakers = [name for name in table.key or table.schema.names if name != table.time_column]
+    order = ", ".join([f'"{table.time_column}" DESC', *(f'"{name}"' for name in tie_breakers)])
     where = "" if condition == Condition() else f"\nWHERE {condition.text}"
     offset = f" OFFSET {skipped}" if skipped else ""
     return Statement(
@@ -149,36 +152,36 @@ def plan_rows(table: UserTable, condition: Condition, limit: int, skipped: int) 
     )
 
 
-def check_plot(schema: TableSchema, asked: Mapping[str, str]) -> None:
+def check_plot(schema: TableSchema, query: Mapping[str, str]) -> None:
     """`BadInput` if ``plot``, ``by`` or ``way`` of an address cannot be drawn."""
     for name, fitting, what in (("plot", PLOTTED, "drawn"), ("by", SPLIT, "split by")):
-        if asked.get(name) and schema.column(asked[name]).type not in fitting:
-            known = [each.name for each in schema.columns if each.type in fitting]
+        if query.get(name) and schema.column(query[name]).type not in fitting:
+            names = [column.name for column in schema.columns if column.type in fitting]
             raise BadInput(
-                f"{asked[name]} is {schema.column(asked[name]).type} and cannot be {what}",
-                hint=f"choose one of {', '.join(known) or 'none: the table has no such column'}",
+                f"{query[name]} is {schema.column(query[name]).type} and cannot be {what}",
+                hint=f"choose one of {', '.join(names) or 'none: the table has no such column'}",
             )
-    if asked.get("way") and asked["way"] not in WAYS:
-        raise BadInput(f"{asked['way']!r} is no way to draw it", hint=f"use {', '.join(WAYS)}")
+    if query.get("way") and query["way"] not in WAYS:
+        raise BadInput(f"{query['way']!r} is no way to draw it", hint=f"use {', '.join(WAYS)}")
 
 
 def plan_plot(
-    table: UserTable, asked: Mapping[str, str], condition: Condition, bins: Bins, most_lines: int
+    table: UserTable, query: Mapping[str, str], condition: Condition, bins: Bins, most_lines: int
 ) -> Statement:
     """A time and a number for each bin. Split: a time, a label and a number for each bin of the
     largest lines, and how many lines there are."""
-    time, column = f'"{table.time_column}"', asked["plot"]
-    drawn = WAYS[asked.get("way") or "mean"].format(f'CAST("{column}" AS DOUBLE)', time)
+    time, column = f'"{table.time_column}"', query["plot"]
+    aggregate = WAYS[query.get("way") or "mean"].format(f'CAST("{column}" AS DOUBLE)', time)
     begin, width = bins.first, bins.width
     binned = (
         f"to_timestamp_micros((CAST({time} AS BIGINT) - {begin}) / {width} * {width} + {begin})"
     )
-    wanted = "" if condition == Condition() else f" AND {condition.text}"
+    condition_sql = "" if condition == Condition() else f" AND {condition.text}"
     rows = f'''FROM "{table.database}"."{table.name}"
-WHERE "{column}" IS NOT NULL{wanted}'''
-    if not asked.get("by"):
+WHERE "{column}" IS NOT NULL{condition_sql}'''
+    if not query.get("by"):
         text = f'''SELECT {binned} AS {time},
-  {drawn} AS "{column}"
+  {aggregate} AS "{column}"
 {rows}
 GROUP BY 1
 ORDER BY 1'''
@@ -189,7 +192,7 @@ ORDER BY 1'''
     SELECT *, dense_rank() OVER (ORDER BY size DESC, label) AS place FROM (
       SELECT *, sum(abs(value)) OVER (PARTITION BY label) AS size FROM (
 SELECT {binned} AS time,
-  CAST("{asked["by"]}" AS VARCHAR) AS label, {drawn} AS value
+  CAST("{query["by"]}" AS VARCHAR) AS label, {aggregate} AS value
 {rows}
 GROUP BY 1, 2
       )

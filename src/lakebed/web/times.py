@@ -1,4 +1,4 @@
-"""Which time a page is about, and the bins of its charts. Pure."""
+"""The range of time of a page, and the bins of its charts. Pure."""
 
 from __future__ import annotations
 
@@ -87,27 +87,27 @@ def mark_durations(nanoseconds: int) -> list[tuple[float, int]]:
     ]
 
 
-def plan_bins(within: TimeRange, most: int) -> Bins:
+def plan_bins(within: TimeRange, max_bins: int) -> Bins:
     """At most so many bins, which begin at round times."""
     length = within.end - within.begin
-    fitting = (step for step in _STEPS if length // step + 2 <= most)
-    width = next(fitting, length // max(1, most - 2) + 1)
+    fitting = (step for step in _STEPS if length // step + 2 <= max_bins)
+    width = next(fitting, length // max(1, max_bins - 2) + 1)
     first = within.begin // width * width
     return Bins(first, width, (within.end - 1 - first) // width + 1)
 
 
-def read_range(asked: Mapping[str, str], now: int, default: str) -> TimeRange:
+def read_range(query: Mapping[str, str], now: int, default: str) -> TimeRange:
     """The range that an address names: its begin is the default if it has none, its end is now."""
-    end = parse_moment(asked["end"], now) if asked.get("end") else now + 1
-    begin = parse_moment(asked.get("begin") or default, now)
+    end = parse_moment(query["end"], now) if query.get("end") else now + 1
+    begin = parse_moment(query.get("begin") or default, now)
     if begin < _EARLIEST:
-        raise BadInput(f"{asked['begin']!r} is before the year 1", hint="use a later time")
+        raise BadInput(f"{query['begin']!r} is before the year 1", hint="use a later time")
     return TimeRange(begin, end)
 
 
-def read_number(asked: Mapping[str, str], name: str, default: int, most: int) -> int:
+def read_number(query: Mapping[str, str], name: str, default: int, maximum: int) -> int:
     """A whole number from an address."""
-    text = asked.get(name) or str(default)
-    if not text.isascii() or not text.isdigit() or not 1 <= int(text[:12]) <= most:
-        raise BadInput(f"{name} is {text!r}", hint=f"use a number from 1 to {most}")
+    text = query.get(name) or str(default)
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text[:12]) <= maximum:
+        raise BadInput(f"{name} is {text!r}", hint=f"use a number from 1 to {maximum}")
     return int(text)

@@ -51,9 +51,9 @@ from lakebed.web.routes import (
     PERFETTO,
     SHOWN,
     SHOWN_TO_ADMINISTRATORS,
-    Asked,
     Deed,
     Page,
+    PageRequest,
     Sent,
     read_again,
 )
@@ -112,13 +112,15 @@ class Pages:
                 back = shown.address(request.url.path, read_every(request))
                 sign_in = shown.address("/sign-in", next=back)
                 return RedirectResponse(sign_in, 303, headers=HEADERS)
-            asked = self._make_asked(request, caller)
+            page_request = self._make_request(request, caller)
             status, told = 200, None
             try:
-                data = await self._workers.run(lambda: page.read(self._lake, asked))
+                data = await self._workers.run(lambda: page.read(self._lake, page_request))
             except LakebedError as caught:
                 error = caught
-                data = await self._workers.run(lambda: read_again(page, self._lake, asked, error))
+                data = await self._workers.run(
+                    lambda: read_again(page, self._lake, page_request, error)
+                )
                 refusal = refuse(error)
                 status = refusal.status
                 if page.failed is None:  # nothing in it says what was wrong
@@ -139,14 +141,14 @@ class Pages:
 
     def _data(self, page: Page) -> Handler:
         async def give(request: Request) -> Response:
-            asked = self._make_asked(request, await self._let_in(request, page.role))
-            data = await self._workers.run(lambda: page.read(self._lake, asked))
+            page_request = self._make_request(request, await self._let_in(request, page.role))
+            data = await self._workers.run(lambda: page.read(self._lake, page_request))
             return Response(msgspec.json.encode(data), media_type=_JSON, headers=HEADERS)
 
         return partial(answer, self._guard, f"web/{page.name}", give, _refuse_data)
 
-    def _make_asked(self, request: Request, caller: Caller) -> Asked:
-        return Asked(
+    def _make_request(self, request: Request, caller: Caller) -> PageRequest:
+        return PageRequest(
             dict(request.query_params),
             dict(request.path_params),
             time.time_ns() // 1000,
@@ -158,13 +160,13 @@ class Pages:
     async def _download(self, request: Request) -> Response:
         """All rows of a statement, as they are computed."""
         caller = await self._let_in(request)
-        asked = self._make_asked(request, caller)
+        page_request = self._make_request(request, caller)
         kind = request.path_params["kind"]
         if kind not in _DOWNLOADS:
             raise NotFound(f"rows cannot be had as {kind}", hint=", ".join(_DOWNLOADS))
         media_type, writer = _DOWNLOADS[kind]
         result = await self._workers.run(
-            lambda: sql_page.run(self._lake, asked.parameters, asked.seconds)
+            lambda: sql_page.run(self._lake, page_request.parameters, page_request.seconds)
         )
         headers = HEADERS | {"Content-Disposition": f'attachment; filename="rows.{kind}"'}
         pieces = stream(result, writer)
@@ -195,9 +197,9 @@ class Pages:
         self, request: Request, page: Page, caller: Caller, sent: Sent, error: LakebedError
     ) -> Response:
         """The page of a form as it is now, with why nothing was done."""
-        asked = self._make_asked(request, caller)
+        page_request = self._make_request(request, caller)
         try:
-            data = await self._workers.run(lambda: page.read(self._lake, asked))
+            data = await self._workers.run(lambda: page.read(self._lake, page_request))
         except NotFound:
             raise error from None
         refusal = refuse(error)

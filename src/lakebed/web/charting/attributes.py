@@ -15,7 +15,7 @@ _MOST_FILTERS = 20
 
 @dataclass(frozen=True, slots=True)
 class Attribute:
-    """What points can be chosen and split by."""
+    """An attribute of points by which they can be filtered and split."""
 
     name: str
     values: Sequence[str]
@@ -47,36 +47,36 @@ def ask_for_attributes(where: str) -> str:
 
 
 def list_attributes(rows: Sequence[Mapping[str, Any]]) -> list[Attribute]:
-    """What that statement found."""
-    found: dict[str, list[str]] = {}
+    """Return the attributes in the rows of that statement."""
+    values_by_name: dict[str, list[str]] = {}
     totals: dict[str, int] = {}
     for row in rows:
         if row["name"]:
-            found.setdefault(row["name"], [])
+            values_by_name.setdefault(row["name"], [])
             totals[row["name"]] = row["values"]
             if row["value"]:
-                found[row["name"]].append(row["value"])
+                values_by_name[row["name"]].append(row["value"])
     return [
         Attribute(name, values, max(0, totals[name] - _MOST_VALUES))
-        for name, values in found.items()
+        for name, values in values_by_name.items()
     ]
 
 
-def plan_filters(chosen: Sequence[str], names: Sequence[str]) -> list[Filter]:
-    """What ``name=value`` means, where both may have equals signs: the name is one that there is,
-    and of several the longest."""
-    if len(chosen) > _MOST_FILTERS:
+def plan_filters(texts: Sequence[str], names: Sequence[str]) -> list[Filter]:
+    """Return the filters that ``name=value`` texts mean, where both may have equals signs: the name
+    is an existing one, and of several the longest."""
+    if len(texts) > _MOST_FILTERS:
         raise BadInput(
-            f"{len(chosen)} attributes are too many", hint=f"choose at most {_MOST_FILTERS}"
+            f"{len(texts)} attributes are too many", hint=f"choose at most {_MOST_FILTERS}"
         )
     filters = []
-    for each in chosen:
-        fitting = [name for name in names if each.startswith(f"{name}=")]
+    for text in texts:
+        fitting = [name for name in names if text.startswith(f"{name}=")]
         if not fitting:
             raise BadInput(
-                f"no point has an attribute as in {each!r}",
+                f"no point has an attribute as in {text!r}",
                 hint=f"write name=value, with a name of {', '.join(names[:20]) or 'none here'}",
             )
         name = max(fitting, key=len)
-        filters.append(Filter(name, each[len(name) + 1 :]))
+        filters.append(Filter(name, text[len(name) + 1 :]))
     return filters

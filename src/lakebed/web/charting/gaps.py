@@ -1,4 +1,4 @@
-"""Where a line has to break, since nothing was there. Pure.
+"""Gaps in lines, where values are missing. Pure.
 
 A step without a value is a gap only if one was due: who speaks every minute leaves most steps of
 ten seconds empty. So a series is measured by its own rhythm, where it has one.
@@ -21,18 +21,18 @@ def break_line(xs: Sequence[float], points: Points, *, of_steps: bool = False) -
     """The pieces of a line, of all whose points are in order, as are the places ``xs`` where it
     could have some. Of steps: if those are regular and its points are not, each of them that it
     leaves out is a gap, as where rows are counted and nobody counts to zero."""
-    most = _find_longest(xs, points, of_steps=of_steps)
+    max_distance = _find_longest(xs, points, of_steps=of_steps)
     pieces: list[list[tuple[float, float]]] = []
-    for each in points:
-        if pieces and each[0] - pieces[-1][-1][0] <= most:
-            pieces[-1].append(each)
+    for point in points:
+        if pieces and point[0] - pieces[-1][-1][0] <= max_distance:
+            pieces[-1].append(point)
         else:
-            pieces.append([each])
+            pieces.append([point])
     return list(pieces)
 
 
 def _find_longest(xs: Sequence[float], points: Points, *, of_steps: bool) -> float:
-    """How far apart two neighbours of a line may be."""
+    """Return the largest distance between two neighbours of a line without a gap."""
     steps, distances = _measure(xs), _measure([x for x, _ in points])
     is_grid = _is_regular(steps)
     nothing_between = _LATE * _quartiles(steps)[1] if is_grid else max(steps, default=0.0)

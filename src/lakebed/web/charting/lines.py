@@ -33,7 +33,7 @@ def make_line(name: str, values: Sequence[float | None]) -> Line:
 
 def by_size(line: Line) -> tuple[float, str]:
     """Sorts the largest line first."""
-    return -sum(abs(each) for each in line.values if each), line.name
+    return -sum(abs(value) for value in line.values if value), line.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +52,8 @@ def stack(columns: Sequence[Mapping[str, int]], order: Sequence[str]) -> list[li
     first of the order at the bottom, below a round number. What is there is always visible."""
     highest = find_top(columns)
     width = WIDTH / max(1, len(columns))
-    drawn = []
-    for place, column in enumerate(columns):
+    stacks = []
+    for index, column in enumerate(columns):
         bars = []
         top = float(HEIGHT)
         for kind in order:
@@ -62,20 +62,20 @@ def stack(columns: Sequence[Mapping[str, int]], order: Sequence[str]) -> list[li
                 top -= height
                 bars.append(
                     Bar(
-                        round(place * width + width * 0.08, 2),
+                        round(index * width + width * 0.08, 2),
                         round(max(0.0, top), 2),
                         round(width * 0.84, 2),
                         round(height, 2),
                         kind,
                     )
                 )
-        drawn.append(bars)
-    return drawn
+        stacks.append(bars)
+    return stacks
 
 
 def find_top(columns: Sequence[Mapping[str, int]]) -> int:
     """A round number that no column is higher than."""
-    return max(1, round(find_ceiling(max((sum(each.values()) for each in columns), default=0))))
+    return max(1, round(find_ceiling(max((sum(column.values()) for column in columns), default=0))))
 
 
 def find_ceiling(value: float) -> float:
@@ -111,37 +111,37 @@ def draw_lines(
     unless it leaves out the same again and again."""
     numbers = [y for ys in series for y in ys if y is not None and math.isfinite(y)]
     low, high = find_limits(min(numbers, default=0.0), max(numbers, default=1.0), from_zero)
-    left, right = min(xs, default=0.0), max(xs, default=0.0)
-    wide, half = (right - left) or 1.0, (high / 2 - low / 2) or 1.0  # the whole may be infinite
+    first_x, last_x = min(xs, default=0.0), max(xs, default=0.0)
+    wide, half = (last_x - first_x) or 1.0, (high / 2 - low / 2) or 1.0  # the whole may be infinite
     places = sorted(xs)
     lines = []
     for ys in series:
-        there = sorted(
+        present = sorted(
             (x, y) for x, y in zip(xs, ys, strict=True) if y is not None and math.isfinite(y)
         )
         lines.append(
             [
                 [
                     (
-                        round((x - left) / wide * WIDTH, 2),
+                        round((x - first_x) / wide * WIDTH, 2),
                         round(height - (y / 2 - low / 2) / half * height, 2),
                     )
                     for x, y in piece
                 ]
-                for piece in break_line(places, there, of_steps=of_steps)
+                for piece in break_line(places, present, of_steps=of_steps)
             ]
         )
     return Drawn(lines, low, high)
 
 
-def find_limits(least: float, greatest: float, from_zero: bool) -> tuple[float, float]:
+def find_limits(smallest: float, largest: float, from_zero: bool) -> tuple[float, float]:
     """Round numbers around all values."""
-    if least == greatest == 0:
+    if smallest == largest == 0:
         return 0.0, 1.0
-    size = max(abs(least), abs(greatest))
-    spread = greatest - least
-    if from_zero or least <= 0 <= greatest or not _FLAT * size < spread < size / 2:
-        high = find_ceiling(greatest) if greatest > 0 else 0.0
-        return (-find_ceiling(-least) if least < 0 else 0.0), high
+    size = max(abs(smallest), abs(largest))
+    spread = largest - smallest
+    if from_zero or smallest <= 0 <= largest or not _FLAT * size < spread < size / 2:
+        high = find_ceiling(largest) if largest > 0 else 0.0
+        return (-find_ceiling(-smallest) if smallest < 0 else 0.0), high
     step = find_ceiling(spread / 4)
-    return math.floor(least / step) * step, math.ceil(greatest / step) * step
+    return math.floor(smallest / step) * step, math.ceil(largest / step) * step

@@ -39,7 +39,9 @@ def read_buckets(row: Mapping[str, Any]) -> Counts | None:
         )
     if not row["bucket_counts"]:
         return None
-    return explicit_buckets([float(each) for each in row["explicit_bounds"]], row["bucket_counts"])
+    return explicit_buckets(
+        [float(bound) for bound in row["explicit_bounds"]], row["bucket_counts"]
+    )
 
 
 def explicit_buckets(bounds: Sequence[float], counts: Sequence[int]) -> Counts | None:
@@ -62,11 +64,11 @@ def exponential_buckets(
     """Buckets whose edges are powers of 2 to the power of 2^-scale; offsets with their counts."""
     near = zero_threshold if 0 < zero_threshold < math.inf else 0.0
     with_negative, with_positive = any(negative[1]), any(positive[1])
-    found: dict[Bucket, int] = {}
+    buckets: dict[Bucket, int] = {}
 
     def add(low: float, high: float, count: int | None) -> None:
         if count:
-            found[low, high] = found.get((low, high), 0) + count
+            buckets[low, high] = buckets.get((low, high), 0) + count
 
     for index, count in enumerate(negative[1], start=negative[0]):
         add(-_power(index + 1, scale), -_power(index, scale), count)
@@ -79,7 +81,7 @@ def exponential_buckets(
     )
     for index, count in enumerate(positive[1], start=positive[0]):
         add(_power(index, scale), _power(index + 1, scale), count)
-    return found
+    return buckets
 
 
 def _power(index: int, scale: int) -> float:
@@ -88,10 +90,10 @@ def _power(index: int, scale: int) -> float:
 
 
 def subtract(after: Counts, before: Counts) -> Counts | None:
-    """What came to a cumulative histogram; None if it has less than before, so that it must have
-    begun anew. Where the buckets differ, those that both can tell apart are compared."""
+    """Return the increase of a cumulative histogram; None if it has less than before, so that it
+    must have begun anew. Where the buckets differ, those that both can distinguish are compared."""
     if before.keys() <= after.keys():
-        grown = {each: count - before.get(each, 0) for each, count in after.items()}
+        grown = {bucket: count - before.get(bucket, 0) for bucket, count in after.items()}
     else:
         edges = _shared_edges(after, before)
         grown = {}
@@ -101,7 +103,7 @@ def subtract(after: Counts, before: Counts) -> Counts | None:
                 grown[wider] = grown.get(wider, 0) + sign * count
     if any(count < 0 for count in grown.values()):
         return None
-    return {each: count for each, count in grown.items() if count}
+    return {bucket: count for bucket, count in grown.items() if count}
 
 
 def _shared_edges(one: Counts, other: Counts) -> list[float]:
@@ -113,10 +115,10 @@ def _shared_edges(one: Counts, other: Counts) -> list[float]:
     return [edge for edge in edges if edge not in inside]
 
 
-def confine(counts: Counts, least: float | None, greatest: float | None) -> dict[Bucket, int]:
-    """The same values, none of which is known to be below the least or above the greatest."""
-    low = -math.inf if least is None or math.isnan(least) else least
-    high = math.inf if greatest is None or math.isnan(greatest) else greatest
+def confine(counts: Counts, smallest: float | None, largest: float | None) -> dict[Bucket, int]:
+    """Return the same values, none of which is below the smallest or above the largest."""
+    low = -math.inf if smallest is None or math.isnan(smallest) else smallest
+    high = math.inf if largest is None or math.isnan(largest) else largest
     if low > high:
         low, high = -math.inf, math.inf
     confined: dict[Bucket, int] = {}
@@ -132,26 +134,26 @@ def find_percentile(counts: Counts, percent: int) -> float | None:
     Of a bucket without an upper edge only its lower edge is known. One without a lower edge begins
     at zero if it reaches above it; otherwise only its upper edge is known.
     """
-    known: dict[Bucket, int] = {}
+    closed_counts: dict[Bucket, int] = {}
     for bucket, count in counts.items():
         closed = _close(bucket)
         if closed is not None:
-            known[closed] = known.get(closed, 0) + count
-    if not known:
+            closed_counts[closed] = closed_counts.get(closed, 0) + count
+    if not closed_counts:
         return None
-    rank = sum(known.values()) * percent / 100
-    edges = sorted({edge for bucket in known for edge in bucket})
-    place = bisect_left(edges, rank, key=lambda edge: _count_until(known, edge))
-    here = edges[min(place, len(edges) - 1)]
-    if place == 0:
-        return here
-    before = edges[place - 1]
-    at_it = sum(count for bucket, count in known.items() if bucket == (here, here))
-    below, reached = _count_until(known, before), _count_until(known, here) - at_it
+    rank = sum(closed_counts.values()) * percent / 100
+    edges = sorted({edge for bucket in closed_counts for edge in bucket})
+    index = bisect_left(edges, rank, key=lambda edge: _count_until(closed_counts, edge))
+    upper = edges[min(index, len(edges) - 1)]
+    if index == 0:
+        return upper
+    before = edges[index - 1]
+    at_it = sum(count for bucket, count in closed_counts.items() if bucket == (upper, upper))
+    below, reached = _count_until(closed_counts, before), _count_until(closed_counts, upper) - at_it
     if rank >= reached:
-        return here
+        return upper
     share = (rank - below) / (reached - below)
-    return min(max(before * (1 - share) + here * share, before), here)
+    return min(max(before * (1 - share) + upper * share, before), upper)
 
 
 def _close(bucket: Bucket) -> Bucket | None:
@@ -166,7 +168,7 @@ def _close(bucket: Bucket) -> Bucket | None:
 
 
 def _count_until(counts: Counts, value: float) -> float:
-    """How many values are at or below one, if those of a bucket lie evenly in it."""
+    """Return how many values are at or below one, if those of a bucket lie evenly in it."""
     total = 0.0
     for (low, high), count in counts.items():
         if high <= value:

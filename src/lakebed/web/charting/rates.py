@@ -1,4 +1,4 @@
-"""Increases as lines of what was added per second. Pure.
+"""Increases as lines of the amount that was added per second. Pure.
 
 An increase belongs to the time in which it grew, which is rarely that of one step: exporters speak
 every minute, whatever the steps of a chart are. So it is spread over the steps that it touches.
@@ -20,7 +20,7 @@ _Shares = dict[int, float]
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """What one series added between two instants."""
+    """The amount that one series added between two instants."""
 
     label: str
     series: str
@@ -32,7 +32,7 @@ class Growth:
 
     @property
     def length(self) -> int:
-        """How long it took."""
+        """The duration in microseconds."""
         return self.until - self.since
 
 
@@ -41,17 +41,17 @@ def draw_rates(growths: Iterable[Growth], bins: Bins, *, is_cumulative: bool) ->
     which they were seen to grow. Senders of deltas are silent when there is nothing to add, so
     theirs is the whole bin, between the first and the last of all."""
     by_label: dict[str, list[Growth]] = defaultdict(list)
-    for each in growths:
-        by_label[each.label].append(each)
-    known: list[tuple[int, int]] = []
+    for growth in growths:
+        by_label[growth.label].append(growth)
+    hulls: list[tuple[int, int]] = []
     if not is_cumulative and by_label:
-        known = [_find_hull(each for found in by_label.values() for each in found)]
+        hulls = [_find_hull(growth for group in by_label.values() for growth in group)]
     lines = []
-    for label, found in by_label.items():
-        grown = _align(found) if is_cumulative else found
+    for label, group in by_label.items():
+        grown = _align(group) if is_cumulative else group
         added = _spread(grown, bins)
-        seen = known or _unite(grown)
-        covered = _spread((Growth(label, "", *each, each[1] - each[0]) for each in seen), bins)
+        spans = hulls or _unite(grown)
+        covered = _spread((Growth(label, "", *span, span[1] - span[0]) for span in spans), bins)
         lines.append(
             make_line(
                 label,
@@ -67,8 +67,8 @@ def draw_rates(growths: Iterable[Growth], bins: Bins, *, is_cumulative: bool) ->
 
 
 def _find_hull(growths: Iterable[Growth]) -> tuple[int, int]:
-    found = list(growths)
-    return min(each.since for each in found), max(each.until for each in found)
+    listed = list(growths)
+    return min(growth.since for growth in listed), max(growth.until for growth in listed)
 
 
 def _align(growths: Sequence[Growth]) -> list[Growth]:
@@ -77,15 +77,15 @@ def _align(growths: Sequence[Growth]) -> list[Growth]:
     grow as it does. Else every chart of several would begin and end with a slope."""
     begin, end = _find_hull(growths)
     by_series: dict[str, list[Growth]] = defaultdict(list)
-    for each in sorted(growths, key=lambda each: each.until):
-        by_series[each.series].append(each)
-    for found in by_series.values():
-        first, last = found[0], found[-1]
+    for growth in sorted(growths, key=lambda growth: growth.until):
+        by_series[growth.series].append(growth)
+    for group in by_series.values():
+        first, last = group[0], group[-1]
         if not first.is_first and 0 < first.since - begin <= first.length:
-            found[0] = _stretch(found[0], since=begin)
+            group[0] = _stretch(group[0], since=begin)
         if 0 < end - last.until <= last.length:
-            found[-1] = _stretch(found[-1], until=end)
-    return [each for found in by_series.values() for each in found]
+            group[-1] = _stretch(group[-1], until=end)
+    return [growth for group in by_series.values() for growth in group]
 
 
 def _stretch(growth: Growth, *, since: int | None = None, until: int | None = None) -> Growth:
@@ -96,11 +96,11 @@ def _stretch(growth: Growth, *, since: int | None = None, until: int | None = No
 
 
 def _spread(growths: Iterable[Growth], bins: Bins) -> _Shares:
-    """What is in each bin, in proportion; what lies outside of all is left out."""
+    """Return the amount in each bin, in proportion; amounts outside of all bins are left out."""
     shares: _Shares = defaultdict(float)
-    for each in growths:
-        for number, part in _cut(each, bins):
-            shares[number] += each.amount * part
+    for growth in growths:
+        for number, part in _cut(growth, bins):
+            shares[number] += growth.amount * part
     return shares
 
 
@@ -121,7 +121,7 @@ def _cut(growth: Growth, bins: Bins) -> Iterator[tuple[int, float]]:
 def _unite(growths: Iterable[Growth]) -> list[tuple[int, int]]:
     """When any of them grew, without overlaps."""
     united: list[tuple[int, int]] = []
-    for since, until in sorted((each.since, each.until) for each in growths):
+    for since, until in sorted((growth.since, growth.until) for growth in growths):
         if united and since <= united[-1][1]:
             united[-1] = united[-1][0], max(united[-1][1], until)
         else:

@@ -57,57 +57,57 @@ class Point:
     """Whether its series began at its start."""
 
 
-def choose_way(kind: str, is_monotonic: bool | None) -> str:
-    """How a metric of this kind is shown, unless somebody says otherwise."""
+def choose_aggregation(kind: str, is_monotonic: bool | None) -> str:
+    """Return the aggregation that shows a metric of this kind, unless the address names one."""
     if kind in (*_DISTRIBUTIONS, "summary"):
         return "mean"
     return "rate" if kind == "sum" and is_monotonic else "value"
 
 
-def list_ways(kind: str) -> list[str]:
+def list_aggregations(kind: str) -> list[str]:
     """The ways in which a metric of this kind has something to show."""
     if kind in _DISTRIBUTIONS:
         return ["mean", "rate", "percentiles", *PERCENTILES]
     return ["mean", "rate", QUANTILES] if kind == "summary" else ["value", "rate"]
 
 
-def needs_buckets(way: str | None) -> bool:
-    """Whether it is made of the buckets of histograms."""
-    return way == "percentiles" or way in PERCENTILES
+def needs_buckets(aggregation: str | None) -> bool:
+    """Return True if an aggregation needs the buckets of histograms."""
+    return aggregation == "percentiles" or aggregation in PERCENTILES
 
 
 def plan_lines(
-    points: Sequence[Point], bins: Bins, within: TimeRange, way: str, *, is_cumulative: bool
+    points: Sequence[Point], bins: Bins, within: TimeRange, aggregation: str, *, is_cumulative: bool
 ) -> list[Line]:
     """A line for each label, the largest first; of several percentiles, some for each."""
-    ordered = sorted(points, key=lambda each: each.time)
-    if needs_buckets(way):
-        ordered = [each for each in ordered if each.buckets is not None]
-    if is_cumulative and way not in _AVERAGED:
+    ordered = sorted(points, key=lambda point: point.time)
+    if needs_buckets(aggregation):
+        ordered = [point for point in ordered if point.buckets is not None]
+    if is_cumulative and aggregation not in _AVERAGED:
         ordered = list(_increases(ordered, within))
-    if way == "percentiles":
+    if aggregation == "percentiles":
         return _join_percentiles(_gather_buckets(ordered, bins), bins)
-    if way in PERCENTILES:
-        lines = _draw_percentile(_gather_buckets(ordered, bins), bins, PERCENTILES[way])
-    elif way == "rate":
+    if aggregation in PERCENTILES:
+        lines = _draw_percentile(_gather_buckets(ordered, bins), bins, PERCENTILES[aggregation])
+    elif aggregation == "rate":
         lines = draw_rates(_grow(ordered, bins), bins, is_cumulative=is_cumulative)
     else:
-        lines = _draw_quotients(ordered, bins, way)
+        lines = _draw_quotients(ordered, bins, aggregation)
     return sorted(lines, key=by_size)
 
 
-def _draw_quotients(points: Iterable[Point], bins: Bins, way: str) -> list[Line]:
+def _draw_quotients(points: Iterable[Point], bins: Bins, aggregation: str) -> list[Line]:
     upper: dict[str, dict[int, float]] = defaultdict(lambda: defaultdict(float))
     lower: dict[str, dict[int, float]] = defaultdict(lambda: defaultdict(float))
-    for each in points:
-        number = bins.find(each.time)
-        if way in _AVERAGED:
-            if each.value is not None:
-                upper[each.label][number] += each.value
-                lower[each.label][number] += 1
-        elif each.sum is not None and each.count is not None:
-            upper[each.label][number] += each.sum
-            lower[each.label][number] += each.count
+    for point in points:
+        number = bins.find(point.time)
+        if aggregation in _AVERAGED:
+            if point.value is not None:
+                upper[point.label][number] += point.value
+                lower[point.label][number] += 1
+        elif point.sum is not None and point.count is not None:
+            upper[point.label][number] += point.sum
+            lower[point.label][number] += point.count
     return [
         make_line(
             label,
@@ -120,13 +120,13 @@ def _draw_quotients(points: Iterable[Point], bins: Bins, way: str) -> list[Line]
     ]
 
 
-def find_begin(points: Iterable[Point], within: TimeRange, way: str) -> int:
+def find_begin(points: Iterable[Point], within: TimeRange, aggregation: str) -> int:
     """When the first of them begins: what it counts, it counts since its start."""
     begin = within.end - 1
-    for each in points:
-        start = (each.start or 0) // 1000
-        is_inside = way == "rate" and within.begin <= start < each.time
-        begin = min(begin, start if is_inside else each.time)
+    for point in points:
+        start = (point.start or 0) // 1000
+        is_inside = aggregation == "rate" and within.begin <= start < point.time
+        begin = min(begin, start if is_inside else point.time)
     return max(begin, within.begin)
 
 
@@ -134,15 +134,15 @@ def _grow(points: Iterable[Point], bins: Bins) -> Iterable[Growth]:
     """When each increase grew. Who does not say so is taken to speak of the time since the point
     before, and with the first one of one step."""
     last: dict[str, int] = {}
-    for each in points:
-        amount = each.value if each.value is not None else each.count
+    for point in points:
+        amount = point.value if point.value is not None else point.count
         if amount is None:
             continue
-        since = (each.start or 0) // 1000
-        if not 0 < since < each.time:
-            since = last.get(each.series, each.time - bins.width)
-        last[each.series] = each.time
-        yield Growth(each.label, each.series, since, each.time, amount, each.is_first)
+        since = (point.start or 0) // 1000
+        if not 0 < since < point.time:
+            since = last.get(point.series, point.time - bins.width)
+        last[point.series] = point.time
+        yield Growth(point.label, point.series, since, point.time, amount, point.is_first)
 
 
 _Gathered = Mapping[str, Mapping[int, Counts]]
@@ -150,12 +150,12 @@ _Gathered = Mapping[str, Mapping[int, Counts]]
 
 def _gather_buckets(points: Iterable[Point], bins: Bins) -> _Gathered:
     """The buckets of all points of a label and bin together."""
-    found: dict[str, dict[int, dict[Bucket, int]]] = defaultdict(lambda: defaultdict(dict))
-    for each in points:
-        total = found[each.label][bins.find(each.time)]
-        for bucket, count in confine(each.buckets or {}, each.least, each.greatest).items():
+    gathered: dict[str, dict[int, dict[Bucket, int]]] = defaultdict(lambda: defaultdict(dict))
+    for point in points:
+        total = gathered[point.label][bins.find(point.time)]
+        for bucket, count in confine(point.buckets or {}, point.least, point.greatest).items():
             total[bucket] = total.get(bucket, 0) + count
-    return found
+    return gathered
 
 
 def _draw_percentile(gathered: _Gathered, bins: Bins, percent: int) -> list[Line]:
@@ -170,51 +170,51 @@ def _draw_percentile(gathered: _Gathered, bins: Bins, percent: int) -> list[Line
 
 
 def _join_percentiles(gathered: _Gathered, bins: Bins) -> list[Line]:
-    drawn = {
+    lines = {
         name: {line.name: line for line in _draw_percentile(gathered, bins, PERCENTILES[name])}
         for name in _TOGETHER
     }
-    ranked = sorted(drawn[_TOGETHER[0]].values(), key=by_size)
+    ranked = sorted(lines[_TOGETHER[0]].values(), key=by_size)
     return [
-        replace(drawn[name][label.name], name=name_percentile(label.name, name))
+        replace(lines[name][label.name], name=name_percentile(label.name, name))
         for label in ranked
         for name in _TOGETHER
     ]
 
 
 def name_percentile(label: str, name: str) -> str:
-    """What a percentile of points of some label is called."""
+    """Return the name of a percentile of points of some label."""
     return name if label == EVERYTHING else f"{label} {name}"
 
 
 def _increases(points: Iterable[Point], within: TimeRange) -> Iterable[Point]:
-    """What each point of cumulative series adds to the one before, and since when. Of the first
-    point of a series that is only known if the series began inside the range."""
+    """Return the increase of each point of cumulative series since the one before. The increase of
+    the first point of a series is only known if the series began inside the range."""
     last: dict[str, Point] = {}
-    for each in points:
-        before = last.get(each.series)
-        last[each.series] = each
+    for point in points:
+        before = last.get(point.series)
+        last[point.series] = point
         if before is None:
-            if each.start is None or each.start // 1000 < within.begin:
+            if point.start is None or point.start // 1000 < within.begin:
                 continue
-            yield replace(each, is_first=True)
+            yield replace(point, is_first=True)
             continue
         grown = None
-        if each.buckets is not None and before.buckets is not None:
-            grown = subtract(each.buckets, before.buckets)
-        fell = _fell(before.value, each.value) or _fell(before.count, each.count)
-        lost = each.buckets is not None and before.buckets is not None and grown is None
-        if before.start != each.start or fell or lost:
-            started = (each.start or 0) // 1000
-            is_known = before.time <= started < each.time
-            yield each if is_known else replace(each, start=before.time * 1000)
+        if point.buckets is not None and before.buckets is not None:
+            grown = subtract(point.buckets, before.buckets)
+        fell = _fell(before.value, point.value) or _fell(before.count, point.count)
+        lost = point.buckets is not None and before.buckets is not None and grown is None
+        if before.start != point.start or fell or lost:
+            started = (point.start or 0) // 1000
+            is_known = before.time <= started < point.time
+            yield point if is_known else replace(point, start=before.time * 1000)
         else:
             yield replace(
-                each,
+                point,
                 start=before.time * 1000,
-                value=_minus(each.value, before.value),
-                count=_minus(each.count, before.count),
-                sum=_minus(each.sum, before.sum),
+                value=_minus(point.value, before.value),
+                count=_minus(point.count, before.count),
+                sum=_minus(point.sum, before.sum),
                 buckets=grown,
             )
 

@@ -1,1 +1,1 @@
-"""What each page shows: a function that makes its data from the lake, and nothing about HTML."""
+"""The data of each page: a function that makes it from the lake, without HTML."""

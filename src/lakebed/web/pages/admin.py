@@ -62,7 +62,7 @@ class EntryRow:
 
 @dataclass(frozen=True, slots=True)
 class AdminPage:
-    """What the page shows."""
+    """The data of the page."""
 
     asked: Mapping[str, str]
     duties: Sequence[DutyRow]
@@ -75,49 +75,52 @@ class AdminPage:
     journal: Sequence[EntryRow]
 
 
-def read_admin(lake: Lake, asked: Mapping[str, str]) -> AdminPage:
+def read_admin(lake: Lake, query: Mapping[str, str]) -> AdminPage:
     """Everything from the catalog; the store is not asked."""
-    wanted = {each: asked[each] for each in ASKED if asked.get(each)}
-    limit = read_number(wanted, "lines", _ENTRIES, _MOST_ENTRIES)
+    fields = {name: query[name] for name in ASKED if query.get(name)}
+    limit = read_number(fields, "lines", _ENTRIES, _MOST_ENTRIES)
     with lake.catalog.read() as connection:
         now = clock.upcoming(connection)
         retired = files.list_files(connection, [FileState.RETIRED, FileState.DELETING])
         held = leases.list_leases(connection)
         names = tables.list_names(connection)
-        told = journal.list_entries(
+        entries = journal.list_entries(
             connection,
             limit=limit,
-            operations=[wanted["operation"]] if "operation" in wanted else (),
-            view_set=tables.find_stored(connection, wanted.get("view_set")),
+            operations=[fields["operation"]] if "operation" in fields else (),
+            view_set=tables.find_stored(connection, fields.get("view_set")),
         )
     duties = list_duties(lake)
     overdue = [e for e in retired if e.expiration is not None and e.expiration <= now]
-    oldest = min((each.expiration or now for each in overdue), default=None)
+    oldest = min((file.expiration or now for file in overdue), default=None)
     return AdminPage(
-        wanted,
+        fields,
         duties,
-        any(each.runs or each.running_since for each in duties),
+        any(duty.runs or duty.running_since for duty in duties),
         list_keys(lake),
-        [LeaseRow(each.kind, each.holder, each.view_set, _when(each.oldest_tick)) for each in held],
+        [
+            LeaseRow(lease.kind, lease.holder, lease.view_set, _when(lease.oldest_tick))
+            for lease in held
+        ],
         Unswept(
             len(retired),
-            sum(each.file_size for each in retired),
+            sum(file.file_size for file in retired),
             len(overdue),
             None if oldest is None else (now - oldest) / SECOND,
         ),
         list_unseen(lake),
         [
             EntryRow(
-                format_instant(each.tick),
-                each.operation,
-                each.actor,
-                names.get(each.view_set or "", each.view_set),
-                each.reason,
-                each.rows,
-                each.bytes,
-                each.partition_id,
+                format_instant(entry.tick),
+                entry.operation,
+                entry.actor,
+                names.get(entry.view_set or "", entry.view_set),
+                entry.reason,
+                entry.rows,
+                entry.bytes,
+                entry.partition_id,
             )
-            for each in told
+            for entry in entries
         ],
     )
 

@@ -1,5 +1,5 @@
-"""Whether the lake is what its catalog says: what the daily duty found, and a check at once, whose
-findings are kept in the journal.
+"""Checks of the lake against its catalog: the findings of the daily duty, and a check at once,
+whose findings are recorded in the journal.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class FindingRow:
 
 @dataclass(frozen=True, slots=True)
 class LastCheck:
-    """A check that somebody asked for."""
+    """A check that an administrator started."""
 
     tick: str
     actor: str
@@ -62,7 +62,7 @@ class LastCheck:
 
 @dataclass(frozen=True, slots=True)
 class CheckPage:
-    """What the page shows."""
+    """The data of the page."""
 
     duty: DutyRow
     last: LastCheck | None
@@ -73,10 +73,10 @@ class CheckPage:
 
 
 def read_check(lake: Lake) -> CheckPage:
-    """What is known; nothing is checked."""
+    """Return the last findings; this checks nothing."""
     with lake.catalog.read() as connection:
         entries = journal.list_entries(connection, limit=1, operations=[_OPERATION])
-    duty = next(each for each in list_duties(lake) if each.name == "check")
+    duty = next(row for row in list_duties(lake) if row.name == "check")
     last = _read_last(entries[0]) if entries else None
     return CheckPage(duty, last, LEVELS, _count_files(lake), _MOST_FILES)
 
@@ -112,28 +112,30 @@ def _count_files(lake: Lake) -> int:
 
 
 def _describe(report: CheckReport) -> str:
-    damaged = sum(each.severity == "damage" for each in report.findings)
+    damaged = sum(finding.severity == "damage" for finding in report.findings)
     verdict = "nothing is damaged" if report.is_clean else f"{damaged} damaged"
-    others = len(report.findings) - damaged
-    return f"{verdict}, {others} other findings, down to {report.level.name.lower()}"
+    other_count = len(report.findings) - damaged
+    return f"{verdict}, {other_count} other findings, down to {report.level.name.lower()}"
 
 
 def _write(report: CheckReport) -> dict[str, object]:
     severities = ("damage", "warning", "note")
-    worst = sorted(report.findings, key=lambda each: severities.index(each.severity))
+    worst = sorted(report.findings, key=lambda finding: severities.index(finding.severity))
     return {
         "level": report.level.name.lower(),
         "is_clean": report.is_clean,
         **report.figures,
         "finding_count": len(report.findings),
         "findings": [
-            asdict(FindingRow(each.severity.value, each.kind, each.subject, each.message))
-            for each in worst[:_MOST_FINDINGS]
+            asdict(
+                FindingRow(finding.severity.value, finding.kind, finding.subject, finding.message)
+            )
+            for finding in worst[:_MOST_FINDINGS]
         ],
     }
 
 
 def _read_last(entry: journal.Entry) -> LastCheck:
-    told = dict(entry.detail)
-    findings = [FindingRow(**each) for each in told.pop("findings")]
-    return LastCheck(format_instant(entry.tick), entry.actor, findings=findings, **told)
+    detail = dict(entry.detail)
+    findings = [FindingRow(**fields) for fields in detail.pop("findings")]
+    return LastCheck(format_instant(entry.tick), entry.actor, findings=findings, **detail)

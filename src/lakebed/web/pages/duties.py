@@ -34,7 +34,7 @@ def list_duties(lake: Lake) -> list[DutyRow]:
     upkeep = Upkeep(lake)
     overdue = upkeep.find_overdue()
     with lake.catalog.read() as connection:
-        busy = {each.view_set for each in leases.list_leases(connection)}
+        busy = {lease.view_set for lease in leases.list_leases(connection)}
     return [
         DutyRow(
             duty.name,

@@ -1,4 +1,4 @@
-"""Who may use the lake's servers: the keys, making one, and ending one."""
+"""Keys of the lake's servers: the list, creating one, and revoking one."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class KeyRow:
 
 @dataclass(frozen=True, slots=True)
 class KeysPage:
-    """What the page shows."""
+    """The data of the page."""
 
     keys: Sequence[KeyRow]
     has_any: bool
@@ -53,7 +53,7 @@ class RevokingPage:
 
 def list_keys(lake: Lake) -> list[KeyRow]:
     """Every key there ever was, the oldest first."""
-    return [_show(each) for each in lake.keys.list_keys()]
+    return [_show(key) for key in lake.keys.list_keys()]
 
 
 def read_keys(lake: Lake) -> KeysPage:
@@ -64,8 +64,8 @@ def read_keys(lake: Lake) -> KeysPage:
 
 def read_revoking(lake: Lake, key_id: str, asker: str) -> RevokingPage:
     """One key in force, and what ending it means; ``asker`` is the name of who wants to."""
-    in_force = [each for each in lake.keys.list_keys() if each.revoked_at is None]
-    ending = [each for each in in_force if each.key_id == key_id]
+    in_force = [key for key in lake.keys.list_keys() if key.revoked_at is None]
+    ending = [key for key in in_force if key.key_id == key_id]
     if not ending:
         raise NotFound(
             f"no key in force has the id {key_id!r}", hint="it may have been revoked already"
@@ -74,17 +74,17 @@ def read_revoking(lake: Lake, key_id: str, asker: str) -> RevokingPage:
 
 
 def plan_warnings(ending: Key, in_force: Sequence[Key], asker: str) -> list[str]:
-    """What whoever ends a key should know before. Pure."""
-    others = [each for each in in_force if each.key_id != ending.key_id]
+    """Return warnings about ending a key. Pure."""
+    other_keys = [key for key in in_force if key.key_id != ending.key_id]
     warnings = []
     if ending.name == asker:
         warnings.append("It has your name: if it is the one that you came with, you are locked out")
-    if not others:
+    if not other_keys:
         warnings.append(
             "It is the last key: nobody can come in until another is made, on the command line: "
             "lakebed keys create NAME --role admin"
         )
-    elif not any(Role.ADMIN in each.roles for each in others) and Role.ADMIN in ending.roles:
+    elif not any(Role.ADMIN in key.roles for key in other_keys) and Role.ADMIN in ending.roles:
         warnings.append(
             "It is the last one of the role admin. To make another, the command line is left: "
             "lakebed keys create NAME --role admin"
@@ -94,7 +94,7 @@ def plan_warnings(ending: Key, in_force: Sequence[Key], asker: str) -> list[str]
 
 def create(lake: Lake, fields: Mapping[str, str]) -> Done:
     """Make a key, which is shown once."""
-    roles = [each for each in _ROLES if fields.get(each) == "yes"]
+    roles = [role for role in _ROLES if fields.get(role) == "yes"]
     if not roles:
         raise BadInput("a key without a role is good for nothing", hint="tick one at least")
     if Role.ADMIN not in roles and not lake.keys.has_any():
@@ -102,9 +102,10 @@ def create(lake: Lake, fields: Mapping[str, str]) -> Done:
             "the first key needs the role admin: from then on this page asks for a key",
             hint="tick admin, and make the other keys afterwards",
         )
-    made = lake.keys.create(fields.get("name", "").strip(), roles)
-    said = f"Made key {made.key.key_id} of {made.key.name}, for {' and '.join(made.key.roles)}."
-    return Done(_PATH, said, made.secret)
+    created = lake.keys.create(fields.get("name", "").strip(), roles)
+    key = created.key
+    message = f"Made key {key.key_id} of {key.name}, for {' and '.join(key.roles)}."
+    return Done(_PATH, message, created.secret)
 
 
 def revoke(lake: Lake, key_id: str) -> Done:

@@ -25,7 +25,7 @@ _MOST_BLOCKS = 20
 
 
 class State(StrEnum):
-    """What became of a stretch of insert time; of several the first is shown."""
+    """States of a stretch of insert time; of several the first is shown."""
 
     FAILED = "failed"
     INCOMPATIBLE = "incompatible"
@@ -91,7 +91,7 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class LakePage:
-    """What the page shows."""
+    """The data of the page."""
 
     lake_id: str
     tick: str
@@ -105,7 +105,7 @@ class LakePage:
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """What became of one stretch of insert time: of a partition's, or of a block's instant."""
+    """The state of one stretch of insert time: of a partition's, or of a block's instant."""
 
     begin: int
     end: int
@@ -115,8 +115,8 @@ class Fact:
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
-    """What is known of one view set or table in a range."""
+class _Contents:
+    """The partitions, failures and blocks of one view set or table in a range."""
 
     pieces: Sequence[Piece]
     schemas: Collection[bytes]
@@ -127,18 +127,18 @@ class _Known:
     """Insert times of the blocks that it is made of; None if it is not made of blocks."""
 
 
-def read_lake(lake: Lake, asked: Mapping[str, str], now: int) -> LakePage:
+def read_lake(lake: Lake, query: Mapping[str, str], now: int) -> LakePage:
     """The map of a range of insert time, or of everything there is, from one look."""
-    wanted = {name: asked[name] for name in ("begin", "end") if asked.get(name)}
+    fields = {name: query[name] for name in ("begin", "end") if query.get(name)}
     with lake.catalog.read() as connection:
         tick = clock.now(connection)
         upcoming = clock.upcoming(connection)
         extent = overview.find_extent(connection)
         active = {entry.view_set.name: entry for entry in list_view_sets(connection)}
         users = tables.list_tables(connection)
-        within = _read_range(wanted, extent, now)
+        within = _read_range(fields, extent, now)
         if within is None or extent is None:
-            return LakePage(lake.lake_id, format_instant(tick), None, None, wanted, 0, [], True)
+            return LakePage(lake.lake_id, format_instant(tick), None, None, fields, 0, [], True)
         pieces = overview.list_pieces(connection, within)
         merges = overview.list_merges(connection)
         failed = failures.list_failures(connection)
@@ -146,43 +146,43 @@ def read_lake(lake: Lake, asked: Mapping[str, str], now: int) -> LakePage:
     by_name: dict[str, list[Piece]] = {}
     for piece in pieces:
         by_name.setdefault(piece.view_set, []).append(piece)
-    definitions = {name: each.view_set for name, each in active.items()}
+    definitions = {name: entry.view_set for name, entry in active.items()}
     layers: list[Layer] = []
-    stuck: list[tuple[Layer, _Known, Sequence[Fact]]] = []
-    for name, each in active.items():
-        sources = find_sources(each.view_set, definitions)
+    stuck: list[tuple[Layer, _Contents, Sequence[Fact]]] = []
+    for name, entry in active.items():
+        sources = find_sources(entry.view_set, definitions)
         made_of = None
-        if each.view_set.source is not None:
+        if entry.view_set.source is not None:
             made_of = [
                 insert_time
                 for insert_time, encoding in landed
                 if (sources.every or encoding in sources.encodings)
-                and insert_time >= each.retained_from
+                and insert_time >= entry.retained_from
             ]
-        known = _Known(
+        contents = _Contents(
             by_name.pop(name, []),
-            {each.schema_hash},
+            {entry.schema_hash},
             merges,
             {
                 one.insert_time: one.reason
                 for one in failed
-                if one.view_set == name and one.schema_hash == each.schema_hash
+                if one.view_set == name and one.schema_hash == entry.schema_hash
             },
             made_of,
         )
-        layer = Layer(name, "view set", describe_source(each.view_set.source) or "")
-        facts = _fill(layer, known, within, upcoming)
-        stuck.append((layer, known, _choose_stuck(facts, with_waiting=bool(wanted))))
+        layer = Layer(name, "view set", describe_source(entry.view_set.source) or "")
+        facts = _fill(layer, contents, within, upcoming)
+        stuck.append((layer, contents, _choose_stuck(facts, with_waiting=bool(fields))))
         layers.append(layer)
     for table in users:
-        known = _Known(by_name.pop(table.stored_as, []), set(table.stored), merges)
+        contents = _Contents(by_name.pop(table.stored_as, []), set(table.stored), merges)
         layer = Layer(table.full_name, "table", "records")
-        _fill(layer, known, within, upcoming)
+        _fill(layer, contents, within, upcoming)
         layers.append(layer)
-    for name, left in by_name.items():
+    for name, orphaned_pieces in by_name.items():
         if not is_table(name):  # of tables that were deleted, their own page tells
             layer = Layer(name, "view set", "not defined any more")
-            _fill(layer, _Known(left, (), merges), within, upcoming)
+            _fill(layer, _Contents(orphaned_pieces, (), merges), within, upcoming)
             layers.append(layer)
     _name_stuck(lake, stuck)
     return LakePage(
@@ -190,16 +190,16 @@ def read_lake(lake: Lake, asked: Mapping[str, str], now: int) -> LakePage:
         format_instant(tick),
         format_instant(within.begin),
         format_instant(within.end),
-        wanted,
+        fields,
         len(landed),
         layers,
         is_new=False,
     )
 
 
-def _read_range(asked: Mapping[str, str], extent: TimeRange | None, now: int) -> TimeRange | None:
-    low = parse_moment(asked["begin"], now) if "begin" in asked else None
-    high = parse_moment(asked["end"], now) if "end" in asked else None
+def _read_range(query: Mapping[str, str], extent: TimeRange | None, now: int) -> TimeRange | None:
+    low = parse_moment(query["begin"], now) if "begin" in query else None
+    high = parse_moment(query["end"], now) if "end" in query else None
     if extent is None:
         return None
     if low is None:
@@ -207,11 +207,11 @@ def _read_range(asked: Mapping[str, str], extent: TimeRange | None, now: int) ->
     return TimeRange(low, max(extent.end, low + 1) if high is None else high)
 
 
-def _fill(layer: Layer, known: _Known, within: TimeRange, now: int) -> list[Fact]:
+def _fill(layer: Layer, contents: _Contents, within: TimeRange, now: int) -> list[Fact]:
     """Count and draw what is known; the facts that were drawn."""
-    facts = _find_facts(known, within)
-    for piece in known.pieces:
-        if piece.retired_at is None and piece.schema_hash in known.schemas:
+    facts = _find_facts(contents, within)
+    for piece in contents.pieces:
+        if piece.retired_at is None and piece.schema_hash in contents.schemas:
             layer.partitions += 1
             layer.rows += piece.num_rows
             layer.bytes += piece.file_size
@@ -226,69 +226,69 @@ def _fill(layer: Layer, known: _Known, within: TimeRange, now: int) -> list[Fact
 def _choose_stuck(facts: Iterable[Fact], *, with_waiting: bool) -> list[Fact]:
     """The blocks that are in no partition; those that failed come first."""
     states = (State.FAILED, State.WAITING) if with_waiting else (State.FAILED,)
-    chosen = (each for each in facts if each.state in states)
-    return sorted(chosen, key=lambda each: (_RANK[each.state], each.begin))
+    stuck = (fact for fact in facts if fact.state in states)
+    return sorted(stuck, key=lambda fact: (_RANK[fact.state], fact.begin))
 
 
-def _name_stuck(lake: Lake, layers: Iterable[tuple[Layer, _Known, Sequence[Fact]]]) -> None:
+def _name_stuck(lake: Lake, layers: Iterable[tuple[Layer, _Contents, Sequence[Fact]]]) -> None:
     """Say of each layer which blocks are in no partition, and why."""
-    times = [each.begin for _, _, stuck in layers for each in stuck[:_MOST_BLOCKS]]
+    times = [fact.begin for _, _, stuck in layers for fact in stuck[:_MOST_BLOCKS]]
     if not times:
         return
     with lake.catalog.read() as connection:
         blocks = overview.name_blocks(connection, times)
-    for layer, known, stuck in layers:
+    for layer, contents, stuck in layers:
         layer.stuck_left_out = max(0, len(stuck) - _MOST_BLOCKS)
         layer.stuck = [
             StuckBlock(
-                *blocks[each.begin],
-                format_instant(each.begin),
-                each.state,
-                known.failed.get(each.begin),
+                *blocks[fact.begin],
+                format_instant(fact.begin),
+                fact.state,
+                contents.failed.get(fact.begin),
             )
-            for each in stuck[:_MOST_BLOCKS]
-            if each.begin in blocks  # or it was deleted meanwhile
+            for fact in stuck[:_MOST_BLOCKS]
+            if fact.begin in blocks  # or it was deleted meanwhile
         ]
 
 
-def _find_facts(known: _Known, within: TimeRange) -> list[Fact]:
-    """What is to be shown: partitions that queries see, those that they do not see and whose range
-    nothing else covers, and blocks that are in none."""
-    seen: list[Piece] = []
+def _find_facts(contents: _Contents, within: TimeRange) -> list[Fact]:
+    """Return the stretches to show: partitions that queries see, those that they do not see and
+    whose range nothing else covers, and blocks that are in none."""
+    visible: list[Piece] = []
     unseen: list[Piece] = []
-    for piece in known.pieces:
-        is_seen = piece.retired_at is None and piece.schema_hash in known.schemas
-        (seen if is_seen else unseen).append(piece)
+    for piece in contents.pieces:
+        is_seen = piece.retired_at is None and piece.schema_hash in contents.schemas
+        (visible if is_seen else unseen).append(piece)
     facts = [
-        Fact(each.begin, each.end, _name(each, known), each.num_rows, each.partition_id)
-        for each in seen
+        Fact(piece.begin, piece.end, _name(piece, contents), piece.num_rows, piece.partition_id)
+        for piece in visible
     ]
-    gaps = find_gaps(within, [TimeRange(each.begin, each.end) for each in seen])
-    for each in unseen:
-        if each.replaced or not _touches(gaps, each.begin, each.end):
+    gaps = find_gaps(within, [TimeRange(piece.begin, piece.end) for piece in visible])
+    for piece in unseen:
+        if piece.replaced or not _touches(gaps, piece.begin, piece.end):
             continue
-        state = State.INCOMPATIBLE if each.retired_at is None else State.RETIRED
-        facts.append(Fact(each.begin, each.end, state, each.num_rows, each.partition_id))
-    failed = [at for at in known.failed if within.begin <= at < within.end]
+        state = State.INCOMPATIBLE if piece.retired_at is None else State.RETIRED
+        facts.append(Fact(piece.begin, piece.end, state, piece.num_rows, piece.partition_id))
+    failed = [at for at in contents.failed if within.begin <= at < within.end]
     facts += [Fact(at, at + 1, State.FAILED) for at in failed]
     missed = set(failed)
-    for gap in gaps if known.landed is not None else ():
-        times = known.landed or ()
+    for gap in gaps if contents.landed is not None else ():
+        times = contents.landed or ()
         for at in times[bisect_left(times, gap.begin) : bisect_left(times, gap.end)]:
             if at not in missed:
                 facts.append(Fact(at, at + 1, State.WAITING))
     return facts
 
 
-def _name(piece: Piece, known: _Known) -> State:
+def _name(piece: Piece, contents: _Contents) -> State:
     if piece.num_rows == 0:
         return State.EMPTY
-    merged = (piece.view_set, piece.published_at) in known.merges
+    merged = (piece.view_set, piece.published_at) in contents.merges
     return State.MERGED if merged else State.BUILT
 
 
 def _touches(gaps: Sequence[TimeRange], begin: int, end: int) -> bool:
-    """Whether a range shares an instant with one of the gaps, which are in order."""
+    """Return True if a range shares an instant with one of the gaps, which are in order."""
     at = bisect_right(gaps, begin, key=lambda gap: gap.begin) - 1
     return (at >= 0 and gaps[at].end > begin) or (at + 1 < len(gaps) and gaps[at + 1].begin < end)
 
@@ -299,14 +299,14 @@ def plan_cells(facts: Iterable[Fact], within: TimeRange) -> list[Cell]:
 
 
 def _place(facts: Iterable[Fact], within: TimeRange) -> dict[int, list[Fact]]:
-    """Which facts each cell of the map shows."""
+    """Return the facts that each cell of the map shows."""
     length = within.end - within.begin
     cells: dict[int, list[Fact]] = {}
     for fact in facts:
         first = max(0, (fact.begin - within.begin) * CELLS // length)
         last = min(CELLS - 1, (fact.end - 1 - within.begin) * CELLS // length)
-        for place in range(first, last + 1):
-            cells.setdefault(place, []).append(fact)
+        for index in range(first, last + 1):
+            cells.setdefault(index, []).append(fact)
     return cells
 
 
@@ -316,12 +316,12 @@ def _join(cells: Mapping[int, list[Fact]], within: TimeRange) -> Iterable[Cell]:
     places = sorted(cells)
     at = 0
     while at < len(places):
-        first, found = places[at], cells[places[at]]
+        first, cell_facts = places[at], cells[places[at]]
         width = 1
-        while cells.get(first + width) == found:
+        while cells.get(first + width) == cell_facts:
             width += 1
         at += width
-        ids = [each.partition_id for each in found if each.partition_id is not None]
+        ids = [fact.partition_id for fact in cell_facts if fact.partition_id is not None]
         # An instant belongs to the cell that its own place, rounded down, is in: cells begin and
         # end at the first instant after their edges. A very short map has cells without any.
         end = within.begin + -(-length * (first + width) // CELLS)
@@ -329,11 +329,11 @@ def _join(cells: Mapping[int, list[Fact]], within: TimeRange) -> Iterable[Cell]:
         yield Cell(
             first,
             width,
-            min((each.state for each in found), key=_RANK.__getitem__),
+            min((fact.state for fact in cell_facts), key=_RANK.__getitem__),
             format_instant(begin),
             format_instant(end),
             len(ids),
-            sum(each.rows for each in found),
-            len(found) - len(ids),
-            ids[0] if len(ids) == len(found) == 1 else None,
+            sum(fact.rows for fact in cell_facts),
+            len(cell_facts) - len(ids),
+            ids[0] if len(ids) == len(cell_facts) == 1 else None,
         )

@@ -39,7 +39,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Bin:
-    """How many records of each level there are in a stretch of time."""
+    """Numbers of records of each level in a stretch of time."""
 
     begin: str
     end: str
@@ -49,7 +49,7 @@ class Bin:
 
 @dataclass(frozen=True, slots=True)
 class LogsPage:
-    """What the page shows."""
+    """The data of the page."""
 
     asked: Mapping[str, str]
     begin: str
@@ -73,43 +73,43 @@ class LogsPage:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """Which records are wanted, as SQL with its parameters."""
+    """A condition on records, as SQL with its parameters."""
 
     where: str
     parameters: tuple[Any, ...]
 
 
-def plan_search(asked: Mapping[str, str]) -> Search:
+def plan_search(query: Mapping[str, str]) -> Search:
     """The conditions of an address. ``level`` means that level and what is worse."""
     conditions: list[str] = []
     parameters: list[Any] = []
-    if asked.get("level"):
+    if query.get("level"):
         numbers = {name: number for number, name in LEVELS.items()}
-        if asked["level"] not in numbers:
+        if query["level"] not in numbers:
             raise BadInput(
-                f"{asked['level']!r} is no level", hint=f"use one of {', '.join(numbers)}"
+                f"{query['level']!r} is no level", hint=f"use one of {', '.join(numbers)}"
             )
         conditions.append("level <= ?")
-        parameters.append(numbers[asked["level"]])
+        parameters.append(numbers[query["level"]])
     for name, condition in (
         ("service", "service_name = ?"),
         ("text", "strpos(lower(msg), lower(?)) > 0"),
         ("trace", "trace_id = ?"),
     ):
-        if asked.get(name):
+        if query.get(name):
             conditions.append(condition)
-            parameters.append(asked[name])
+            parameters.append(query[name])
     return Search(" AND ".join(conditions) or "TRUE", tuple(parameters))
 
 
-def read_logs(lake: Lake, asked: Mapping[str, str], now: int, seconds: float | None) -> LogsPage:
+def read_logs(lake: Lake, query: Mapping[str, str], now: int, seconds: float | None) -> LogsPage:
     """A search of a range of event time; its three statements are one after the other, so that the
     lines may be a moment newer than the counts."""
-    known = ("level", "service", "text", "trace", "begin", "end", "lines", "live")
-    wanted = {name: asked[name] for name in known if asked.get(name)}
-    within = read_range(wanted, now, DEFAULT)
-    limit = read_number(wanted, "lines", _LINES, _MOST_LINES)
-    search = plan_search(wanted)
+    names = ("level", "service", "text", "trace", "begin", "end", "lines", "live")
+    fields = {name: query[name] for name in names if query.get(name)}
+    within = read_range(fields, now, DEFAULT)
+    limit = read_number(fields, "lines", _LINES, _MOST_LINES)
+    search = plan_search(fields)
     bins = plan_bins(within, _BINS)
 
     def ask(sql: str, parameters: Sequence[Any], at: TimeRange | None) -> Any:
@@ -137,7 +137,7 @@ def read_logs(lake: Lake, asked: Mapping[str, str], now: int, seconds: float | N
     total = sum(levels.values())
     lines = []
     if total:
-        found = ask(
+        page_rows = ask(
             f"""SELECT {_COLUMNS} FROM log_entries WHERE {search.where}
                 ORDER BY time DESC, msg, span_id LIMIT {limit + 1}""",
             search.parameters,
@@ -145,8 +145,8 @@ def read_logs(lake: Lake, asked: Mapping[str, str], now: int, seconds: float | N
         ).to_arrow()
         lines = [
             read_line(row)
-            for batch in found.to_batches()
-            for row in to_objects(batch, found.column_names)
+            for batch in page_rows.to_batches()
+            for row in to_objects(batch, page_rows.column_names)
         ]
     lines, older = _cut(lines, limit)
     newest = None
@@ -155,7 +155,7 @@ def read_logs(lake: Lake, asked: Mapping[str, str], now: int, seconds: float | N
         value = latest["latest"][0].as_py()
         newest = None if value is None else format_instant(to_instant(value))
     return LogsPage(
-        wanted,
+        fields,
         format_instant(within.begin),
         format_instant(within.end),
         total,
@@ -165,10 +165,10 @@ def read_logs(lake: Lake, asked: Mapping[str, str], now: int, seconds: float | N
             Bin(
                 format_instant(bins.begin_of(number)),
                 format_instant(bins.begin_of(number + 1)),
-                sum(each.values()),
-                each,
+                sum(counts.values()),
+                counts,
             )
-            for number, each in enumerate(by_bin)
+            for number, counts in enumerate(by_bin)
         ],
         lines,
         older,
@@ -184,11 +184,11 @@ def _cut(lines: Sequence[Line], limit: int) -> tuple[list[Line], str | None]:
     that none is lost between two pages; only if they are more than a page are they parted."""
     if len(lines) <= limit:
         return list(lines), None
-    left = lines[limit].time
-    kept = [each for each in lines[:limit] if each.time != left]
-    if not kept:
-        return list(lines[:limit]), left
-    return kept, format_instant(to_instant(left) + 1)
+    cut_time = lines[limit].time
+    whole = [line for line in lines[:limit] if line.time != cut_time]
+    if not whole:
+        return list(lines[:limit]), cut_time
+    return whole, format_instant(to_instant(cut_time) + 1)
 
 
 def read_line(row: Mapping[str, Any]) -> Line:

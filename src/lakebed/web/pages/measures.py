@@ -26,9 +26,9 @@ from lakebed.web.charting.series import (
     QUANTILES,
     WAYS,
     Point,
-    choose_way,
+    choose_aggregation,
     find_begin,
-    list_ways,
+    list_aggregations,
     name_percentile,
     needs_buckets,
     plan_lines,
@@ -87,7 +87,7 @@ class MetricChart:
 
 @dataclass(frozen=True, slots=True)
 class MeasuresPage:
-    """What the page shows."""
+    """The data of the page."""
 
     asked: Mapping[str, str | Sequence[str]]
     begin: str
@@ -101,35 +101,37 @@ class MeasuresPage:
 
 def read_measures(
     lake: Lake,
-    asked: Mapping[str, str],
+    query: Mapping[str, str],
     attributes: Sequence[str],
     now: int,
     seconds: float | None,
 ) -> MeasuresPage:
     """The metrics of a range, and one of them if it is named: of its points those that have the
     attributes, each as ``name=value``."""
-    known = ("name", "by", "way", "service", "begin", "end", "find")
-    wanted = {name: asked[name] for name in known if asked.get(name)}
-    within = read_range(wanted, now, DEFAULT)
-    if wanted.get("way") and wanted["way"] not in WAYS:
-        raise BadInput(f"{wanted['way']!r} is no way to show it", hint=f"use {', '.join(WAYS)}")
+    names = ("name", "by", "way", "service", "begin", "end", "find")
+    fields = {name: query[name] for name in names if query.get(name)}
+    within = read_range(fields, now, DEFAULT)
+    if fields.get("way") and fields["way"] not in WAYS:
+        raise BadInput(f"{fields['way']!r} is no way to show it", hint=f"use {', '.join(WAYS)}")
     chart, newest = None, None
     metrics: Sequence[MetricRow] = ()
     warnings: Sequence[str] = ()
-    chosen = list(dict.fromkeys(filter(None, attributes)))
-    if wanted.get("name"):
-        chart, warnings = _read_chart(lake, wanted, chosen, within, seconds)
+    requested_attributes = list(dict.fromkeys(filter(None, attributes)))
+    if fields.get("name"):
+        chart, warnings = _read_chart(lake, fields, requested_attributes, within, seconds)
     else:
-        metrics, warnings = _list_metrics(lake, wanted, within, seconds)
+        metrics, warnings = _list_metrics(lake, fields, within, seconds)
     if not chart and not metrics:
-        newest = _find_newest(lake, wanted.get("name"), seconds)
-        if wanted.get("name") and newest is None:
+        newest = _find_newest(lake, fields.get("name"), seconds)
+        if fields.get("name") and newest is None:
             raise NotFound(
-                f"there is no metric {wanted['name']!r}",
+                f"there is no metric {fields['name']!r}",
                 hint="; ".join(warnings) or "look at all metrics: /measures",
             )
     return MeasuresPage(
-        {**wanted, "attribute": chosen} if wanted.get("name") and chosen else wanted,
+        {**fields, "attribute": requested_attributes}
+        if fields.get("name") and requested_attributes
+        else fields,
         format_instant(within.begin),
         format_instant(within.end),
         metrics,
@@ -152,7 +154,7 @@ def _find_newest(lake: Lake, name: str | None, seconds: float | None) -> str | N
 
 
 def _list_metrics(
-    lake: Lake, asked: Mapping[str, str], within: TimeRange, seconds: float | None
+    lake: Lake, query: Mapping[str, str], within: TimeRange, seconds: float | None
 ) -> tuple[list[MetricRow], Sequence[str]]:
     result = lake.query(
         """SELECT name, max(kind) AS kind, max(unit) AS unit, max(description) AS description,
@@ -161,7 +163,7 @@ def _list_metrics(
             GROUP BY name ORDER BY name""",
         within.begin,
         within.end,
-        parameters=[asked.get("find", ""), asked.get("find", "")],
+        parameters=[query.get("find", ""), query.get("find", "")],
         timeout=seconds,
         admin=False,
     )
@@ -172,16 +174,16 @@ def _list_metrics(
 
 def _read_chart(
     lake: Lake,
-    asked: Mapping[str, str],
-    chosen: Sequence[str],
+    query: Mapping[str, str],
+    requested_attributes: Sequence[str],
     within: TimeRange,
     seconds: float | None,
 ) -> tuple[MetricChart | None, Sequence[str]]:
     """None if no such point is in the range; and what was left out."""
-    where, parameters = ["name = ?"], [asked["name"]]
-    if asked.get("service"):
+    where, parameters = ["name = ?"], [query["name"]]
+    if query.get("service"):
         where.append("service_name = ?")
-        parameters.append(asked["service"])
+        parameters.append(query["service"])
 
     warnings: Sequence[str] = ()
 
@@ -199,54 +201,54 @@ def _read_chart(
         return [row for b in table.to_batches() for row in to_objects(b, table.column_names)]
 
     attributes = list_attributes(ask(ask_for_attributes(" AND ".join(where))))
-    names = [each.name for each in attributes]
-    if chosen and not names:  # and so no points that could have them
+    names = [attribute.name for attribute in attributes]
+    if requested_attributes and not names:  # and so no points that could have them
         return None, warnings
-    filters = plan_filters(chosen, names)
-    for name in dict.fromkeys(each.name for each in filters):
-        values = [each.value for each in filters if each.name == name]
+    filters = plan_filters(requested_attributes, names)
+    for name in dict.fromkeys(condition.name for condition in filters):
+        values = [condition.value for condition in filters if condition.name == name]
         where.append(f"property_get(properties, ?) IN ({', '.join('?' for _ in values)})")
         parameters += [name, *values]
     columns = [_NUMBERS]
-    if needs_buckets(asked.get("way")):
+    if needs_buckets(query.get("way")):
         columns.append(_BUCKETS)
-    if asked.get("way") == QUANTILES:
+    if query.get("way") == QUANTILES:
         columns.append("quantiles, quantile_values")
-    most = _MOST_POINTS if columns == [_NUMBERS] else _MOST_DISTRIBUTIONS
+    limit = _MOST_POINTS if columns == [_NUMBERS] else _MOST_DISTRIBUTIONS
     rows = ask(
         f"""SELECT CAST(time AS BIGINT) AS time, kind, unit, description, temporality, is_monotonic,
             process_id, target, service_name, properties, start_time_unix_nano AS start, flags,
             {", ".join(columns)}
-            FROM measures WHERE {" AND ".join(where)} ORDER BY time DESC LIMIT {most + 1}"""
+            FROM measures WHERE {" AND ".join(where)} ORDER BY time DESC LIMIT {limit + 1}"""
     )
     if not rows:
         return None, warnings
-    by = asked.get("by")
+    by = query.get("by")
     if by is not None and by not in ("service", *names):
         raise BadInput(
             f"no point has an attribute {by!r}",
             hint=f"split by one of {', '.join(['service', *names][:20])}",
         )
     first = rows[0]
-    way = asked.get("way") or choose_way(first["kind"], first["is_monotonic"])
-    recorded = [row for row in rows[:most] if not (row["flags"] or 0) & _NOT_RECORDED]
-    points = [_read_point(row, by, with_buckets=needs_buckets(way)) for row in recorded]
-    if way == QUANTILES:
+    aggregation = query.get("way") or choose_aggregation(first["kind"], first["is_monotonic"])
+    recorded = [row for row in rows[:limit] if not (row["flags"] or 0) & _NOT_RECORDED]
+    points = [_read_point(row, by, with_buckets=needs_buckets(aggregation)) for row in recorded]
+    if aggregation == QUANTILES:
         pairs = zip(points, recorded, strict=True)
-        points = [each for point, row in pairs for each in _read_quantiles(point, row)]
-    bins = plan_bins(_choose_range(asked, within, points, way), _BINS)
+        points = [quantile for point, row in pairs for quantile in _read_quantiles(point, row)]
+    bins = plan_bins(_choose_range(query, within, points, aggregation), _BINS)
     is_cumulative = first["temporality"] == "cumulative" or first["kind"] == "summary"
-    lines = plan_lines(points, bins, within, way, is_cumulative=is_cumulative)
+    lines = plan_lines(points, bins, within, aggregation, is_cumulative=is_cumulative)
     chart = MetricChart(
-        asked["name"],
+        query["name"],
         first["kind"],
         first["temporality"],
         first["unit"],
         first["description"],
-        way,
-        list_ways(first["kind"]),
-        min(len(rows), most),
-        len(rows) > most,
+        aggregation,
+        list_aggregations(first["kind"]),
+        min(len(rows), limit),
+        len(rows) > limit,
         attributes,
         filters,
         by,
@@ -259,12 +261,12 @@ def _read_chart(
 
 
 def _choose_range(
-    asked: Mapping[str, str], within: TimeRange, points: Sequence[Point], way: str
+    query: Mapping[str, str], within: TimeRange, points: Sequence[Point], aggregation: str
 ) -> TimeRange:
-    """What the chart is of: if nobody asked when it begins, not the time before the first point."""
-    if asked.get("begin") or not points:
+    """Return the range of the chart; without a requested begin, it starts at the first point."""
+    if query.get("begin") or not points:
         return within
-    return TimeRange(find_begin(points, within, way), within.end)
+    return TimeRange(find_begin(points, within, aggregation), within.end)
 
 
 def _read_point(row: Mapping[str, Any], by: str | None, *, with_buckets: bool) -> Point:

@@ -61,7 +61,7 @@ class SourceBlock:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class JournalRow:
     """A line of the journal."""
 
     tick: str
@@ -72,7 +72,7 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class PartitionPage:
-    """What the page shows."""
+    """The data of the page."""
 
     partition_id: str
     name: str
@@ -99,12 +99,12 @@ class PartitionPage:
     reads: Sequence[str]
     source_blocks: Sequence[SourceBlock]
     source_block_count: int
-    journal: Sequence[Told]
+    journal: Sequence[JournalRow]
 
 
 @dataclass(frozen=True, slots=True)
 class _Owner:
-    """Whose partition it is."""
+    """The view set or table that a partition belongs to."""
 
     name: str
     schemas: frozenset[bytes]
@@ -115,12 +115,12 @@ class _Owner:
 def read_partition(lake: Lake, partition_id: str) -> PartitionPage:
     """One partition, live or retired, from one look; `UnknownPartition` if there is none."""
     with lake.catalog.read() as connection:
-        found = partitions.list_by_id(connection, [partition_id])
-        if not found:
+        matching = partitions.list_by_id(connection, [partition_id])
+        if not matching:
             raise UnknownPartition(
                 f"no partition has the id {partition_id!r}", hint="it may have been swept since"
             )
-        partition = found[0]
+        partition = matching[0]
         owner = _find_owner(connection, partition)
         stored = None
         if partition.file_path is not None:
@@ -128,7 +128,7 @@ def read_partition(lake: Lake, partition_id: str) -> PartitionPage:
         landed = []
         if owner.encodings is None or owner.encodings:
             landed = blocks.list_blocks(connection, partition.insert_range, owner.encodings)
-        told = overview.list_told(connection, partition_id, _MOST_ENTRIES)
+        entries = overview.list_told(connection, partition_id, _MOST_ENTRIES)
     problem, groups, created_by = None, [], None
     if stored is not None:
         try:
@@ -164,18 +164,18 @@ def read_partition(lake: Lake, partition_id: str) -> PartitionPage:
         owner.reads,
         [
             SourceBlock(
-                each.block_id,
-                format_instant(each.insert_time),
-                each.encoding,
-                each.nb_objects,
-                each.payload_size,
+                block.block_id,
+                format_instant(block.insert_time),
+                block.encoding,
+                block.nb_objects,
+                block.payload_size,
             )
-            for each in landed[:_MOST_BLOCKS]
+            for block in landed[:_MOST_BLOCKS]
         ],
         len(landed),
         [
-            Told(format_instant(tick), operation, actor, reason)
-            for tick, operation, actor, reason in told
+            JournalRow(format_instant(tick), operation, actor, reason)
+            for tick, operation, actor, reason in entries
         ],
     )
 
@@ -201,8 +201,8 @@ def _find_owner(connection: Connection, partition: Partition) -> _Owner:
 def _read_group(metadata: pq.FileMetaData, number: int) -> RowGroup:
     group = metadata.row_group(number)
     columns = []
-    for place in range(group.num_columns):
-        column = group.column(place)
+    for index in range(group.num_columns):
+        column = group.column(index)
         statistics = column.statistics if column.is_stats_set else None
         bounds = statistics if statistics is not None and statistics.has_min_max else None
         columns.append(

@@ -1,4 +1,4 @@
-"""What was retired last, until when it can be restored, and what stands in the way."""
+"""The partitions that were retired last, until when each can be restored, and the obstacles."""
 
 from __future__ import annotations
 
@@ -38,22 +38,22 @@ class RetiredRow:
 
 @dataclass(frozen=True, slots=True)
 class RetiredPage:
-    """What the page shows."""
+    """The data of the page."""
 
     asked: Mapping[str, str]
     retired: Sequence[RetiredRow]
     has_more: bool
 
 
-def read_retired(lake: Lake, asked: Mapping[str, str]) -> RetiredPage:
-    """What was retired, the last first; what a merge or a fold replaced only if it is asked for,
-    because its rows are still there."""
-    wanted = {each: asked[each] for each in ASKED if asked.get(each)}
-    if wanted.get("replaced", "yes") != "yes":
-        raise BadInput(f"replaced is {wanted['replaced']!r}", hint="use yes, or leave it out")
-    limit = read_number(wanted, "lines", _LINES, _MOST_LINES)
+def read_retired(lake: Lake, query: Mapping[str, str]) -> RetiredPage:
+    """Return the retired partitions, the last first; those that a merge or a fold replaced only on
+    request, because their rows are still there."""
+    fields = {name: query[name] for name in ASKED if query.get(name)}
+    if fields.get("replaced", "yes") != "yes":
+        raise BadInput(f"replaced is {fields['replaced']!r}", hint="use yes, or leave it out")
+    limit = read_number(fields, "lines", _LINES, _MOST_LINES)
     listed = list_retired(
-        lake.catalog, limit + 1, wanted.get("view_set"), with_replaced="replaced" in wanted
+        lake.catalog, limit + 1, fields.get("view_set"), with_replaced="replaced" in fields
     )
     rows = [
         RetiredRow(
@@ -72,4 +72,4 @@ def read_retired(lake: Lake, asked: Mapping[str, str]) -> RetiredPage:
         )
         for retired in listed[:limit]
     ]
-    return RetiredPage(wanted, rows, len(listed) > limit)
+    return RetiredPage(fields, rows, len(listed) > limit)

@@ -76,12 +76,12 @@ def restore(lake: Lake, partition_id: str) -> Done:
 
 def _plan(lake: Lake, partition_id: str) -> RetirementPlan:
     with lake.catalog.read() as connection:
-        found = partitions.list_by_id(connection, [partition_id])
-    if not found or not found[0].is_live:
+        matching = partitions.list_by_id(connection, [partition_id])
+    if not matching or not matching[0].is_live:
         raise UnknownPartition(
             f"no live partition has the id {partition_id!r}", hint="it may be retired already"
         )
-    partition = found[0]
+    partition = matching[0]
     if is_table(partition.view_set):
         raise Refused(
             "a partition of a table is not retired here: rows that it replaced would come back",

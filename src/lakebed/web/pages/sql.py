@@ -1,5 +1,6 @@
-"""SQL: a statement with its first rows, a chart of them, what was read for it, and what can be
-asked at all. Statements of this page change nothing, whoever asks: an address can be sent around.
+"""SQL: a statement with its first rows, a chart of them, the files read for it, and the tables and
+columns that exist. Statements of this page change nothing, even for administrators: an address can
+be sent around.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class TableShown:
-    """What a statement can name."""
+    """A table that a statement can name, with its columns."""
 
     name: str
     columns: Sequence[Column]
@@ -61,7 +62,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """What is worth drawing of a result."""
+    """The part of a result that is drawn."""
 
     kind: str
     """``lines`` over time, or ``bars``, one for each row."""
@@ -93,7 +94,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class SqlPage:
-    """What the page shows."""
+    """The data of the page."""
 
     asked: Mapping[str, str]
     answer: Answer | None
@@ -102,47 +103,47 @@ class SqlPage:
     hint: str | None = None
 
 
-def read_sql(lake: Lake, asked: Mapping[str, str], seconds: float | None) -> SqlPage:
+def read_sql(lake: Lake, query: Mapping[str, str], seconds: float | None) -> SqlPage:
     """The page of a statement, or, without one, of everything that can be asked."""
-    wanted = _read_asked(asked)
-    if not wanted.get("sql", "").strip():
-        return SqlPage(wanted, None, read_schema(lake))
-    limit = read_number(wanted, "rows", _ROWS, _MOST_ROWS)
-    with run(lake, asked, seconds, limit=limit + 1) as result:
+    fields = _read_asked(query)
+    if not fields.get("sql", "").strip():
+        return SqlPage(fields, None, read_schema(lake))
+    limit = read_number(fields, "rows", _ROWS, _MOST_ROWS)
+    with run(lake, query, seconds, limit=limit + 1) as result:
         table = result.to_arrow()
         explanation = result.explanation
-    if "rows" not in wanted:
+    if "rows" not in fields:
         limit = min(limit, _CELLS // max(1, table.num_columns))
-    shown = table.slice(0, limit)
+    page_rows = table.slice(0, limit)
     described = explanation.as_dict()
     answer = Answer(
         [Column(field.name, str(field.type)) for field in table.schema],
-        _read_rows(shown),
+        _read_rows(page_rows),
         table.num_rows > limit,
-        plan_chart(shown),
+        plan_chart(page_rows),
         described["snapshot"],
         described["tables"],
         explanation.lines(),
         {} if table.num_rows else _explain_empty(lake, described["tables"], explanation.tick),
         explanation.warnings,
     )
-    return SqlPage(wanted, answer, read_schema(lake))
+    return SqlPage(fields, answer, read_schema(lake))
 
 
-def read_failed(lake: Lake, asked: Mapping[str, str], problem: str, hint: str | None) -> SqlPage:
+def read_failed(lake: Lake, query: Mapping[str, str], problem: str, hint: str | None) -> SqlPage:
     """The page of a statement that cannot be run."""
-    return SqlPage(_read_asked(asked), None, read_schema(lake), problem, hint)
+    return SqlPage(_read_asked(query), None, read_schema(lake), problem, hint)
 
 
 def run(
-    lake: Lake, asked: Mapping[str, str], seconds: float | None, *, limit: int | None = None
+    lake: Lake, query: Mapping[str, str], seconds: float | None, *, limit: int | None = None
 ) -> Result:
     """The rows of the statement that an address holds. `Denied` if it would change the lake."""
     try:
         return lake.query(
-            asked.get("sql", ""),
-            asked.get("begin") or None,
-            asked.get("end") or None,
+            query.get("sql", ""),
+            query.get("begin") or None,
+            query.get("end") or None,
             limit=limit,
             timeout=seconds,
             explained=True,
@@ -155,31 +156,31 @@ def run(
         ) from error
 
 
-def _read_asked(asked: Mapping[str, str]) -> dict[str, str]:
-    return {name: asked[name] for name in ("sql", "begin", "end", "rows") if asked.get(name)}
+def _read_asked(query: Mapping[str, str]) -> dict[str, str]:
+    return {name: query[name] for name in ("sql", "begin", "end", "rows") if query.get(name)}
 
 
 def read_schema(lake: Lake) -> list[TableShown]:
     """View sets with what their columns mean, then users' tables and those of their rejects."""
     listed = lake.queries.look_up(CatalogRequest(frozenset([listings.VIEW_COLUMNS])))
-    found: dict[str, list[Column]] = {}
+    by_name: dict[str, list[Column]] = {}
     for row in listed.tables[listings.VIEW_COLUMNS].to_pylist():
         column = Column(row["column_name"], row["data_type"], row["comment"])
-        found.setdefault(row["view_set_name"], []).append(column)
-    for name, shown in lake.queries.list_tables().items():
-        if name not in found:
-            found[name] = [Column(field.name, str(field.type)) for field in shown.schema]
-    return [TableShown(name, columns) for name, columns in found.items()]
+        by_name.setdefault(row["view_set_name"], []).append(column)
+    for name, definition in lake.queries.list_tables().items():
+        if name not in by_name:
+            by_name[name] = [Column(field.name, str(field.type)) for field in definition.schema]
+    return [TableShown(name, columns) for name, columns in by_name.items()]
 
 
 def _explain_empty(lake: Lake, tables: Sequence[Mapping[str, Any]], tick: int) -> dict[str, str]:
     """Statements about the day of insert time before a snapshot."""
-    users = {each.full_name for each in lake.tables.list_tables()}
+    users = {table.full_name for table in lake.tables.list_tables()}
     begin, end = format_instant(tick - _DAY), format_instant(tick + 1)
     return {
-        each["table"]: f"SELECT * FROM explain_empty('{each['table']}', '{begin}', '{end}')"
-        for each in tables
-        if each["table"] not in users
+        table["table"]: f"SELECT * FROM explain_empty('{table['table']}', '{begin}', '{end}')"
+        for table in tables
+        if table["table"] not in users
     }
 
 
@@ -209,24 +210,24 @@ def plan_chart(table: pa.Table) -> Chart | None:
         if not texts and len(numbers) == 2 and numbers[0] in ("level", "status", "kind"):
             texts, numbers = [numbers[0]], [numbers[1]]
         rows = range(table.num_rows)
-        kept = [row for row in rows if columns[times[0]][row] is not None]
-        labels = sorted({columns[times[0]][row] for row in kept})
+        timed_rows = [row for row in rows if columns[times[0]][row] is not None]
+        labels = sorted({columns[times[0]][row] for row in timed_rows})
         if len(labels) < 2:
             return None
-        drawn = numbers[-1:] if texts else numbers
+        drawn_columns = numbers[-1:] if texts else numbers
         series: dict[str, dict[str, float | None]] = {}
-        for row in kept:
-            for name in drawn:
+        for row in timed_rows:
+            for name in drawn_columns:
                 value = columns[name][row]
                 line = series.setdefault(_join(columns, texts, row) or name, {})
                 if columns[times[0]][row] in line:
                     return None
-                known = isinstance(value, int | float)
-                line[columns[times[0]][row]] = float(value) if known else None
-        if len(kept) * len(drawn) < 2 * len(series):
+                is_number = isinstance(value, int | float)
+                line[columns[times[0]][row]] = float(value) if is_number else None
+        if len(timed_rows) * len(drawn_columns) < 2 * len(series):
             return None
         ranked = sorted(
-            series, key=lambda name: -sum(abs(each or 0) for each in series[name].values())
+            series, key=lambda name: -sum(abs(number or 0) for number in series[name].values())
         )
         return Chart(
             "lines",
@@ -237,7 +238,7 @@ def plan_chart(table: pa.Table) -> Chart | None:
                 for name in ranked[:_MOST_SERIES]
             ],
             len(ranked) > _MOST_SERIES,
-            f"{', '.join(drawn)} over {times[0]}",
+            f"{', '.join(drawn_columns)} over {times[0]}",
         )
     value_column = numbers[-1]
     named = (texts or numbers[:-1])[:_MOST_NAMES]
@@ -245,13 +246,13 @@ def plan_chart(table: pa.Table) -> Chart | None:
         return None
     labels = [_join(columns, named, row) for row in range(min(table.num_rows, _MOST_BARS))]
     values = [
-        float(each) if isinstance(each, int | float) else None
-        for each in columns[value_column][:_MOST_BARS]
+        float(number) if isinstance(number, int | float) else None
+        for number in columns[value_column][:_MOST_BARS]
     ]
     return Chart(
         "bars",
         labels,
-        [float(place) for place in range(len(labels))],
+        [float(index) for index in range(len(labels))],
         [Series(value_column, values)],
         table.num_rows > _MOST_BARS,
         value_column,

@@ -1,4 +1,5 @@
-"""What a sweep would delete now, what keeps the rest, and sweeping."""
+"""A sweep: the files that it would delete now, the reasons for the others, and the action
+itself."""
 
 from __future__ import annotations
 
@@ -41,7 +42,7 @@ class ReaderRow:
 
 @dataclass(frozen=True, slots=True)
 class SweepPage:
-    """What the page shows."""
+    """The data of the page."""
 
     is_empty: bool
     """Whether there is nothing to do."""
@@ -56,7 +57,7 @@ class SweepPage:
     """Files whose grace period still runs, or that are held."""
     grace: str
     protected: int
-    """Files past it that somebody may still read."""
+    """Files past it that a reader may still need."""
     readers: Sequence[ReaderRow]
     watched_seconds: float
     """How long leases are watched until those that stand still are taken for dead."""
@@ -65,7 +66,7 @@ class SweepPage:
 def read_sweep(lake: Lake) -> SweepPage:
     """The plan for the next batch; nothing is changed."""
     plan = lake.sweeper.plan()
-    dead = {each.lease_id for each in plan.dead_leases}
+    dead = {lease.lease_id for lease in plan.dead_leases}
     with lake.catalog.read() as connection:
         present = leases.list_leases(connection)
     return SweepPage(
@@ -74,45 +75,47 @@ def read_sweep(lake: Lake) -> SweepPage:
         plan.bytes,
         _list_doomed(plan)[:_MOST_SHOWN],
         len(plan.empty),
-        [each.holder for each in plan.dead_leases],
+        [lease.holder for lease in plan.dead_leases],
         plan.waiting,
         format_duration(lake.row.grace_us),
         plan.protected,
         [
-            ReaderRow(each.holder, format_instant(each.oldest_tick), each.lease_id in dead)
-            for each in present
-            if each.oldest_tick is not None
+            ReaderRow(lease.holder, format_instant(lease.oldest_tick), lease.lease_id in dead)
+            for lease in present
+            if lease.oldest_tick is not None
         ],
-        max((each.ttl_us for each in present), default=0) / SECOND,
+        max((lease.ttl_us for lease in present), default=0) / SECOND,
     )
 
 
 def sweep(lake: Lake, *, most_batches: int = _MOST_BATCHES) -> Done:
     """Delete what can be deleted now, as much as one request should."""
     result = lake.sweeper.run(most_batches=most_batches)
-    left = lake.sweeper.plan()
-    return Done("/admin/sweep", _describe(result, has_more=bool(left.files or left.empty)))
+    next_plan = lake.sweeper.plan()
+    return Done(
+        "/admin/sweep", _describe(result, has_more=bool(next_plan.files or next_plan.empty))
+    )
 
 
 def _list_doomed(plan: SweepPlan) -> list[DoomedFile]:
-    def say(found: Sequence[TemporaryFile], why: str) -> list[DoomedFile]:
-        return [DoomedFile(each.file_path, each.file_size, why) for each in found]
+    def describe(files: Sequence[TemporaryFile], why: str) -> list[DoomedFile]:
+        return [DoomedFile(file.file_path, file.file_size, why) for file in files]
 
     return [
-        *say(plan.unfinished, _UNFINISHED),
-        *say(plan.expired, _EXPIRED),
-        *say(plan.abandoned, _ABANDONED),
+        *describe(plan.unfinished, _UNFINISHED),
+        *describe(plan.expired, _EXPIRED),
+        *describe(plan.abandoned, _ABANDONED),
     ]
 
 
 def _describe(result: SweepResult, *, has_more: bool) -> str:
-    said = (
+    summary = (
         f"Swept {_count(result.files, 'file')} of {_count(result.bytes, 'byte')}, "
         f"{_count(result.empty_partitions, 'empty partition')} and "
         f"{_count(result.names_released, 'abandoned name')}; "
         f"ended {_count(result.leases_ended, 'lease')}."
     )
-    return f"{said} More is left: sweep again." if has_more else said
+    return f"{summary} More is left: sweep again." if has_more else summary
 
 
 def _count(number: int, noun: str) -> str:

@@ -81,7 +81,7 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class TablePage:
-    """What the page shows."""
+    """The data of the page."""
 
     asked: Mapping[str, str]
     table: TableRow
@@ -104,42 +104,42 @@ def read_table(
     lake: Lake,
     database: str,
     name: str,
-    asked: Mapping[str, str],
+    query: Mapping[str, str],
     now: int,
     seconds: float | None,
 ) -> TablePage:
     """One table; `UnknownTable` if there is none. For its figures all its times are read."""
-    wanted = {each: asked[each] for each in ASKED if asked.get(each)}
+    fields = {parameter: query[parameter] for parameter in ASKED if query.get(parameter)}
     table = lake.tables.get(database, name)
     definition = table.definition
-    condition = plan_condition(definition.schema, wanted, now)
-    check_plot(definition.schema, wanted)
-    found = _read_rows(table, wanted, condition, now, seconds)
+    condition = plan_condition(definition.schema, fields, now)
+    check_plot(definition.schema, fields)
+    rows = _read_rows(table, fields, condition, now, seconds)
     with lake.catalog.read() as connection:
         pieces = [
-            each
-            for each in overview.list_pieces(connection)
-            if each.view_set == definition.stored_as and each.retired_at is None
+            piece
+            for piece in overview.list_pieces(connection)
+            if piece.view_set == definition.stored_as and piece.retired_at is None
         ]
     figures = asdict(table.stats())
     earliest, latest = figures.pop("earliest"), figures.pop("latest")
     plot = None
-    if wanted.get("plot") and earliest is not None:
-        within = _choose_range(wanted, now, earliest, latest)
-        plot = _read_plot(table, wanted, condition, within, seconds)
+    if fields.get("plot") and earliest is not None:
+        within = _choose_range(fields, now, earliest, latest)
+        plot = _read_plot(table, fields, condition, within, seconds)
     columns = definition.schema.columns
     return TablePage(
-        wanted,
+        fields,
         describe(definition, pieces),
-        [asdict(each) for each in columns],
+        [asdict(column) for column in columns],
         definition.schema.out_of_range,
         figures,
         None if earliest is None else format_instant(earliest),
         None if latest is None else format_instant(latest),
-        [each.name for each in columns if each.type in PLOTTED],
-        [each.name for each in columns if each.type in SPLIT],
+        [column.name for column in columns if column.type in PLOTTED],
+        [column.name for column in columns if column.type in SPLIT],
         plot,
-        found,
+        rows,
         make_example(columns),
         _read_rejects(table, seconds) if figures["rejected"] else [],
     )
@@ -147,24 +147,24 @@ def read_table(
 
 def make_example(columns: Sequence[Column]) -> dict[str, Any]:
     """A record that fits: what must be there, and some of what may be."""
-    made = {}
-    for place, each in enumerate(columns):
-        if each.required or place < _SOME:
-            limits = (limit for limit in (each.min, each.max) if limit is not None)
-            value = next(limits, _EXAMPLES[each.item_type])
-            made[each.name] = [value] if each.is_array else value
-    return made
+    example = {}
+    for index, column in enumerate(columns):
+        if column.required or index < _SOME:
+            limits = (limit for limit in (column.min, column.max) if limit is not None)
+            value = next(limits, _EXAMPLES[column.item_type])
+            example[column.name] = [value] if column.is_array else value
+    return example
 
 
 def _read_rows(
-    table: Table, asked: Mapping[str, str], condition: Condition, now: int, seconds: float | None
+    table: Table, query: Mapping[str, str], condition: Condition, now: int, seconds: float | None
 ) -> Rows:
-    limit = read_number(asked, "rows", _ROWS, _MOST_ROWS)
-    page = read_number(asked, "page", 1, _MOST_SKIPPED // limit)
+    limit = read_number(query, "rows", _ROWS, _MOST_ROWS)
+    page = read_number(query, "page", 1, _MOST_SKIPPED // limit)
     begin, end = (
-        parse_moment(asked[each], now) if asked.get(each) else None for each in ("begin", "end")
+        parse_moment(query[bound], now) if query.get(bound) else None for bound in ("begin", "end")
     )
-    until = to_instant(asked["until"]) if asked.get("until") else None
+    until = to_instant(query["until"]) if query.get("until") else None
     if until is not None:
         end = until + 1 if end is None else min(end, until + 1)
     definition = table.definition
@@ -191,10 +191,10 @@ def _read_rows(
     )
 
 
-def _choose_range(asked: Mapping[str, str], now: int, earliest: int, latest: int) -> TimeRange:
+def _choose_range(query: Mapping[str, str], now: int, earliest: int, latest: int) -> TimeRange:
     """All of a table's time, or the part of it that an address names."""
-    begin = parse_moment(asked["begin"], now) if asked.get("begin") else None
-    end = parse_moment(asked["end"], now) if asked.get("end") else None
+    begin = parse_moment(query["begin"], now) if query.get("begin") else None
+    end = parse_moment(query["end"], now) if query.get("end") else None
     if begin is None:
         begin = earliest if end is None else min(earliest, end - 1)
     return TimeRange(begin, max(latest, begin) + 1 if end is None else end)
@@ -202,13 +202,13 @@ def _choose_range(asked: Mapping[str, str], now: int, earliest: int, latest: int
 
 def _read_plot(
     table: Table,
-    asked: Mapping[str, str],
+    query: Mapping[str, str],
     condition: Condition,
     within: TimeRange,
     seconds: float | None,
 ) -> Plot:
     bins = plan_bins(within, _BINS)
-    statement = plan_plot(table.definition, asked, condition, bins, _MOST_LINES)
+    statement = plan_plot(table.definition, query, condition, bins, _MOST_LINES)
     got = table.query(
         statement.text,
         within.begin,
@@ -218,14 +218,14 @@ def _read_plot(
         admin=False,
     ).to_arrow()
     rows = _list_rows(got)
-    if not asked.get("by"):
-        rows = [[time, asked["plot"], value, 1] for time, value in rows]
-    way = asked.get("way") or "mean"
-    lines = _make_lines(rows, bins, 0.0 if way == "count" else None)
+    if not query.get("by"):
+        rows = [[time, query["plot"], value, 1] for time, value in rows]
+    aggregation = query.get("way") or "mean"
+    lines = _make_lines(rows, bins, 0.0 if aggregation == "count" else None)
     return Plot(
-        asked["plot"],
-        way,
-        asked.get("by"),
+        query["plot"],
+        aggregation,
+        query.get("by"),
         [format_instant(bins.begin_of(number)) for number in range(bins.count)],
         bins.width / SECOND,
         lines,
@@ -237,13 +237,16 @@ def _read_plot(
 
 
 def _make_lines(rows: Sequence[Sequence[Any]], bins: Bins, otherwise: float | None) -> list[Line]:
-    found: dict[str | None, list[float | None]] = {}
+    by_label: dict[str | None, list[float | None]] = {}
     for time, label, value, _ in rows:
-        line = found.setdefault(label, [otherwise] * bins.count)
+        line = by_label.setdefault(label, [otherwise] * bins.count)
         if isinstance(value, int | float):
             line[bins.find(to_instant(time))] = value
     return sorted(
-        (make_line("none" if label is None else label, values) for label, values in found.items()),
+        (
+            make_line("none" if label is None else label, values)
+            for label, values in by_label.items()
+        ),
         key=by_size,
     )
 

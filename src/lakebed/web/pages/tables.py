@@ -42,7 +42,7 @@ class DeletedRow:
 
 @dataclass(frozen=True, slots=True)
 class TablesPage:
-    """What the list shows."""
+    """The data of the list."""
 
     databases: Sequence[str]
     tables: Sequence[TableRow]
@@ -52,9 +52,9 @@ class TablesPage:
 def read_tables(lake: Lake) -> TablesPage:
     """Every table, from one look at the catalog."""
     with lake.catalog.read() as connection:
-        known = tables.list_tables(connection)
+        user_tables = tables.list_tables(connection)
         gone = tables.list_deleted(connection)
-        databases = [each.name for each in tables.list_databases(connection)]
+        databases = [database.name for database in tables.list_databases(connection)]
         pieces = overview.list_pieces(connection)
     live: dict[str, list[overview.Piece]] = {}
     for piece in pieces:
@@ -62,18 +62,18 @@ def read_tables(lake: Lake) -> TablesPage:
             live.setdefault(piece.view_set, []).append(piece)
     return TablesPage(
         sorted(databases),
-        [describe(each, live.get(each.stored_as, [])) for each in known],
+        [describe(table, live.get(table.stored_as, [])) for table in user_tables],
         [
-            DeletedRow(each.full_name, format_instant(each.deleted_at or 0))
-            for each in gone
-            if each.rejects_of is None  # those come back with the tables that refused them
+            DeletedRow(table.full_name, format_instant(table.deleted_at or 0))
+            for table in gone
+            if table.rejects_of is None  # those come back with the tables that refused them
         ],
     )
 
 
 def describe(table: UserTable, pieces: Sequence[overview.Piece]) -> TableRow:
     """A table with its live partitions."""
-    kept = table.retention_us
+    retention_us = table.retention_us
     return TableRow(
         table.database,
         table.name,
@@ -81,11 +81,11 @@ def describe(table: UserTable, pieces: Sequence[overview.Piece]) -> TableRow:
         table.key,
         table.time_column,
         str(table.bucket),
-        None if kept is None else format_duration(kept),
+        None if retention_us is None else format_duration(retention_us),
         table.version,
         len(pieces),
-        sum(each.num_rows for each in pieces),
-        sum(each.file_size for each in pieces),
+        sum(piece.num_rows for piece in pieces),
+        sum(piece.file_size for piece in pieces),
         table.name.endswith(REJECTS),
         format_instant(table.changed_at or table.created_at),
     )

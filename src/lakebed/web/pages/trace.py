@@ -64,7 +64,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class TracePage:
-    """What the page shows."""
+    """The data of the page."""
 
     trace_id: str
     time: str
@@ -86,7 +86,7 @@ class TracePage:
 
 
 def read_trace(
-    lake: Lake, trace_id: str, asked: Mapping[str, str], seconds: float | None
+    lake: Lake, trace_id: str, query: Mapping[str, str], seconds: float | None
 ) -> TracePage:
     """A whole trace; `NotFound` if the lake has no span of it."""
     result = lake.query(
@@ -111,11 +111,11 @@ def read_trace(
     begin_ns = min(row["begin_ns"] for row in rows)
     end_ns = max(row["begin_ns"] + max(0, row["duration_ns"] or 0) for row in rows)
     spans = arrange([_read_span(row, begin_ns) for row in rows])
-    by_id = {each.span_id: each for each in spans}
+    by_id = {span.span_id: span for span in spans}
     rest: list[Line] = []
     begin, end = begin_ns // 1000 - _AROUND, end_ns // 1000 + _AROUND
-    found, warnings = _read_lines(lake, trace_id, begin, end, seconds)
-    for span_id, line in found[:_MOST_LINES]:
+    span_lines, warnings = _read_lines(lake, trace_id, begin, end, seconds)
+    for span_id, line in span_lines[:_MOST_LINES]:
         (by_id[span_id].lines if span_id in by_id else rest).append(line)
     return TracePage(
         trace_id,
@@ -124,12 +124,12 @@ def read_trace(
         begin_ns,
         end_ns - begin_ns,
         spans,
-        sorted({each.service for each in spans if each.service}),
-        sum(each.status == "error" for each in spans),
+        sorted({span.service for span in spans if span.service}),
+        sum(span.status == "error" for span in spans),
         is_cut,
         rest,
-        len(found) > _MOST_LINES,
-        asked.get("span") if asked.get("span") in by_id else None,
+        len(span_lines) > _MOST_LINES,
+        query.get("span") if query.get("span") in by_id else None,
         [*result.warnings, *warnings],
     )
 
@@ -172,15 +172,15 @@ def _read_span(row: Mapping[str, Any], begin_ns: int) -> Span:
         row["properties"] or {},
         [
             Event(
-                (each["time_unix_nano"] or row["begin_ns"]) - begin_ns,
-                each["name"] or "",
-                each["properties"] or {},
+                (event["time_unix_nano"] or row["begin_ns"]) - begin_ns,
+                event["name"] or "",
+                event["properties"] or {},
             )
-            for each in row["events"] or ()
+            for event in row["events"] or ()
         ],
         [
-            Link(each["trace_id"] or "", each["span_id"] or "", each["properties"] or {})
-            for each in row["links"] or ()
+            Link(link["trace_id"] or "", link["span_id"] or "", link["properties"] or {})
+            for link in row["links"] or ()
         ],
     )
 
@@ -188,19 +188,19 @@ def _read_span(row: Mapping[str, Any], begin_ns: int) -> Span:
 def arrange(spans: Sequence[Span]) -> list[Span]:
     """Each span below its parent, siblings by their begin. Spans whose parents are missing, or are
     each other's, stand at the top."""
-    known = {each.span_id for each in spans}
+    span_ids = {span.span_id for span in spans}
     children: dict[str | None, list[Span]] = {}
-    for each in spans:
-        parent = each.parent_span_id
-        if parent is not None and (parent not in known or parent == each.span_id):
-            each.is_orphan = True
+    for span in spans:
+        parent = span.parent_span_id
+        if parent is not None and (parent not in span_ids or parent == span.span_id):
+            span.is_orphan = True
             parent = None
-        children.setdefault(parent, []).append(each)
+        children.setdefault(parent, []).append(span)
     arranged: list[Span] = []
     placed: set[int] = set()
 
     def place(roots: Iterable[Span]) -> None:
-        waiting = [(each, 0) for each in reversed(list(roots))]
+        waiting = [(root, 0) for root in reversed(list(roots))]
         while waiting:
             span, depth = waiting.pop()
             if id(span) in placed:
@@ -209,13 +209,13 @@ def arrange(spans: Sequence[Span]) -> list[Span]:
             span.depth = depth
             arranged.append(span)
             below = children.get(span.span_id, [])
-            waiting += [(each, depth + 1) for each in reversed(below)]
+            waiting += [(child, depth + 1) for child in reversed(below)]
 
     place(children.get(None, []))
-    for each in spans:
-        if id(each) not in placed:
-            each.is_orphan = True
-            place([each])
+    for span in spans:
+        if id(span) not in placed:
+            span.is_orphan = True
+            place([span])
     return arranged
 
 
@@ -229,13 +229,13 @@ def export(page: TracePage) -> dict[str, Any]:
     for number, service in enumerate(services, start=1):
         name = service or "unknown service"
         events.append({"ph": "M", "name": "process_name", "pid": number, "args": {"name": name}})
-        own = [each for each in page.spans if each.service == service]
+        own = [span for span in page.spans if span.service == service]
         for lane, span in assign_lanes(own):
-            place = {"pid": number, "tid": lane}
+            track = {"pid": number, "tid": lane}
             begin = (page.begin_ns + span.offset_ns) / 1000
             events.append(
                 {
-                    **place,
+                    **track,
                     "ph": "X",
                     "name": span.name,
                     "cat": span.kind,
@@ -251,14 +251,14 @@ def export(page: TracePage) -> dict[str, Any]:
             )
             events += [
                 {
-                    **place,
+                    **track,
                     "ph": "i",
                     "s": "t",
-                    "name": each.name,
-                    "ts": (page.begin_ns + each.offset_ns) / 1000,
-                    "args": dict(each.properties),
+                    "name": event.name,
+                    "ts": (page.begin_ns + event.offset_ns) / 1000,
+                    "args": dict(event.properties),
                 }
-                for each in span.events
+                for event in span.events
             ]
     return {"traceEvents": events, "displayTimeUnit": "ns"}
 
@@ -267,19 +267,20 @@ def assign_lanes(spans: Sequence[Span]) -> list[tuple[int, Span]]:
     """A lane from 1 for each span, so that two spans of one lane never overlap without one of them
     lying inside the other."""
     lanes: list[list[int]] = []
-    chosen = []
-    for span in sorted(spans, key=lambda each: (each.offset_ns, -each.duration_ns)):
+    assigned = []
+    for span in sorted(spans, key=lambda span: (span.offset_ns, -span.duration_ns)):
         begin, end = span.offset_ns, span.offset_ns + max(0, span.duration_ns)
         number = next((at for at, ends in enumerate(lanes) if _fits(ends, begin, end)), len(lanes))
         if number == len(lanes):
             lanes.append([])
         lanes[number].append(end)
-        chosen.append((number + 1, span))
-    return chosen
+        assigned.append((number + 1, span))
+    return assigned
 
 
 def _fits(ends: list[int], begin: int, end: int) -> bool:
-    """Whether a span fits into the innermost one of a lane that is still open when it begins."""
+    """Return True if a span fits into the innermost one of a lane that is still open when it
+    begins."""
     while ends and ends[-1] <= begin:
         ends.pop()
     return not ends or end <= ends[-1]

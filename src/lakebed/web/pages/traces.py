@@ -36,7 +36,7 @@ class TraceRow:
 
 @dataclass(frozen=True, slots=True)
 class TracesPage:
-    """What the page shows."""
+    """The data of the page."""
 
     asked: Mapping[str, str]
     begin: str
@@ -55,15 +55,15 @@ class TracesPage:
 
 
 def read_traces(
-    lake: Lake, asked: Mapping[str, str], now: int, seconds: float | None
+    lake: Lake, query: Mapping[str, str], now: int, seconds: float | None
 ) -> TracesPage:
     """Traces with a span that fits, and that took long enough as a whole."""
-    known = ("service", "name", "status", "longer", "begin", "end", "traces", "until", "after")
-    wanted = {name: asked[name] for name in known if asked.get(name)}
-    within = read_range(wanted, now, DEFAULT)
-    limit = read_number(wanted, "traces", _TRACES, _MOST_TRACES)
-    having, parameters = _plan_search(wanted)
-    found = lake.query(
+    names = ("service", "name", "status", "longer", "begin", "end", "traces", "until", "after")
+    fields = {name: query[name] for name in names if query.get(name)}
+    within = read_range(fields, now, DEFAULT)
+    limit = read_number(fields, "traces", _TRACES, _MOST_TRACES)
+    having, parameters = _plan_search(fields)
+    result = lake.query(
         f"""SELECT trace_id, min(time) AS time,
             first_value(name ORDER BY parent_span_id IS NOT NULL, time, span_id) AS name,
             first_value(service_name ORDER BY parent_span_id IS NOT NULL, time, span_id) AS service,
@@ -78,7 +78,7 @@ def read_traces(
         timeout=seconds,
         admin=False,
     )
-    table = found.to_arrow()
+    table = result.to_arrow()
     rows = [
         TraceRow(**row)
         for batch in table.to_batches()
@@ -96,47 +96,49 @@ def read_traces(
         latest = lake.query("SELECT max(time) AS latest FROM spans", timeout=seconds, admin=False)
         value = latest.to_arrow()["latest"][0].as_py()
         newest = None if value is None else format_instant(to_instant(value))
-    shown = rows[:limit]
+    page_rows = rows[:limit]
     return TracesPage(
-        wanted,
+        fields,
         format_instant(within.begin),
         format_instant(within.end),
-        shown,
+        page_rows,
         len(rows) > limit,
-        {"until": shown[-1].time, "after": shown[-1].trace_id} if len(rows) > limit else None,
-        max((each.duration_ns for each in shown), default=0),
-        sorted(each for each in present.to_pylist() if each),
+        {"until": page_rows[-1].time, "after": page_rows[-1].trace_id}
+        if len(rows) > limit
+        else None,
+        max((trace.duration_ns for trace in page_rows), default=0),
+        sorted(service for service in present.to_pylist() if service),
         newest,
-        not len(present) and newest is None and not found.warnings,
-        found.warnings,
+        not len(present) and newest is None and not result.warnings,
+        result.warnings,
     )
 
 
-def _plan_search(asked: Mapping[str, str]) -> tuple[str, list[Any]]:
+def _plan_search(query: Mapping[str, str]) -> tuple[str, list[Any]]:
     """The conditions of an address: of one and the same span, and of the whole trace. Later pages
     begin below a trace, not at an earlier end: that would cut those which were still running."""
     conditions: list[str] = []
     parameters: list[Any] = []
-    if asked.get("service"):
+    if query.get("service"):
         conditions.append("service_name = ?")
-        parameters.append(asked["service"])
-    if asked.get("name"):
+        parameters.append(query["service"])
+    if query.get("name"):
         conditions.append("strpos(lower(name), lower(?)) > 0")
-        parameters.append(asked["name"])
-    if asked.get("status"):
-        if asked["status"] not in ("ok", "error", "unset"):
-            raise BadInput(f"{asked['status']!r} is no status", hint="use ok, error or unset")
+        parameters.append(query["name"])
+    if query.get("status"):
+        if query["status"] not in ("ok", "error", "unset"):
+            raise BadInput(f"{query['status']!r} is no status", hint="use ok, error or unset")
         conditions.append("status_code = ?")
-        parameters.append(asked["status"])
+        parameters.append(query["status"])
     having = "TRUE"
     if conditions:
         having = f"sum(CASE WHEN {' AND '.join(conditions)} THEN 1 ELSE 0 END) > 0"
-    if asked.get("longer"):
+    if query.get("longer"):
         having += f" AND {_LASTS} >= ?"
-        parameters.append(parse_duration(asked["longer"]) * 1000)
-    if asked.get("until"):
+        parameters.append(parse_duration(query["longer"]) * 1000)
+    if query.get("until"):
         having += " AND (CAST(min(time) AS BIGINT) < ? OR"
         having += " (CAST(min(time) AS BIGINT) = ? AND trace_id > ?))"
-        until = to_instant(asked["until"])
-        parameters += [until, until, asked.get("after", "")]
+        until = to_instant(query["until"])
+        parameters += [until, until, query.get("after", "")]
     return having, parameters

@@ -21,7 +21,7 @@ _MOST_SHOWN = 500
 
 @dataclass(frozen=True, slots=True)
 class UnseenRow:
-    """What queries cannot see of one view set."""
+    """The partitions of one view set that queries cannot see."""
 
     view_set: str
     partitions: int
@@ -48,7 +48,7 @@ class UnseenPartition:
 
 @dataclass(frozen=True, slots=True)
 class UnseenPage:
-    """What would be retired of one view set."""
+    """The partitions of one view set that would be retired."""
 
     view_set: str
     is_registered: bool
@@ -150,10 +150,10 @@ def retire_unseen(lake: Lake, view_set: str, fields: Mapping[str, str]) -> Done:
 
 
 def _mark(incompatible: Sequence[IncompatiblePartition]) -> str:
-    """Which partitions they are, and which of them would be lost."""
-    told = hashlib.sha256()
+    """Return a digest of the partitions, and of which of them would be lost."""
+    digest = hashlib.sha256()
     for name, lost in sorted(
         (listed.partition.partition_id, listed.is_lost) for listed in incompatible
     ):
-        told.update(f"{name} {lost}\n".encode())
-    return told.hexdigest()
+        digest.update(f"{name} {lost}\n".encode())
+    return digest.hexdigest()
