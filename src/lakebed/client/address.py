@@ -1,4 +1,4 @@
-"""Where a server is: ``grpc://host:port``, or ``grpc+tls://host:port`` for one that speaks TLS."""
+"""Addresses of servers: ``grpc://host:port``, or ``grpc+tls://host:port`` for TLS."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class Address:
         return self.uri
 
 
-def is_server(place: str) -> bool:
-    """Whether this names a server, and not a folder or a catalog."""
-    return place.partition("://")[0].lower() in (_PLAIN, _SECURE) and "://" in place
+def is_server(address: str) -> bool:
+    """Return True if this names a server, and not a folder or a catalog."""
+    return address.partition("://")[0].lower() in (_PLAIN, _SECURE) and "://" in address
 
 
 def parse_address(uri: str) -> Address:

@@ -46,7 +46,7 @@ class Client:
 
     @property
     def address(self) -> Address:
-        """Where the server is."""
+        """The address of the server."""
         return self._transport.address
 
     @checks_itself("sql", "parameters", "limit", "timeout")
@@ -71,7 +71,7 @@ class Client:
         """The rows of a statement, as `lakebed.lake.Lake.query` gives them. What a key's role does
         not allow is `Denied`; the server may allow less time than is asked for."""
         self._require_open()
-        if engine != "embedded" or any(each is not None for each in (spark, master, remote)):
+        if engine != "embedded" or any(option is not None for option in (spark, master, remote)):
             raise Unsupported(
                 "a server computes the rows itself", hint="Spark needs the lake: lakebed.open(…)"
             )
@@ -96,9 +96,9 @@ class Client:
 
     def require_lakebed(self) -> None:
         """Raise unless a server of ours is there and lets us in."""
-        wanted = protocol.new("CommandGetSqlInfo", info=[_NAME_OF_SERVER])
+        command = protocol.new("CommandGetSqlInfo", info=[_NAME_OF_SERVER])
         try:
-            stream = self._get(protocol.wrap(wanted), {})
+            stream = self._get(protocol.wrap(command), {})
             rows = [row for batch in stream for row in batch.to_pylist()]
         except Unsupported as error:
             raise BadInput(

@@ -25,7 +25,8 @@ class RemoteStream:
         self._kept: flight.FlightStreamChunk | None = None
 
     def read_explanation(self) -> Explanation:
-        """What the server tells before the first row: where the rows come from."""
+        """Return the explanation that the server sends before the first row: where the rows come
+        from."""
         note = self._read()
         if note is None or note.app_metadata is None:  # it is older than this client
             self._kept = note
@@ -45,8 +46,8 @@ class RemoteStream:
             raise Cancelled("the statement was cancelled")
         reader = self._reader
         if self._kept is not None:
-            kept, self._kept = self._kept, None
-            return kept
+            note, self._kept = self._kept, None
+            return note
         if reader is None:
             return None
 

@@ -1,5 +1,5 @@
 """Calls to a server over Arrow Flight. pyarrow waits for answers where no signal reaches it, and
-tells of errors in gRPC's words: here calls can be interrupted, and errors are ours.
+reports errors in gRPC's words: here calls can be interrupted, and errors are ours.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class Transport:
 
         def work() -> bytes:
             results = self._client.do_action(flight.Action(action, body), options)
-            return b"".join(each.body.to_pybytes() for each in results)
+            return b"".join(result.body.to_pybytes() for result in results)
 
         return call.run(work)
 
@@ -149,7 +149,8 @@ class Transport:
 
 
 class _Listeners(flight.ClientMiddlewareFactory):  # type: ignore[misc]
-    """For each call somebody who keeps its trailers: calls begin in the thread that runs them."""
+    """Makes for each call a listener that stores its trailers: calls begin in the thread that runs
+    them."""
 
     def start_call(self, info: object) -> _Listener | None:
         del info
@@ -171,12 +172,12 @@ def explain(
     error: Exception, trailers: Mapping[str, bytes], address: Address, *, has_begun: bool = False
 ) -> LakebedError:
     """Our error for one of pyarrow's: what the server told, or else what became of the call."""
-    told = decode_error(trailers[TRAILER]) if TRAILER in trailers else None
-    if told is not None:
-        return told
+    server_error = decode_error(trailers[TRAILER]) if TRAILER in trailers else None
+    if server_error is not None:
+        return server_error
     text = str(error)
-    found = _SAID.search(text)
-    said = " ".join((found[1] if found else text).split()) or type(error).__name__
+    match = _SAID.search(text)
+    message = " ".join((match[1] if match else text).split()) or type(error).__name__
     if isinstance(error, flight.FlightUnavailableError):
         if has_begun:
             return Unavailable(
@@ -186,8 +187,8 @@ def explain(
         return _explain_absence(text, address)
     for kind, ours in _PLAIN_ERRORS:
         if isinstance(error, kind):
-            return ours(f"{address} answers: {said}")
-    return LakebedError(f"{address} answers: {said}")
+            return ours(f"{address} answers: {message}")
+    return LakebedError(f"{address} answers: {message}")
 
 
 def _explain_absence(text: str, address: Address) -> LakebedError:

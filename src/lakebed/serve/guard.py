@@ -21,7 +21,7 @@ _ASIDE_THREADS = 8
 
 
 class Guard:
-    """What every request passes before the lake works for it."""
+    """The checks that every request passes before the lake works for it."""
 
     def __init__(
         self, lake: Lake, settings: ServerSettings, meters: Meters, health: Health
@@ -69,11 +69,11 @@ class Guard:
             raise NotStarted("the key cannot be looked up")
         caller.require(role)
 
-    def count(self, route: str, status: int, begun: float | None) -> None:
+    def count(self, route: str, status: int, started_at: float | None) -> None:
         """Count an answered request, and how long it took since ``begun``."""
         self.meters.requests.labels(route, str(status)).inc()
-        if begun is not None:
-            self.meters.seconds.labels(route).observe(time.perf_counter() - begun)
+        if started_at is not None:
+            self.meters.seconds.labels(route).observe(time.perf_counter() - started_at)
 
     def close(self) -> None:
         """Wait for the threads to finish."""

@@ -50,8 +50,8 @@ class Health:
 
     async def attend(self, work: Coroutine[Any, Any, T]) -> T:
         """Return the result of some work. Raise `Unresponsive` if the catalog or the store, for
-        which the work may wait, does not respond: then the work goes on, and nobody waits for it.
-        Raise `NotStarted` without starting it if they did not respond before."""
+        which the work may wait, does not respond: the work then continues without a caller. Raise
+        `NotStarted` without starting it if they did not respond before."""
         if self._looking and time.monotonic() - self._looked_at >= _PATIENCE_SECONDS:
             work.close()
             raise NotStarted("catalog and store do not answer")
@@ -109,8 +109,8 @@ class Health:
     def probe(self) -> None:
         """Raise unless the catalog and the store respond and belong together."""
         if self._catalog is None:
-            known = self._lake.catalog
-            self._catalog = Catalog(known.url, actor=known.actor, read_only=known.read_only)
+            catalog = self._lake.catalog
+            self._catalog = Catalog(catalog.url, actor=catalog.actor, read_only=catalog.read_only)
         try:
             with self._catalog.read() as connection:
                 lake_id = lakes.get(connection).lake_id

@@ -1,5 +1,5 @@
-"""What a server counts: requests, how long they took, records and bytes, refusals, and how the lake
-is doing. Names follow OpenMetrics.
+"""Meters of a server: requests, how long they took, records and bytes, refusals, and the state of
+the lake. Names follow OpenMetrics.
 """
 
 from __future__ import annotations
@@ -71,21 +71,21 @@ class Meters:
         return _show(self.registry)
 
     def show_without_lake(self) -> bytes:
-        """What is known without a catalog, which does not answer."""
+        """Return the meters that need no catalog, for when it does not respond."""
         registry = CollectorRegistry()
-        for each in (self.requests, self.seconds, self.records, self.bytes, self.waiting):
-            registry.register(each)
+        for meter in (self.requests, self.seconds, self.records, self.bytes, self.waiting):
+            registry.register(meter)
         registry.register(_Unseen(self._state))
         return _show(registry)
 
 
 def _show(registry: CollectorRegistry) -> bytes:
-    shown: bytes = generate_latest(registry)  # type: ignore[no-untyped-call]
-    return shown
+    text: bytes = generate_latest(registry)  # type: ignore[no-untyped-call]
+    return text
 
 
 class _LakeState(Collector):
-    """What the catalog says, asked when somebody looks."""
+    """The state of the lake in the catalog, read when the meters are collected."""
 
     def __init__(self, lake: Lake) -> None:
         self._lake = lake
@@ -100,7 +100,7 @@ class _LakeState(Collector):
                 overdue = rules.oldest_overdue(connection)
                 overdue_files = rules.count_overdue(connection)
                 held = leases.list_leases(connection)
-                known = duties.list_states(connection)
+                duty_states = duties.list_states(connection)
         except LakebedError:
             yield _catalog_is_up(0)
             return
@@ -132,7 +132,7 @@ class _LakeState(Collector):
         yield _labelled(
             "lakebed_lease_age_seconds", "How old the oldest lease of a kind is.", "kind", ages
         )
-        yield from self._show_duties(known, now)
+        yield from self._show_duties(duty_states, now)
 
     def show_queue(self) -> Iterator[Metric]:
         requests, size = self._lake.telemetry.waiting
@@ -141,8 +141,8 @@ class _LakeState(Collector):
         )
         yield GaugeMetricFamily("lakebed_landing_bytes", "Bytes that wait to be landed.", size)
 
-    def _show_duties(self, known: Mapping[str, DutyState], now: int) -> Iterator[Metric]:
-        states = [known.get(each.name, DutyState(each.name)) for each in DUTIES]
+    def _show_duties(self, duty_states: Mapping[str, DutyState], now: int) -> Iterator[Metric]:
+        states = [duty_states.get(duty.name, DutyState(duty.name)) for duty in DUTIES]
         made_at = self._lake.row.created_at
         yield _labelled(
             "lakebed_duty_age_seconds",
@@ -154,18 +154,18 @@ class _LakeState(Collector):
             "lakebed_duty_overdue_seconds",
             "For how long a duty of upkeep should have been done; 0 if it is not due.",
             "duty",
-            {each.name: each.overdue_us(now, made_at) for each in states},
+            {state.name: state.overdue_us(now, made_at) for state in states},
         )
         failing = GaugeMetricFamily(
             "lakebed_duty_failing", "Whether the last run of a duty failed.", labels=["duty"]
         )
-        for each in states:
-            failing.add_metric([each.name], 0 if each.error is None else 1)
+        for state in states:
+            failing.add_metric([state.name], 0 if state.error is None else 1)
         yield failing
 
 
 class _Unseen(Collector):
-    """What is known of a lake whose catalog does not answer."""
+    """The meters of a lake whose catalog does not respond."""
 
     def __init__(self, state: _LakeState) -> None:
         self._state = state
@@ -181,7 +181,7 @@ def _catalog_is_up(value: int) -> Metric:
 
 def _labelled(name: str, meaning: str, label: str, micros: Mapping[str, int]) -> Metric:
     """Durations, by one label."""
-    made = GaugeMetricFamily(name, meaning, labels=[label])
+    family = GaugeMetricFamily(name, meaning, labels=[label])
     for value, duration in micros.items():
-        made.add_metric([value], duration / _MICROSECONDS)
-    return made
+        family.add_metric([value], duration / _MICROSECONDS)
+    return family

@@ -1,8 +1,8 @@
-"""What a server says and counts, in the lake that it serves: its warnings as logs, its meters as
+"""The server's own telemetry, in the lake that it serves: its warnings as logs, its meters as
 metrics, of the service ``lakebed``.
 
-Nothing that is said while this is written is written, so that writing it never makes more of it;
-and of what is said in between only so much is kept.
+Messages that are logged while it writes are not written, so that writing never causes more of it;
+between two writes it keeps only a limited number of messages.
 """
 
 from __future__ import annotations
@@ -70,10 +70,10 @@ class OwnTelemetry(logging.Handler):
         super().close()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep what is worth it: warnings, and what the server itself tells of its life."""
-        wanted = logging.INFO if record.name.startswith(_OWN) else logging.WARNING
+        """Keep warnings, and the server's own messages about its life."""
+        lowest_level = logging.INFO if record.name.startswith(_OWN) else logging.WARNING
         about_this = record.name == __name__ or record.thread == self._thread.ident
-        if record.levelno >= wanted and not about_this:
+        if record.levelno >= lowest_level and not about_this:
             self._records.append(_as_otlp(record))
 
     def _run(self) -> None:
@@ -82,8 +82,8 @@ class OwnTelemetry(logging.Handler):
         self._write()
 
     def _write(self) -> None:
-        """What fails, in whatever way, is said on stderr only, and the logs are tried again with
-        the next ones."""
+        """Write the logs and meters. A failure is logged on stderr only; the logs are tried again
+        with the next ones."""
         records = [self._records.popleft() for _ in range(len(self._records))]
         try:
             if records:
@@ -101,9 +101,9 @@ class OwnTelemetry(logging.Handler):
         scope.scope.name = _OWN
         now = time.time_ns()
         for metric in self._meters.registry.collect():
-            made = as_otlp_metric(metric, self._begun, now)
-            if made is not None:
-                scope.metrics.append(made)
+            otlp_metric = as_otlp_metric(metric, self._begun, now)
+            if otlp_metric is not None:
+                scope.metrics.append(otlp_metric)
         return bytes(request.SerializeToString())
 
 
@@ -153,53 +153,53 @@ def _as_otlp(record: logging.LogRecord) -> LogRecord:
     )
 
 
-def as_otlp_metric(metric: Metric, begun: int, now: int) -> otlp.Metric | None:
+def as_otlp_metric(metric: Metric, since: int, now: int) -> otlp.Metric | None:
     """A metric of OpenMetrics in OTLP's terms; None if it has no points."""
-    made = otlp.Metric(name=metric.name, description=metric.documentation)
-    points = [each for each in metric.samples if not each.name.endswith("_created")]
+    otlp_metric = otlp.Metric(name=metric.name, description=metric.documentation)
+    points = [sample for sample in metric.samples if not sample.name.endswith("_created")]
     if not points:
         return None
     if metric.type == "counter":
-        made.sum.aggregation_temporality = _CUMULATIVE
-        made.sum.is_monotonic = True
-        made.sum.data_points.extend(_point(each, now, begun) for each in points)
+        otlp_metric.sum.aggregation_temporality = _CUMULATIVE
+        otlp_metric.sum.is_monotonic = True
+        otlp_metric.sum.data_points.extend(_point(sample, now, since) for sample in points)
     elif metric.type == "histogram":
-        made.histogram.aggregation_temporality = _CUMULATIVE
-        made.histogram.data_points.extend(_histograms(metric.name, points, begun, now))
+        otlp_metric.histogram.aggregation_temporality = _CUMULATIVE
+        otlp_metric.histogram.data_points.extend(_histograms(metric.name, points, since, now))
     else:
-        made.gauge.data_points.extend(_point(each, now) for each in points)
-    return made
+        otlp_metric.gauge.data_points.extend(_point(sample, now) for sample in points)
+    return otlp_metric
 
 
-def _point(sample: Sample, now: int, begun: int = 0) -> otlp.NumberDataPoint:
+def _point(sample: Sample, now: int, since: int = 0) -> otlp.NumberDataPoint:
     return otlp.NumberDataPoint(
         attributes=_attributes(sample.labels.items()),
-        start_time_unix_nano=begun,
+        start_time_unix_nano=since,
         time_unix_nano=now,
         as_double=sample.value,
     )
 
 
 def _histograms(
-    name: str, samples: list[Sample], begun: int, now: int
+    name: str, samples: list[Sample], since: int, now: int
 ) -> Iterable[otlp.HistogramDataPoint]:
     """One point for each set of labels: OpenMetrics counts up to each bound, OTLP between them."""
     points: dict[tuple[tuple[str, str], ...], otlp.HistogramDataPoint] = {}
-    for each in samples:
-        labels = tuple((key, value) for key, value in each.labels.items() if key != "le")
+    for sample in samples:
+        labels = tuple((key, value) for key, value in sample.labels.items() if key != "le")
         point = points.setdefault(
             labels,
             otlp.HistogramDataPoint(
-                attributes=_attributes(labels), start_time_unix_nano=begun, time_unix_nano=now
+                attributes=_attributes(labels), start_time_unix_nano=since, time_unix_nano=now
             ),
         )
-        if each.name == f"{name}_sum":
-            point.sum = each.value
-        elif each.name == f"{name}_count":
-            point.count = int(each.value)
-        elif each.labels["le"] == "+Inf":
-            point.bucket_counts.append(int(each.value) - sum(point.bucket_counts))
+        if sample.name == f"{name}_sum":
+            point.sum = sample.value
+        elif sample.name == f"{name}_count":
+            point.count = int(sample.value)
+        elif sample.labels["le"] == "+Inf":
+            point.bucket_counts.append(int(sample.value) - sum(point.bucket_counts))
         else:
-            point.explicit_bounds.append(float(each.labels["le"]))
-            point.bucket_counts.append(int(each.value) - sum(point.bucket_counts))
+            point.explicit_bounds.append(float(sample.labels["le"]))
+            point.bucket_counts.append(int(sample.value) - sum(point.bucket_counts))
     return points.values()

@@ -94,8 +94,8 @@ def refuse(error: Exception, route: str | None = None, caller: Caller | None = N
     if not isinstance(error, LakebedError):
         message = "something went wrong inside the server; its log says what"
         return Refusal(error, status, code, message)
-    shown = _conceal(error)
-    return Refusal(shown, status, code, str(shown), shown.hint)
+    concealed = _conceal(error)
+    return Refusal(concealed, status, code, str(concealed), concealed.hint)
 
 
 def find_status(error: Exception) -> tuple[int, int]:

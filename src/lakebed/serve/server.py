@@ -55,7 +55,7 @@ class Listening:
     private_key: Path | None = None
     settings: ServerSettings = field(default_factory=ServerSettings)
     drain_seconds: int = 25
-    """How long open requests may take to end after the server is told to stop."""
+    """How long open requests may take to end after the server receives a stop signal."""
     own_telemetry_seconds: float | None = None
     """How often the server writes its own telemetry into the lake; None for never."""
 
@@ -178,7 +178,7 @@ class Server:
             target=Upkeep(lake).loop, args=(self._stop,), name="lakebed-upkeep"
         )
         self.stopping = threading.Event()
-        """Set when the server is told to stop."""
+        """Set when the server receives a stop signal."""
         self._uvicorn: _Uvicorn | None = None
 
     def _add_grpc(self, what: str, port: int, services: Handlers, calls: Calls) -> None:

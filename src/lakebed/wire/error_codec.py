@@ -61,24 +61,24 @@ def decode_error(data: bytes) -> LakebedError | None:
     try:
         status = protocol.parse("Status", data)
         details = [
-            protocol.parse("ErrorInfo", each.value)
-            for each in status.details
-            if each.type_url == _INFO
+            protocol.parse("ErrorInfo", detail.value)
+            for detail in status.details
+            if detail.type_url == _INFO
         ]
     except DecodeError:
         return None
-    info = next((each for each in details if each.domain == _DOMAIN), None)
+    info = next((detail for detail in details if detail.domain == _DOMAIN), None)
     if info is None:
         return None
-    told = {each.key: each.value for each in info.metadata}
+    metadata = {entry.key: entry.value for entry in info.metadata}
     kind = _find_class(info.reason) or LakebedError
     error = kind.__new__(kind)
     # Not by its own constructor: those that take more make their message of it, which is here.
-    hint = told.get("hint")
+    hint = metadata.get("hint")
     message = status.message.removesuffix(_spell_hint(hint)) if hint else status.message
     LakebedError.__init__(error, message, hint=hint)
     if isinstance(error, BadSql):
-        error.line, error.column = _number(told.get("line")), _number(told.get("column"))
+        error.line, error.column = _number(metadata.get("line")), _number(metadata.get("column"))
     elif isinstance(error, BadDefinition | BadSchema):
         error.problems = tuple(message.splitlines())
     return error

@@ -152,7 +152,7 @@ def _describe(package: str, messages: dict[str, _Fields]) -> descriptor_pb2.File
 
 def _make() -> dict[str, Any]:
     pool = descriptor_pool.DescriptorPool()
-    made = {}
+    classes = {}
     for package, messages in (
         (_FLIGHT, _FLIGHT_MESSAGES),
         (_SQL, _SQL_MESSAGES),
@@ -161,8 +161,8 @@ def _make() -> dict[str, Any]:
         pool.Add(_describe(package, messages))
         for name in messages:
             descriptor = pool.FindMessageTypeByName(f"{package}.{name}")
-            made[name] = message_factory.GetMessageClass(descriptor)
-    return made
+            classes[name] = message_factory.GetMessageClass(descriptor)
+    return classes
 
 
 _CLASSES = _make()

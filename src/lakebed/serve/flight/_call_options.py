@@ -31,29 +31,29 @@ def read_call_options(
     metadata: Iterable[tuple[str, Any]], most_seconds: float | None
 ) -> CallOptions:
     """Return the options of a call; ``most_seconds`` is the server's limit for a statement."""
-    given = {key.lower(): str(value) for key, value in metadata if not key.endswith("-bin")}
+    headers = {key.lower(): str(value) for key, value in metadata if not key.endswith("-bin")}
 
     def read_flag(name: str, *, default: bool = False) -> bool:
-        word = given.get(name, "").lower()
+        word = headers.get(name, "").lower()
         if word not in ("", "true", "false"):
-            raise BadInput(f"{name} is {given[name]!r}", hint="say true or false")
+            raise BadInput(f"{name} is {headers[name]!r}", hint="say true or false")
         return word == "true" if word else default
 
     options: dict[str, Any] = {
-        "timeout": shorter(_read_seconds(given.get("timeout")), most_seconds)
+        "timeout": shorter(_read_seconds(headers.get("timeout")), most_seconds)
     }
     for name in ("begin", "end"):
-        if given.get(f"query_range_{name}"):
-            options[name] = given[f"query_range_{name}"]
+        if headers.get(f"query_range_{name}"):
+            options[name] = headers[f"query_range_{name}"]
     for name in ("begin", "end", "as_of"):
-        if given.get(name):
-            options[name] = _read_moment(given[name])
-    if given.get("limit"):
-        if not re.fullmatch(r"-?\d{1,18}", given["limit"]):
-            raise BadInput(f"the limit is {given['limit']!r}, no whole number")
-        options["limit"] = int(given["limit"])
+        if headers.get(name):
+            options[name] = _read_moment(headers[name])
+    if headers.get("limit"):
+        if not re.fullmatch(r"-?\d{1,18}", headers["limit"]):
+            raise BadInput(f"the limit is {headers['limit']!r}, no whole number")
+        options["limit"] = int(headers["limit"])
     for name in ("stale", "explained"):
-        if name in given:
+        if name in headers:
             options[name] = read_flag(name)
     return CallOptions(
         options,

@@ -40,17 +40,17 @@ def encode_stream(
 ) -> Iterator[bytes]:
     """FlightData messages: the schema always, then a note without rows if there is one, then every
     batch."""
-    shown = show(schema, keep_dictionaries=keep_dictionaries)
-    yield encode_data(bytes(pa.ipc.read_message(shown.serialize()).metadata))
+    client_schema = show(schema, keep_dictionaries=keep_dictionaries)
+    yield encode_data(bytes(pa.ipc.read_message(client_schema.serialize()).metadata))
     if note:
         yield encode_data(b"", metadata=note)
     rows = (
-        piece if piece.schema.equals(shown) else piece.cast(shown)
+        piece if piece.schema.equals(client_schema) else piece.cast(client_schema)
         for batch in batches
         for piece in _pieces(batch)
     )
-    if any(_has_dictionary(each.type) for each in shown):
-        yield from _encode_with_dictionaries(shown, rows)
+    if any(_has_dictionary(field.type) for field in client_schema):
+        yield from _encode_with_dictionaries(client_schema, rows)
     else:
         yield from map(_encode_batch, rows)
 
@@ -78,12 +78,12 @@ def _has_dictionary(kind: pa.DataType) -> bool:
         return True
     if isinstance(kind, pa.BaseExtensionType):
         return _has_dictionary(kind.storage_type)
-    return any(_has_dictionary(kind.field(each).type) for each in range(kind.num_fields))
+    return any(_has_dictionary(kind.field(index).type) for index in range(kind.num_fields))
 
 
 def show(schema: pa.Schema, *, keep_dictionaries: bool = False) -> pa.Schema:
     """A schema as clients get it."""
-    return pa.schema([each.with_type(_plain(each.type, keep_dictionaries)) for each in schema])
+    return pa.schema([field.with_type(_plain(field.type, keep_dictionaries)) for field in schema])
 
 
 def _plain(kind: pa.DataType, keep_dictionaries: bool) -> pa.DataType:
@@ -119,7 +119,7 @@ class _Sink(io.RawIOBase):
 
 
 def _messages(data: pa.Buffer) -> Iterator[bytes]:
-    """What a writer wrote, message by message. Written by hand: protobuf would copy each body once
+    """Yield the messages that a writer wrote. Encoded by hand: protobuf would copy each body once
     more."""
     reader = pa.ipc.MessageReader.open_stream(pa.BufferReader(data))
     while True:
@@ -159,11 +159,11 @@ def decode_stream(messages: Iterable[tuple[bytes, bytes]]) -> pa.Table:
             table = reader.read_all()
         table.validate(full=True)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        said = str(error).partition("\n")[0]
-        raise BadPayload("the rows are not understood as Arrow", hint=said) from None
+        reason = str(error).partition("\n")[0]
+        raise BadPayload("the rows are not understood as Arrow", hint=reason) from None
     if table.num_rows > source.size:
         raise BadPayload("there are more rows than bytes", hint="put rows that hold something")
-    if any(pa.types.is_run_end_encoded(each.type) for each in table.schema):
+    if any(pa.types.is_run_end_encoded(field.type) for field in table.schema):
         raise UnsupportedContent("run-end encoded columns are not taken", hint="put them plain")
     return table
 
@@ -192,17 +192,17 @@ class _Source(io.RawIOBase):
     def read(self, size: int = -1) -> bytes:
         """As many bytes, unless there are no more. Arrow reads bodies whole, as they came."""
         parts: list[bytes] = []
-        wanted = sys.maxsize if size < 0 else size
-        while wanted:
+        remaining = sys.maxsize if size < 0 else size
+        while remaining:
             if self._at == len(self._piece):
                 piece = next(self._pieces, None)
                 if piece is None:
                     break
                 self.size += len(piece)
                 self._piece, self._at = piece, 0
-            part = self._piece[self._at : self._at + wanted]  # no copy if it is all of it
+            part = self._piece[self._at : self._at + remaining]  # no copy if it is all of it
             self._at += len(part)
-            wanted -= len(part)
+            remaining -= len(part)
             parts.append(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
@@ -211,15 +211,16 @@ _DICTIONARY, _ROWS = 2, 3  # kinds of messages
 
 
 def is_compressed(header: bytes) -> bool:
-    """Whether the body of an IPC message is compressed, which pyarrow does not tell before it
-    makes room for all of it. Read from the flatbuffer itself; `BadPayload` if it is none."""
+    """Return True if the body of an IPC message is compressed, which pyarrow does not reveal before
+    it allocates memory for all of it. Read from the flatbuffer itself; `BadPayload` if it is
+    none."""
     try:
         message = _follow(header, 0)
         kind = _find_field(header, message, 1)
-        found = _find_field(header, message, 2)
-        if not kind or not found or header[kind] not in (_DICTIONARY, _ROWS):
+        body = _find_field(header, message, 2)
+        if not kind or not body or header[kind] not in (_DICTIONARY, _ROWS):
             return False
-        batch = _follow(header, found)
+        batch = _follow(header, body)
         if header[kind] == _DICTIONARY:
             batch = _follow(header, _find_field(header, batch, 1))
         return _find_field(header, batch, 3) != 0
@@ -227,18 +228,18 @@ def is_compressed(header: bytes) -> bool:
         raise BadPayload("the rows are not understood as Arrow") from None
 
 
-def _follow(data: bytes, place: int) -> int:
-    """Where the table is that an offset points to."""
-    return place + int(struct.unpack_from("<I", data, place)[0])
+def _follow(data: bytes, position: int) -> int:
+    """Return the position of the table that an offset points to."""
+    return position + int(struct.unpack_from("<I", data, position)[0])
 
 
 def _find_field(data: bytes, table: int, number: int) -> int:
-    """Where a table has a field; 0 if it has none."""
+    """Return the position of a table's field; 0 if the table lacks it."""
     fields = table - struct.unpack_from("<i", data, table)[0]
     if fields < 0:
         raise struct.error
-    place = 4 + 2 * number
-    if place >= struct.unpack_from("<H", data, fields)[0]:
+    entry = 4 + 2 * number
+    if entry >= struct.unpack_from("<H", data, fields)[0]:
         return 0
-    offset = struct.unpack_from("<H", data, fields + place)[0]
+    offset = struct.unpack_from("<H", data, fields + entry)[0]
     return table + offset if offset else 0

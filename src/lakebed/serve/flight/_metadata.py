@@ -1,5 +1,5 @@
-"""What clients ask about the lake itself: catalogs, schemas, tables, kinds of tables and what the
-server can do, as tables of the shapes that FlightSQL prescribes.
+"""Metadata of the lake for clients: catalogs, schemas, tables, kinds of tables and abilities of the
+server, as tables of the shapes that FlightSQL prescribes.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def schemas(tables: Mapping[str, ViewSet], command: Any) -> pa.Table:
     if command.HasField("catalog") and command.catalog != CATALOG:
         names = []
     if command.HasField("db_schema_filter_pattern"):
-        names = [each for each in names if _matches(each, command.db_schema_filter_pattern)]
+        names = [name for name in names if _matches(name, command.db_schema_filter_pattern)]
     schema = pa.schema(
         [pa.field("catalog_name", pa.string()), pa.field("db_schema_name", pa.string(), False)]
     )
@@ -97,7 +97,7 @@ def list_tables(tables: Mapping[str, ViewSet], command: Any) -> pa.Table:
         pa.field("table_type", pa.string(), False),
     ]
     if command.include_schema:
-        columns["table_schema"] = [encode_schema(each.schema) for _, _, each in rows]
+        columns["table_schema"] = [encode_schema(view_set.schema) for _, _, view_set in rows]
         fields.append(pa.field("table_schema", pa.binary(), False))
     return pa.table(columns, schema=pa.schema(fields))
 
@@ -108,7 +108,7 @@ def table_types() -> pa.Table:
 
 
 def primary_keys() -> pa.Table:
-    """None are told of: view sets have no key."""
+    """Return an empty table: view sets have no keys that FlightSQL could list."""
     return pa.schema(
         [
             pa.field("catalog_name", pa.string()),
@@ -121,28 +121,30 @@ def primary_keys() -> pa.Table:
     ).empty_table()
 
 
-def sql_info(wanted: Sequence[int]) -> pa.Table:
-    """What the server can do, of what is asked for; all without a wish."""
-    chosen = [number for number in _INFO if not wanted or number in wanted]
+def sql_info(requested: Sequence[int]) -> pa.Table:
+    """Return the abilities of the server that are requested; all if none is named."""
+    numbers = [number for number in _INFO if not requested or number in requested]
     kinds, offsets = [], []
     values: list[list[Any]] = [[] for _ in range(_INFO_VALUES.num_fields)]
-    for number in chosen:
+    for number in numbers:
         value = _INFO[number]
         kind = 3 if number in _INT32_INFO else {str: 0, bool: 1, int: 2}[type(value)]
         kinds.append(kind)
         offsets.append(len(values[kind]))
         values[kind].append(value)
-    children = [pa.array(each, _INFO_VALUES.field(place).type) for place, each in enumerate(values)]
+    children = [
+        pa.array(column, _INFO_VALUES.field(index).type) for index, column in enumerate(values)
+    ]
     union = pa.UnionArray.from_dense(
         pa.array(kinds, pa.int8()),
         pa.array(offsets, pa.int32()),
         children,
-        [_INFO_VALUES.field(place).name for place in range(_INFO_VALUES.num_fields)],
+        [_INFO_VALUES.field(index).name for index in range(_INFO_VALUES.num_fields)],
     )
     schema = pa.schema(
         [pa.field("info_name", pa.uint32(), False), pa.field("value", union.type, False)]
     )
-    return pa.table([pa.array(chosen, pa.uint32()), union], schema=schema)
+    return pa.table([pa.array(numbers, pa.uint32()), union], schema=schema)
 
 
 def _required(name: str) -> pa.Schema:
@@ -155,20 +157,20 @@ def _split(full_name: str) -> tuple[str, str]:
 
 
 def _matches(name: str, pattern: str) -> bool:
-    """Whether a name is like an SQL pattern: % for anything, _ for one character. In time that
-    grows with both and no faster, which regular expressions do not promise."""
+    """Return True if a name is like an SQL pattern: % for anything, _ for one character. In time
+    that grows with both and no faster, which regular expressions do not promise."""
     reached = {0}  # places in the pattern that the name so far can have come to
     for character in [*name, None]:
         places = sorted(reached)
-        for place in places:
-            if pattern[place : place + 1] == "%" and place + 1 not in reached:
-                reached.add(place + 1)
-                places.append(place + 1)
+        for position in places:
+            if pattern[position : position + 1] == "%" and position + 1 not in reached:
+                reached.add(position + 1)
+                places.append(position + 1)
         if character is None:
             break
         reached = {
-            place + (pattern[place] != "%")
-            for place in reached
-            if place < len(pattern) and pattern[place] in (character, "_", "%")
+            position + (pattern[position] != "%")
+            for position in reached
+            if position < len(pattern) and pattern[position] in (character, "_", "%")
         }
     return len(pattern) in reached

@@ -33,14 +33,14 @@ class PreparedStatements:
 
     def find(self, handle: bytes) -> tuple[Prepared, list[Any]] | None:
         """Return a statement with its values, if it is remembered."""
-        known = self._kept.get(handle)
-        if known is None:
+        entry = self._kept.get(handle)
+        if entry is None:
             return None
         self._kept.move_to_end(handle)
-        return known[:2]
+        return entry[:2]
 
     def pop(self, handle: bytes) -> None:
         """Forget a statement."""
-        known = self._kept.pop(handle, None)
-        if known is not None:
-            self._bytes -= known[2]
+        entry = self._kept.pop(handle, None)
+        if entry is not None:
+            self._bytes -= entry[2]

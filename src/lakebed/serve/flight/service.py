@@ -180,8 +180,8 @@ class FlightService:
         elif name == "CommandStatementQuery":
             sql, handle = command.query, b""
         else:
-            found = self._look_up(command)
-            yield from encode_stream(found.schema, found.to_batches(), keep_dictionaries=True)
+            table = self._look_up(command)
+            yield from encode_stream(table.schema, table.to_batches(), keep_dictionaries=True)
             return
         yield from self._run(sql, handle, call, options)
 
@@ -207,12 +207,12 @@ class FlightService:
         action = protocol.parse("Action", request)
         match action.type:
             case "CreatePreparedStatement":
-                asked = _unwrap(action.body, "ActionCreatePreparedStatementRequest")
-                answer = self._prepare(asked.query, call)
+                request_message = _unwrap(action.body, "ActionCreatePreparedStatementRequest")
+                answer = self._prepare(request_message.query, call)
             case "ClosePreparedStatement":
-                asked = _unwrap(action.body, "ActionClosePreparedStatementRequest")
+                request_message = _unwrap(action.body, "ActionClosePreparedStatementRequest")
                 with self._lock:
-                    self._prepared.pop(asked.prepared_statement_handle)
+                    self._prepared.pop(request_message.prepared_statement_handle)
                 return
             case "CancelFlightInfo":
                 info = protocol.parse("CancelFlightInfoRequest", action.body).info
@@ -221,8 +221,8 @@ class FlightService:
                 yield protocol.new("Result", body=answer.SerializeToString()).SerializeToString()
                 return
             case "CancelQuery":
-                asked = _unwrap(action.body, "ActionCancelQueryRequest")
-                self._cancel(protocol.parse("FlightInfo", asked.info))
+                request_message = _unwrap(action.body, "ActionCancelQueryRequest")
+                self._cancel(protocol.parse("FlightInfo", request_message.info))
                 answer = protocol.new("ActionCancelQueryResult", result=_CANCELLED)
             case _:
                 for piece in actions.act(self._lake, call.caller, action.type, action.body):
@@ -248,8 +248,8 @@ class FlightService:
     def _get_prepared(self, handle: bytes) -> tuple[parameters.Prepared, list[Any]]:
         """Return a prepared statement; its handle has the text if the server forgot it."""
         with self._lock:
-            known = self._prepared.find(handle)
-        return (parameters.prepare(_read_handle(handle)), []) if known is None else known
+            remembered = self._prepared.find(handle)
+        return (parameters.prepare(_read_handle(handle)), []) if remembered is None else remembered
 
     def _cancel(self, info: Any) -> None:
         for endpoint in info.endpoint:

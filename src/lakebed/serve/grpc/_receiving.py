@@ -18,8 +18,8 @@ _WAIT_SECONDS = 10.0
 class Receiver:
     """Receives a number of messages at once, on one event loop."""
 
-    def __init__(self, most: int, message_seconds: float) -> None:
-        self._most = most
+    def __init__(self, most_calls: int, message_seconds: float) -> None:
+        self._most_calls = most_calls
         self._message_seconds = message_seconds
         self._receiving: dict[asyncio.Task[Any], asyncio.TimerHandle] = {}
         self._slow: dict[asyncio.Task[Any], None] = {}
@@ -46,7 +46,7 @@ class Receiver:
         return task.result()
 
     async def _find_room(self) -> None:
-        if len(self._receiving) < self._most:
+        if len(self._receiving) < self._most_calls:
             return
         if self._slow:
             self._leave(next(iter(self._slow)))

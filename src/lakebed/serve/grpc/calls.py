@@ -26,7 +26,7 @@ from lakebed.serve.refusals import refuse
 from lakebed.serve.workers import Workers
 from lakebed.wire import error_codec
 
-_CODES = {each.value[0]: each for each in grpc.StatusCode}
+_CODES = {code.value[0]: code for code in grpc.StatusCode}
 _MOST_OPEN = 1000
 _KEY = "authorization"
 _HOW_TO_SEND_KEYS = (
@@ -151,7 +151,7 @@ class Calls:
         checks the caller's roles."""
 
         async def handle(_requests: object, context: Any) -> T | None:
-            begun, caller = time.perf_counter(), None
+            started_at, caller = time.perf_counter(), None
             metadata = context.invocation_metadata()
             try:
                 with self._open.share() as open_call, self._guard.body_bytes.share() as share:
@@ -169,7 +169,7 @@ class Calls:
             except Exception as error:  # noqa: BLE001  (answered, logged and counted)
                 await self._refuse(context, error, route, caller)
                 return None
-            self._guard.count(route, 0, begun)
+            self._guard.count(route, 0, started_at)
             return answered
 
         return handle

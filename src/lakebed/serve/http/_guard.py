@@ -25,7 +25,7 @@ async def answer(
     guard: Guard, name: str, handle: Handler, render: Render, request: Request
 ) -> Response:
     """Return what a handler answers, or a rendered refusal for its error. Count the request."""
-    begun = time.perf_counter()
+    started_at = time.perf_counter()
     guard.meters.waiting.inc()
     try:
         response = await handle(request)
@@ -42,9 +42,9 @@ async def answer(
     finally:
         guard.meters.waiting.dec()
     if isinstance(response, RowsResponse):
-        response.when_done = lambda status: guard.count(name, status, begun)
+        response.when_done = lambda status: guard.count(name, status, started_at)
     else:
-        guard.count(name, response.status_code, begun)
+        guard.count(name, response.status_code, started_at)
     return response
 
 

@@ -1,5 +1,5 @@
-"""The routes of the pages. Each is a page's data with a template; ``.json`` after the path gives
-the data itself. Who asks is told by a key in the header, or by a session that began with one.
+"""The routes of the pages. Each is a page's data with a template; ``.json`` after the path returns
+the data itself. A key in the header, or a session that began with one, identifies the caller.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class Pages:
                 sign_in = shown.address("/sign-in", next=back)
                 return RedirectResponse(sign_in, 303, headers=HEADERS)
             page_request = self._make_request(request, caller)
-            status, told = 200, None
+            status, refusal_parts = 200, None
             try:
                 data = await self._workers.run(lambda: page.read(self._lake, page_request))
             except LakebedError as caught:
@@ -124,7 +124,7 @@ class Pages:
                 refusal = refuse(error)
                 status = refusal.status
                 if page.failed is None:  # nothing in it says what was wrong
-                    told = refusal.parts
+                    refusal_parts = refusal.parts
             return await self._workers.run(
                 lambda: self._render(
                     request,
@@ -133,7 +133,7 @@ class Pages:
                     page=data,
                     caller=caller,
                     with_form=page.with_form,
-                    told=told,
+                    refusal_parts=refusal_parts,
                 )
             )
 
@@ -210,8 +210,8 @@ class Pages:
                 refusal.status,
                 page=data,
                 caller=caller,
-                told=refusal.parts,
-                given=sent.fields,
+                refusal_parts=refusal.parts,
+                form_fields=sent.fields,
             )
         )
 
@@ -234,10 +234,10 @@ class Pages:
         page: Any,
         caller: Caller | None,
         with_form: bool = False,
-        told: Mapping[str, str] | None = None,
-        given: Mapping[str, str] | None = None,
+        refusal_parts: Mapping[str, str] | None = None,
+        form_fields: Mapping[str, str] | None = None,
     ) -> Response:
-        """A page; with what was just done or, after a form, why it was not and what was given."""
+        """Return a page, with the result of a form: a note, or its refusal and what was typed."""
         word = request.cookies.get(COOKIE, "")
         is_new = with_form and not word
         if is_new:
@@ -253,9 +253,9 @@ class Pages:
             caller=caller if self._with_keys else None,
             may_change=may_change,
             token=self._sessions.make_token(word) if word else "",
-            note=self._notes.take(word, request.url.path) if caller and not told else None,
-            told=told,
-            given=given or {},
+            note=self._notes.take(word, request.url.path) if caller and not refusal_parts else None,
+            told=refusal_parts,
+            given=form_fields or {},
         )
         response = Response(text, status, media_type="text/html", headers=HEADERS)
         if is_new:
@@ -266,7 +266,7 @@ class Pages:
         """For addresses of nothing: a page for browsers, JSON for programs."""
         if "text/html" not in request.headers.get("accept", ""):
             return answer_refusal(request, refuse(no_address("pages are at /")))
-        with suppress(LakebedError):  # strangers are told the same, but not who they are
+        with suppress(LakebedError):  # strangers get the same page, without the caller
             await self._let_in(request)
         return self._render_refusal(
             request, refuse(NotFound(f"there is nothing at {request.url.path}"))
@@ -276,10 +276,10 @@ class Pages:
         return RedirectResponse("/lake", 307)
 
     async def _asset(self, request: Request) -> Response:
-        found = shown.read_assets().get(request.path_params["name"])
-        if found is None:
+        asset = shown.read_assets().get(request.path_params["name"])
+        if asset is None:
             return self._render_refusal(request, refuse(NotFound("there is no such file")))
-        kind, body = found
+        kind, body = asset
         headers = HEADERS | {"Cache-Control": _FOR_EVER}
         return Response(body, media_type=kind, headers=headers)
 

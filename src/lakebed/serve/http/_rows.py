@@ -1,6 +1,6 @@
-"""Rows as the answer to a request. They are computed on threads, as fast as they are read, and no
-longer than somebody reads them. What fails before the first of them is there is an answer like any
-other; what fails later breaks off.
+"""Rows as the answer to a request. They are computed on threads, as fast as they are read, and only
+while the caller reads them. An error before the first row is answered like any other; a later one
+breaks the connection off.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _log = logging.getLogger(__name__)
 
 
 class RowsResponse(Response):
-    """What pieces of a result's rows a caller gets. A caller that goes stops the statement, and so
-    does the end of the server."""
+    """A response that streams a result's rows. A caller that disconnects stops the statement, and
+    so does the end of the server."""
 
     def __init__(
         self,
@@ -41,9 +41,9 @@ class RowsResponse(Response):
     ) -> None:
         super().__init__(None, media_type=media_type, headers=headers)
         del self.headers["content-length"]
-        for each in result.warnings:  # headers have one line of plain characters
-            said = " ".join(each.split()).encode("ascii", "backslashreplace").decode()
-            self.headers.append("lakebed-warning", said)
+        for warning in result.warnings:  # headers have one line of plain characters
+            header = " ".join(warning.split()).encode("ascii", "backslashreplace").decode()
+            self.headers.append("lakebed-warning", header)
         self._result = result
         self._pieces = pieces
         self._workers = workers

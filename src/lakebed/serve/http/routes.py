@@ -209,11 +209,11 @@ class HttpSide:
     async def _metrics(self, request: Request) -> Response:
         try:
             await let_in(self._guard, request, Role.READ)
-            shown = await self._guard.aside.run(self._meters.show)
+            metrics = await self._guard.aside.run(self._meters.show)
         except Unresponsive:
             self._guard.identify_again(request.headers, Role.READ)
-            shown = self._meters.show_without_lake()
-        return Response(shown, media_type=CONTENT_TYPE)
+            metrics = self._meters.show_without_lake()
+        return Response(metrics, media_type=CONTENT_TYPE)
 
     async def _version(self, _request: Request) -> Response:
         return JSONResponse({"lakebed": __version__})
