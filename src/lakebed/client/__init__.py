@@ -1,1 +1,1 @@
-"""A connection to a server of a lake: what an open lake answers, from anywhere."""
+"""A connection to a server of a lake, with the interface of an open lake."""

@@ -21,7 +21,7 @@ class Address:
 
     @property
     def uri(self) -> str:
-        """As Flight spells it."""
+        """Return the address as Flight spells it."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{_SECURE if self.secure else _PLAIN}://{host}:{self.port}"
 
@@ -35,7 +35,7 @@ def is_server(address: str) -> bool:
 
 
 def parse_address(uri: str) -> Address:
-    """The address that a URI spells; `BadInput` says what one looks like."""
+    """Return the address that a URI spells; `BadInput` shows the format."""
     hint = f"write it like {_PLAIN}://localhost:{DEFAULT_PORT}, or {_SECURE}://… for TLS"
     try:
         parts = urlsplit(uri)

@@ -1,4 +1,4 @@
-"""A client of one server: asked like an open lake, and answering with the same results and the same
+"""A client of one server: it is used like an open lake, and returns the same results and the same
 errors.
 """
 
@@ -68,8 +68,8 @@ class Client:
         master: str | None = None,
         remote: str | None = None,
     ) -> Result:
-        """The rows of a statement, as `lakebed.lake.Lake.query` gives them. What a key's role does
-        not allow is `Denied`; the server may allow less time than is asked for."""
+        """Return the rows of a statement, as `lakebed.lake.Lake.query` returns them. What a key's
+        role does not allow is `Denied`; the server may allow less time than is asked for."""
         self._require_open()
         if engine != "embedded" or any(option is not None for option in (spark, master, remote)):
             raise Unsupported(
@@ -90,7 +90,7 @@ class Client:
         return RemoteStream(*self._transport.get(ticket, headers, timeout))
 
     def act(self, action: str, body: bytes) -> bytes:
-        """Let the server do something that is no statement; for `lakebed.admin`."""
+        """Let the server do an action that is not a statement; for `lakebed.admin`."""
         self._require_open()
         return self._transport.act(action, body)
 
@@ -156,7 +156,7 @@ def connect(uri: str, *, key: str | None = None, certificate: str | Path | None 
 
 
 def _check_key(key: str | None) -> str | None:
-    """The key, or none; what cannot be sent is not shown."""
+    """Return the key, or None; a key that cannot be sent is not shown."""
     if not key:
         return None
     if not isinstance(key, str) or not key.isascii() or not key.isprintable() or " " in key:

@@ -1,4 +1,4 @@
-"""Rows as a server sends them: no more is on its way than the connection's window holds."""
+"""Rows as a server sends them: at most the connection's window is in transit."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class RemoteStream:
         """Return the explanation that the server sends before the first row: where the rows come
         from."""
         note = self._read()
-        if note is None or note.app_metadata is None:  # it is older than this client
+        if note is None or note.app_metadata is None:  # the server is older than this client
             self._kept = note
             return Explanation("remote", 0)
         return msgspec.json.decode(note.app_metadata.to_pybytes(), type=Explanation)

@@ -30,7 +30,7 @@ from lakebed.errors import (
 from lakebed.wire.error_codec import TRAILER, decode_error
 
 _PATIENCE_SECONDS = 10.0
-"""How much longer than the server, which says it better, the client waits."""
+"""How much longer than the server the client waits, because the server has the better error."""
 
 _OPTIONS = [
     ("grpc.keepalive_time_ms", 30_000),  # so that a server that vanished is noticed
@@ -52,7 +52,7 @@ _starting = threading.local()
 
 
 class Call:
-    """One call, while it lasts."""
+    """One call while it is open."""
 
     def __init__(self, address: Address) -> None:
         self._address = address
@@ -73,7 +73,7 @@ class Call:
             _starting.call = None
 
     def hold(self, reader: flight.FlightStreamReader) -> flight.FlightStreamReader:
-        """The rows of the call, which are stopped when it is cancelled."""
+        """Return the rows of the call, which are stopped when it is cancelled."""
         self._reader = reader
         if self._cancelled:
             reader.cancel()
@@ -127,7 +127,7 @@ class Transport:
         return call, call.run(begin)
 
     def act(self, action: str, body: bytes) -> bytes:
-        """Let the server do something; everything that it answers."""
+        """Let the server do an action, and return its whole answer."""
         call = Call(self.address)
         options = self._options({}, None)
 
@@ -171,7 +171,7 @@ class _Listener(flight.ClientMiddleware):  # type: ignore[misc]
 def explain(
     error: Exception, trailers: Mapping[str, bytes], address: Address, *, has_begun: bool = False
 ) -> LakebedError:
-    """Our error for one of pyarrow's: what the server told, or else what became of the call."""
+    """Return our error for one of pyarrow's: the server's own, or else one about the call."""
     server_error = decode_error(trailers[TRAILER]) if TRAILER in trailers else None
     if server_error is not None:
         return server_error

@@ -1,4 +1,4 @@
-"""Statements from their text to their result: what does it need, what of that is there, run it."""
+"""Statements from their text to their result: analyse, take a snapshot, run."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class Queries:
 
     def run(self, request: QueryRequest) -> Result:
         """Run one statement on one snapshot. A statement that calls a function which changes the
-        lake has run and is committed when its result is there."""
+        lake has run and is committed when this returns its result."""
         bound = request.bind()
         with StatementLog(bound.sql, request.engine) as log, bound.placed():
             check_statement(bound.sql)

@@ -5,5 +5,5 @@ import os
 # Spark's JVM is started by a fork that runs another program at once. gRPC needs to do nothing for
 # that, and would say so on stderr each time.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
-# What goes wrong there is raised, and said in our words; it would say it again in its own.
+# Errors there are raised and logged by us; gRPC would log them a second time.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")

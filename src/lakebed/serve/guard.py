@@ -1,5 +1,5 @@
 """The guard of a server, the same for HTTP and gRPC: it identifies callers, counts requests, and
-limits how much of what callers send is in memory.
+limits the bytes of requests in memory.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The health of a server: catalog and store are probed on a thread of their own, once for all that
-ask at a time. Load balancers ask over HTTP or gRPC. Work for the lake that takes long asks too, so
-that no request waits for a catalog that does not respond.
+"""The health of a server: a thread of its own probes catalog and store, once for all callers at a
+time. Load balancers ask over HTTP or gRPC. Long work for the lake asks too, so that no request
+waits for a catalog that does not respond.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from lakebed.lake import Lake
 
 _UNASKED_SECONDS = 3.0
-"""How long work may take before catalog and store are asked whether they are there."""
+"""How long work may take before catalog and store are probed."""
 _PATIENCE_SECONDS = 5.0
 """How long they have to answer. Most senders wait for ten seconds in all."""
 T = TypeVar("T")
@@ -76,7 +76,7 @@ class Health:
                 return error
 
     async def _ask(self) -> Exception | None:
-        """Return what is wrong with the catalog or the store; raise `Unresponsive` if they do not
+        """Return the problem of the catalog or the store; raise `Unresponsive` if they do not
         respond."""
         loop = asyncio.get_running_loop()
         since = time.monotonic()

@@ -1,4 +1,4 @@
-"""Limits of what a server takes."""
+"""Limits of a server's requests."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ class ServerSettings:
     """Limits of a server."""
 
     open_to_all: bool = False
-    """True for a server that needs no keys and is reached by any name."""
+    """True for a server that needs no keys and may be addressed by any name."""
     most_body_bytes: int = MOST_BYTES
     most_in_flight_bytes: int = 512 << 20
-    """Of bodies in memory, over all ports."""
+    """The limit of bodies in memory, over all ports."""
     query_seconds: float | None = 300.0
     stall_seconds: float = STALL_SECONDS
     """How long a request may send nothing."""

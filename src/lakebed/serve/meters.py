@@ -67,7 +67,7 @@ class Meters:
         self.registry.register(self._state)
 
     def show(self) -> bytes:
-        """All of it as OpenMetrics text."""
+        """Return all meters as OpenMetrics text."""
         return _show(self.registry)
 
     def show_without_lake(self) -> bytes:
@@ -180,7 +180,7 @@ def _catalog_is_up(value: int) -> Metric:
 
 
 def _labelled(name: str, meaning: str, label: str, micros: Mapping[str, int]) -> Metric:
-    """Durations, by one label."""
+    """Return durations, by one label."""
     family = GaugeMetricFamily(name, meaning, labels=[label])
     for value, duration in micros.items():
         family.add_metric([value], duration / _MICROSECONDS)

@@ -54,7 +54,7 @@ class OwnTelemetry(logging.Handler):
         self._thread = threading.Thread(target=self._run, name="lakebed-own-telemetry")
 
     def start(self) -> None:
-        """Listen to what the server says from now on."""
+        """Start to collect the server's log messages."""
         own = logging.getLogger(_OWN)
         if not own.isEnabledFor(logging.INFO):
             own.setLevel(logging.INFO)
@@ -154,7 +154,7 @@ def _as_otlp(record: logging.LogRecord) -> LogRecord:
 
 
 def as_otlp_metric(metric: Metric, since: int, now: int) -> otlp.Metric | None:
-    """A metric of OpenMetrics in OTLP's terms; None if it has no points."""
+    """Return a metric of OpenMetrics in OTLP's terms; None if it has no points."""
     otlp_metric = otlp.Metric(name=metric.name, description=metric.documentation)
     points = [sample for sample in metric.samples if not sample.name.endswith("_created")]
     if not points:

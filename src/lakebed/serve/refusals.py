@@ -61,7 +61,7 @@ class Refusal:
     error: Exception
     status: int
     code: int
-    """Of google.rpc."""
+    """A code of google.rpc."""
     message: str
     hint: str | None = None
 

@@ -215,7 +215,7 @@ class Server:
             ssl_certfile=self._listening.certificate,
             ssl_keyfile=self._listening.private_key,
         )
-        for name in ("uvicorn", "uvicorn.error"):  # our own log has it
+        for name in ("uvicorn", "uvicorn.error"):  # our own log has the line
             logging.getLogger(name).addHandler(logging.NullHandler())
             logging.getLogger(name).propagate = False
         self._uvicorn = _Uvicorn(config, self, ready)
@@ -223,7 +223,7 @@ class Server:
             for port in self._grpc.values():
                 port.start()
             self._uvicorn.run()
-        except SystemExit:  # uvicorn's way to report that it cannot listen
+        except SystemExit:  # uvicorn reports in this way that it cannot listen
             address = self._listening.spell(self._listening.port)
             raise _cannot_listen(address, "HTTP") from None
         finally:
@@ -235,7 +235,7 @@ class Server:
             self.guard.close()
             self.health.close()
             while self._upkeep.is_alive():
-                self._lake.pipeline.cancel()  # again: its build may not have begun
+                self._lake.pipeline.cancel()  # again: the build may not have begun before
                 self._upkeep.join(_ONCE_MORE_SECONDS)
             _log.info("server stopped")
             if self._own_telemetry is not None:
@@ -258,7 +258,7 @@ class Server:
 
 
 class _Uvicorn(uvicorn.Server):
-    """A uvicorn server that tells a `Server` when it begins and ends to listen."""
+    """A uvicorn server that notifies a `Server` when it begins and ends to listen."""
 
     def __init__(
         self, config: uvicorn.Config, server: Server, ready: Callable[[int], None]

@@ -1,5 +1,5 @@
-"""The threads on which a server does the lake's work, because that waits for disks: so many at
-once, and no request waits for a free one, or for a catalog that hangs, longer than callers do.
+"""The threads on which a server works for the lake, because that waits for disks. Their number is
+limited, and no request waits longer than callers do for a free one, or for a catalog that hangs.
 """
 
 from __future__ import annotations
@@ -62,12 +62,12 @@ class Workers:
 
         await self.admission.wait_async(1, seconds)
         done = self._threads.submit(act)
-        # The thread is free when it has done it, even if nobody waits for that any more.
+        # The thread is free when the work is done, also if no caller waits for it any more.
         done.add_done_callback(lambda _done: self.admission.release(1))
         return await asyncio.wrap_future(done)
 
     def run_later(self, work: Callable[[], object]) -> None:
-        """Let a thread do some work, for which nobody waits."""
+        """Let a thread do some work whose result is not awaited."""
         self._threads.submit(work)
 
     def close(self) -> None:

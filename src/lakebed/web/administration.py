@@ -1,4 +1,4 @@
-"""The pages for administrators, and what they do by form."""
+"""The pages for administrators, and the actions of their forms."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from starlette.requests import Request
 
 
 def read_every(request: Request) -> dict[str, list[str]]:
-    """Every value of each parameter."""
+    """Return every value of each parameter."""
     return {name: request.query_params.getlist(name) for name in request.query_params}
 
 

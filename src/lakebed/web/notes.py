@@ -22,7 +22,7 @@ class Done:
     path: str
     said: str
     secret: str | None = None
-    """Shown with it, and never again."""
+    """Shown once together with the message."""
 
 
 class Notes:
@@ -35,7 +35,7 @@ class Notes:
         self._lock = threading.Lock()
 
     def leave(self, word: str, done: Done) -> None:
-        """Remember it for the page that it leads to; what was left before is forgotten."""
+        """Store a result for the page of its path; the browser's previous one is dropped."""
         with self._lock:
             self._left.pop(word, None)
             while len(self._left) >= _MOST:

@@ -22,7 +22,7 @@ from lakebed.web.pages import trace as trace_page
 from lakebed.web.pages import traces as traces_page
 
 Read = Callable[[Lake, "PageRequest"], Any]
-"""Makes a page's data from the lake and what was asked."""
+"""Makes a page's data from the lake and a request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,27 +35,28 @@ class PageRequest:
     """Microseconds since 1970."""
     caller: Caller
     seconds: float | None
-    """How long a statement may take."""
+    """The time limit of a statement."""
     every: Mapping[str, Sequence[str]]
-    """Every value of each parameter, also of those that are given several times."""
+    """Every value of each parameter, also of those that are in the address several times."""
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
     name: str
-    """Which template shows it, and how it is counted."""
+    """The name of its template, and its label in the meters."""
     path: str
     read: Read
     failed: Callable[[Lake, PageRequest, str, str | None], Any] | None = None
-    """Makes the data of the same page with what is wrong, if it can be mended there."""
+    """Makes the data of the same page with the error, if the user can correct it there."""
     typed: Sequence[str] = ()
-    """The parameters that may be wrong: then the page is shown without them, and says so. Its form
-    still has what was typed."""
+    """The parameters that may be wrong: then the page is shown without them, with the error. Its
+    form still has what was typed."""
     chosen: Sequence[str] = ()
-    """The same of those that are chosen from a list, where a form cannot show what is wrong."""
+    """The same of parameters that are chosen from a list, where a form cannot show what is
+    wrong."""
     role: Role = Role.READ
     with_form: bool = False
-    """Whether it has a form that changes something."""
+    """True if it has a form that changes something."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,16 +72,16 @@ class Deed:
     """A form by which administrators change something."""
 
     name: str
-    """How it is counted."""
+    """Its label in the meters."""
     path: str
     do: Callable[[Lake, Sent], Done]
     page: Page | None = None
-    """Shown again, with what is wrong, if it is refused."""
+    """The page that is shown again, with the error, if the form is refused."""
 
 
 def read_again(page: Page, lake: Lake, request: PageRequest, error: LakebedError) -> Any:
-    """A page whose address is wrong somewhere: without the one value that is, or else without any.
-    Raises the error if that does not help."""
+    """Return a page whose address has a mistake: without the one wrong value, or else without any.
+    Raise the error if that does not help."""
     if page.failed is not None:
         return page.failed(lake, request, str(error), error.hint)
     named = [name for name in (*page.typed, *page.chosen) if request.parameters.get(name)]
@@ -192,5 +193,5 @@ SHOWN = (
     ("/tables", "Tables"),
     ("/sql", "SQL"),
 )
-"""The pages that every page leads to."""
+"""The pages in the menu of every page."""
 SHOWN_TO_ADMINISTRATORS = (*SHOWN, ("/admin", "Admin"))

@@ -32,7 +32,7 @@ class Sessions:
         self._lock = threading.Lock()
 
     def new_word(self) -> str:
-        """A word for a browser that has none; it stands for nobody yet."""
+        """Return a word for a browser that has none; it stands for no key yet."""
         return self._new_word()
 
     def begin(self, key: str) -> str:
@@ -50,7 +50,7 @@ class Sessions:
             self._keys[word] = (self._now() + SECONDS, key)
 
     def find_key(self, word: str) -> str | None:
-        """The key that a word stands for, unless its time is over."""
+        """Return the key that a word stands for, unless it has expired."""
         with self._lock:
             until, key = self._keys.get(word, (0.0, ""))
             if not key or until <= self._now():
@@ -59,7 +59,7 @@ class Sessions:
             return key
 
     def end(self, word: str) -> None:
-        """Let a word stand for nobody."""
+        """Remove the key behind a word."""
         with self._lock:
             self._keys.pop(word, None)
 

@@ -29,14 +29,14 @@ _BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 def number(value: int | float | None) -> str:
-    """With commas between thousands; a dash for nothing."""
+    """Return a number with commas between thousands; a dash for None."""
     if value is None:
         return "–"
     return f"{value:,}" if isinstance(value, int) else f"{value:,.6g}"
 
 
 def size(count: int) -> str:
-    """Bytes in the unit that suits them."""
+    """Return bytes in a unit that fits."""
     value = float(count)
     for unit in _BYTE_UNITS:
         if value < 1024 or unit == _BYTE_UNITS[-1]:
@@ -46,7 +46,7 @@ def size(count: int) -> str:
 
 
 def seconds(value: float | None) -> str:
-    """A time span in its two largest units."""
+    """Return a time span in its two largest units."""
     if value is None:
         return "–"
     if value < 1:
@@ -71,7 +71,7 @@ def nanoseconds(value: int | None) -> str:
 
 
 def moment(text: str | None, digits: int = 3) -> str:
-    """An instant in UTC without the letters: ``2026-11-15 12:00:00.123``."""
+    """Return an instant in UTC without the letters: ``2026-11-15 12:00:00.123``."""
     if text is None:
         return "–"
     date, _, clock = text.rstrip("Z").partition("T")
@@ -88,19 +88,19 @@ def address(path: str, query: Mapping[str, Any] | None = None, **changes: Any) -
 
 
 def value(item: Any) -> Markup:
-    """A value of a result: nothing is shown as such; booleans, lists and objects as JSON."""
+    """Return a value of a result: None as such; booleans, lists and objects as JSON."""
     if item is None:
         return _NULL
     return escape(compact(item) if isinstance(item, dict | list | bool) else item)
 
 
 def compact(item: Any) -> str:
-    """A value as JSON."""
+    """Return a value as JSON."""
     return msgspec.json.encode(item).decode()
 
 
 def cells(row: Sequence[Any]) -> Markup:
-    """A row of a result; a function, because there are thousands of these."""
+    """Return a row of a result; a function, because there are thousands of these."""
     rendered = (
         f'<td class="{"num" if type(item) in (int, float) else "cell"}">{value(item)}</td>'
         for item in row
@@ -109,7 +109,7 @@ def cells(row: Sequence[Any]) -> Markup:
 
 
 def link_pages(text: str) -> Markup:
-    """Text in which the addresses of pages are links; everything else in it is escaped."""
+    """Return text in which the addresses of pages are links; everything else in it is escaped."""
     parts = enumerate(_PAGES.split(text))  # every second one is an address
     return Markup("").join(
         Markup('<a href="{0}">{0}</a>').format(part) if index % 2 else escape(part)
@@ -123,7 +123,7 @@ def _shift(text: str, micros: int) -> str:
 
 @cache
 def read_assets() -> dict[str, tuple[str, bytes]]:
-    """The files that browsers load, by name, with their types. They are few and small."""
+    """Return the files that browsers load, by name, with their types. They are few and small."""
     types = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8"}
     types[".svg"] = "image/svg+xml"
     return {
@@ -134,14 +134,14 @@ def read_assets() -> dict[str, tuple[str, bytes]]:
 
 
 def asset(name: str) -> str:
-    """The address of a file, which changes with it."""
+    """Return the address of a file, which changes with its content."""
     digest = hashlib.sha256(read_assets()[name][1]).hexdigest()[:12]
     return f"/static/{name}?v={digest}"
 
 
 @cache
 def make_environment() -> jinja2.Environment:
-    """The templates. Everything that they show is escaped."""
+    """Return the environment of the templates. Everything that they show is escaped."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_FOLDER / "templates"),
         autoescape=True,

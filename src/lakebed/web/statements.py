@@ -27,7 +27,7 @@ COMPARISONS = {
     "missing": ("is missing", '"{}" IS NULL'),
     "present": ("is there", '"{}" IS NOT NULL'),
 }
-"""How a column is compared, as people read it and in SQL."""
+"""Comparisons of a column, as people read them and in SQL."""
 _ALONE = ("missing", "present")
 _ORDERED = ("eq", "ne", "lt", "le", "gt", "ge", *_ALONE)
 _FITTING = {
@@ -47,8 +47,7 @@ WAYS = {
     "count": "CAST(count({0}) AS DOUBLE)",
     "last": "last_value({0} ORDER BY {1}, {0})",
 }
-"""What is drawn of the values in each stretch of time. Of booleans, the mean is the share that is
-true."""
+"""Aggregations of the values in each bin. Of booleans, the mean is the share that is true."""
 _INT64 = 1 << 63
 
 
@@ -125,7 +124,7 @@ def _read_value(column: Column, text: str, now: int) -> Any:
 
 
 def _read_number(column: Column, text: str, kind: type[int] | type[float]) -> int | float:
-    """No number in SQL has more than some digits; what Python takes beyond that is refused."""
+    """Return a number for SQL. SQL has no numbers beyond some digits; longer ones are refused."""
     try:
         number = kind(text) if len(text) < 400 else math.nan
     except ValueError:
@@ -139,8 +138,8 @@ def _read_number(column: Column, text: str, kind: type[int] | type[float]) -> in
 
 
 def plan_rows(table: UserTable, condition: Condition, limit: int, skipped: int) -> Statement:
-    """Rows by time, the newest first. Those of one instant are in an order of their own, so that a
-    page begins where the one before ended: by the key or, without one, by all columns."""
+    """Return the statement for rows by time, the newest first. Rows of one instant are ordered by
+    the key or, without one, by all columns, so that a page begins where the one before ended."""
     tie_breakers = [name for name in table.key or table.schema.names if name != table.time_column]
     order = ", ".join([f'"{table.time_column}" DESC', *(f'"{name}"' for name in tie_breakers)])
     where = "" if condition == Condition() else f"\nWHERE {condition.text}"
@@ -153,7 +152,7 @@ def plan_rows(table: UserTable, condition: Condition, limit: int, skipped: int) 
 
 
 def check_plot(schema: TableSchema, query: Mapping[str, str]) -> None:
-    """`BadInput` if ``plot``, ``by`` or ``way`` of an address cannot be drawn."""
+    """Raise `BadInput` if ``plot``, ``by`` or ``way`` of an address cannot be drawn."""
     for name, fitting, what in (("plot", PLOTTED, "drawn"), ("by", SPLIT, "split by")):
         if query.get(name) and schema.column(query[name]).type not in fitting:
             names = [column.name for column in schema.columns if column.type in fitting]
@@ -168,8 +167,8 @@ def check_plot(schema: TableSchema, query: Mapping[str, str]) -> None:
 def plan_plot(
     table: UserTable, query: Mapping[str, str], condition: Condition, bins: Bins, most_lines: int
 ) -> Statement:
-    """A time and a number for each bin. Split: a time, a label and a number for each bin of the
-    largest lines, and how many lines there are."""
+    """Return the statement for a time and a number for each bin. Split: a time, a label and a
+    number for each bin of the largest lines, and how many lines there are."""
     time, column = f'"{table.time_column}"', query["plot"]
     aggregate = WAYS[query.get("way") or "mean"].format(f'CAST("{column}" AS DOUBLE)', time)
     begin, width = bins.first, bins.width

@@ -21,9 +21,9 @@ _DAY = 24 * _HOUR
 _MOST_MARKS = 6
 _EARLIEST = to_instant("0001-01-01T00:00:00Z")
 _EDGE = 0.04
-"""The part of an axis at its ends where no mark is: what is there is written below it."""
+"""The part of an axis at its ends without marks: the begin and end are written below it."""
 QUICK = ("5m", "15m", "1h", "6h", "24h", "7d", "30d")
-"""Ranges that are a click away."""
+"""Ranges that a page offers as links."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,21 +39,21 @@ class Bins:
         return self.first + number * self.width
 
     def find(self, instant: int) -> int:
-        """The bin of an instant."""
+        """Return the bin of an instant."""
         return (instant - self.first) // self.width
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A place on an axis, and what is written there."""
+    """A position on an axis, with its text."""
 
     percent: float
     text: str
 
 
 def mark_times(begin: str, end: str) -> list[Mark]:
-    """Round times between two instants; a date where a day begins. Beyond the calendar, where
-    instants are plain numbers, there are none."""
+    """Return round times between two instants; a date where a day begins. Beyond the calendar,
+    where instants are plain numbers, there are none."""
     if not begin.endswith("Z") or not end.endswith("Z"):
         return []
     first, last = to_instant(begin), to_instant(end)
@@ -77,8 +77,7 @@ def _name(instant: int, step: int) -> str:
 
 
 def mark_durations(nanoseconds: int) -> list[tuple[float, int]]:
-    """Round numbers of nanoseconds from the begin of something that takes so long, with the
-    percentage of it."""
+    """Return round numbers of nanoseconds from the begin of a span, with their percentage of it."""
     steps = (digit * 10**power for power in range(20) for digit in (1, 2, 5))
     step = next(step for step in steps if nanoseconds // step <= 5)
     return [
@@ -88,7 +87,7 @@ def mark_durations(nanoseconds: int) -> list[tuple[float, int]]:
 
 
 def plan_bins(within: TimeRange, max_bins: int) -> Bins:
-    """At most so many bins, which begin at round times."""
+    """Return at most so many bins, which begin at round times."""
     length = within.end - within.begin
     fitting = (step for step in _STEPS if length // step + 2 <= max_bins)
     width = next(fitting, length // max(1, max_bins - 2) + 1)
@@ -97,7 +96,8 @@ def plan_bins(within: TimeRange, max_bins: int) -> Bins:
 
 
 def read_range(query: Mapping[str, str], now: int, default: str) -> TimeRange:
-    """The range that an address names: its begin is the default if it has none, its end is now."""
+    """Return the range that an address names: its begin is the default if it has none, its end is
+    now."""
     end = parse_moment(query["end"], now) if query.get("end") else now + 1
     begin = parse_moment(query.get("begin") or default, now)
     if begin < _EARLIEST:
@@ -106,7 +106,7 @@ def read_range(query: Mapping[str, str], now: int, default: str) -> TimeRange:
 
 
 def read_number(query: Mapping[str, str], name: str, default: int, maximum: int) -> int:
-    """A whole number from an address."""
+    """Return a whole number from an address."""
     text = query.get(name) or str(default)
     if not text.isascii() or not text.isdigit() or not 1 <= int(text[:12]) <= maximum:
         raise BadInput(f"{name} is {text!r}", hint=f"use a number from 1 to {maximum}")

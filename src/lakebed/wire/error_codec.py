@@ -1,6 +1,6 @@
 """Errors on their way from a server to a client: a ``google.rpc.Status`` in the trailers of a call,
-as gRPC's richer error model has it, whose detail names the class, the hint and the place. So a
-client raises what the lake raised; other clients show the same text.
+as in gRPC's richer error model, whose detail names the class, the hint and the position. So a
+client raises the error of the lake; other clients show the same text.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _DOMAIN = "lakebed"
 _INFO = "type.googleapis.com/google.rpc.ErrorInfo"
 _RETRY = "type.googleapis.com/google.rpc.RetryInfo"
 _RAISED_AS_BASE = (
-    errors.BadRecords,  # the records are not sent
+    errors.BadRecords,  # without the records
     errors.Busy,
     errors.NotAcceptable,
     errors.NotStarted,
@@ -46,7 +46,9 @@ def encode_error(error: LakebedError, code: int, *, retry_seconds: int | None = 
     for name, value in details.items():
         if value is not None:
             info.metadata.add(key=name, value=shorten(str(value)))
-    text = str(error) + (_spell_hint(error.hint) if error.hint else "")  # other clients show it
+    text = str(error) + (
+        _spell_hint(error.hint) if error.hint else ""
+    )  # other clients show the whole text
     status = protocol.new("Status", code=code, message=shorten(text))
     status.details.add(type_url=_INFO, value=info.SerializeToString())
     if retry_seconds is not None:
@@ -73,7 +75,7 @@ def decode_error(data: bytes) -> LakebedError | None:
     metadata = {entry.key: entry.value for entry in info.metadata}
     kind = _find_class(info.reason) or LakebedError
     error = kind.__new__(kind)
-    # Not by its own constructor: those that take more make their message of it, which is here.
+    # Not by its own constructor: some build the message from arguments, and here it is complete.
     hint = metadata.get("hint")
     message = status.message.removesuffix(_spell_hint(hint)) if hint else status.message
     LakebedError.__init__(error, message, hint=hint)

@@ -4,6 +4,6 @@ it.
 
 import os
 
-# Its threads, which are one for each core if nobody says otherwise. A join that finds nothing comes
-# to no pause: it keeps its thread until it is through, stopped or not, and others need one as well.
+# Number of the engine's threads, by default one for each core. A join without matches never yields:
+# it occupies its thread until it ends, also when it was stopped, and other statements need threads.
 os.environ.setdefault("TOKIO_WORKER_THREADS", str(max(32, 4 * (os.cpu_count() or 1))))

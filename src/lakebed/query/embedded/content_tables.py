@@ -81,14 +81,14 @@ class ContentTables:
         return self._catalog.main.take_made()
 
     def plan_over(self, sql: str, frames: Mapping[str, DataFrame]) -> DataFrame:
-        """Plan a statement of ours over frames, for what Python cannot express. Call it only while
-        the tables of a statement are made: they are shown afterwards."""
+        """Plan a statement of ours over frames, for operations that Python cannot express. Call it
+        only while the tables of a statement are made: they are visible to SQL afterwards."""
         self._catalog.show({name: frame.into_view() for name, frame in frames.items()})
         return self.context.sql_with_options(sql, ONLY_READ)
 
     def make_of_files(self, paths: tuple[str, ...], view_set: ViewSet) -> Any:
-        """Return a table over exactly these files. The names of nested fields are those that were
-        declared, not the file's."""
+        """Return a table over exactly these files. Nested fields have their declared names, not the
+        file's."""
         if paths in self._files:
             self._files.move_to_end(paths)
             return self._files[paths]

@@ -52,10 +52,16 @@ _MOST_KEPT_CHARACTERS = 10_000
 _CLOCK = re.compile(r"\b(?:now|today|current_\w+|local\w+)\b", re.IGNORECASE)
 """Functions that the planner replaces by the time. SQL view sets cannot call them."""
 _BATCH_ROWS = 16_384
-"""Twice what the engine takes by itself, because each batch of a result is handed over by Python.
-More is quicker still, but sorts that spill, and readers that take their time, need more memory."""
+"""Batch size: twice the engine's default, because Python hands over each batch of a result. Larger
+batches are faster still, but sorts that spill and slow readers need more memory."""
 _ABSENT = (
-    *("repeat", "lpad", "rpad", "range", "generate_series"),  # in FROM the last two are others
+    *(
+        "repeat",
+        "lpad",
+        "rpad",
+        "range",
+        "generate_series",
+    ),  # in FROM the last two are table functions
     *("array_repeat", "list_repeat", "array_resize", "list_resize"),
     "input_file_name",
 )
@@ -73,16 +79,16 @@ class Analysis:
     scans: Sequence[Scan]
     schema: pa.Schema
     is_explain: bool
-    """It shows a plan; nothing is run but for EXPLAIN ANALYZE."""
+    """The statement shows a plan; only EXPLAIN ANALYZE runs it."""
     is_analyze: bool
     catalog_request: CatalogRequest
-    """What it wants of the catalog itself."""
+    """The listings and explanations of the catalog that it needs."""
     may_change: bool
-    """It names a function that changes the lake."""
+    """The statement names a function that changes the lake."""
     frame: DataFrame
-    """The statement over empty tables, which is all there is to run if they are."""
+    """The statement over empty tables; it is run as it is if they are empty."""
     is_idle: bool
-    """It reads view sets only: if they are empty, there is nothing to do."""
+    """The statement reads view sets only: if they are empty, there is nothing to do."""
 
 
 class Engine:
@@ -134,8 +140,8 @@ class Engine:
         admin: bool = True,
         deadline: Deadline | None = None,
     ) -> Analysis:
-        """Return what a statement over these view sets needs. Nothing is run. A statement that was
-        described, or run before, is not planned again for this, unless it reads the clock."""
+        """Return what a statement over these view sets needs, without running it. The analysis of a
+        statement that was described or run before is reused, unless it reads the clock."""
         key = None
         if len(sql) <= _MOST_KEPT_CHARACTERS and not _CLOCK.search(sql):
             tables = tuple(
@@ -149,7 +155,7 @@ class Engine:
                 self._analyses.move_to_end(key)
                 return self._analyses[key]
             analysis = self._analyse(sql, view_sets, within, admin=admin)
-            # What the engine tells of itself depends on what it shows at that moment.
+            # The engine's own tables describe the tables that are visible at that moment.
             if key is not None and analysis.is_idle and not analysis.is_explain:
                 self._analyses[key] = analysis
                 if len(self._analyses) > _KEPT_ANALYSES:
@@ -204,8 +210,8 @@ class Engine:
         deadline: Deadline | None = None,
     ) -> BatchStream:
         """Start a statement over exactly this content; of rows that have a time, over those in a
-        range. Functions that change the lake add to ``changes``. With nothing to read, the
-        plan of the analysis is the statement's."""
+        range. Functions that change the lake add to ``changes``. If there is nothing to read, the
+        plan of the analysis is run."""
         is_empty = all(content.is_empty for content in tables.values())
         if (
             analysis is not None
@@ -251,8 +257,8 @@ class Engine:
         *,
         at_once: bool = False,
     ) -> BatchStream:
-        """Run a frame as far as a limit. EXPLAIN has to be the root of its plan, so that its rows
-        are only counted as they come; its texts do not tell where the lake is."""
+        """Run a frame up to a limit. EXPLAIN has to be the root of its plan, so that its rows are
+        only counted as they come; its texts do not reveal the address of the lake."""
         if isinstance(frame.logical_plan().to_variant(), _SHOW_PLANS):
             secrets = self._locator.list_secrets()
         else:
@@ -271,16 +277,16 @@ class Engine:
         )
 
     def _plan(self, sql: str, planning: Planning) -> DataFrame:
-        """A table function cannot ask the context for a table, so those that it may need are there
-        before."""
+        """Plan a statement. The tables that its table functions may return are registered before,
+        because a table function cannot ask the context for a table."""
         if _INSTANCE.search(sql):
             names = [name for name in planning.view_sets if name in sql]
             planning.frames = {name: self._context.table(name) for name in names}
         return self._functions.plan(lake_functions.spell(sql), planning)
 
     def _show(self, sql: str, tables: Mapping[str, Content], within: TimeRange | None) -> None:
-        """Make these the tables that SQL can name. Of those whose name is not in the text only the
-        columns can matter."""
+        """Make these the tables that SQL can name. For tables whose name is not in the text only
+        the columns matter."""
         visible = {name: self._tables.make(content) for name, content in tables.items()}
         self._catalog.show(visible)
         text = sql.lower()
@@ -303,8 +309,8 @@ class Resources:
     """Memory and disk that the engines of one lake share."""
 
     def __init__(self, memory_bytes: int, spill_bytes: int) -> None:
-        """``memory_bytes`` is what all statements may use before they spill, ``spill_bytes`` what
-        all spill files may have."""
+        """``memory_bytes`` limits the memory of all statements before they spill, ``spill_bytes``
+        the size of all spill files."""
         self.folder = SpillFolder(spill_bytes)
         self.spills = SpillWatch(self.folder)
         runtime = RuntimeEnvBuilder().with_fair_spill_pool(memory_bytes)
@@ -331,10 +337,10 @@ def _make_context(runtime: RuntimeEnvBuilder, catalog: LakeCatalog) -> SessionCo
         .set("datafusion.execution.parquet.pushdown_filters", "true")
         # Page indexes have no checksums. Without them the benchmarks take no longer.
         .set("datafusion.execution.parquet.enable_page_index", "false")
-        # What it knew of whole files it would use wrongly: see mistakes.py.
+        # It uses statistics of whole files wrongly: see mistakes.py.
         .set("datafusion.execution.collect_statistics", "false")
-        # What a join holds is not split among threads if it is as small as this: splitting it means
-        # to split all that passes by, too.
+        # The build side of a join is not partitioned up to this size: that would partition the
+        # probe side, too.
         .set("datafusion.optimizer.hash_join_single_partition_threshold", str(32 << 20))
         .set("datafusion.optimizer.hash_join_single_partition_threshold_rows", "1000000")
     )
@@ -346,7 +352,8 @@ def _make_context(runtime: RuntimeEnvBuilder, catalog: LakeCatalog) -> SessionCo
 
 
 def _find_listed(scans: Sequence[Scan]) -> frozenset[str] | None:
-    """The view sets whose partitions a statement lists, if it names them in every place."""
+    """Return the view sets whose partitions a statement lists, or None unless it names them
+    everywhere."""
     table = f"{listings.PARTITIONS}()"
     name_intervals = [scan.columns.get("view_set_name") for scan in scans if scan.table == table]
     names: set[str] = set()
@@ -358,9 +365,9 @@ def _find_listed(scans: Sequence[Scan]) -> frozenset[str] | None:
 
 
 def _in_plain_types(frame: DataFrame) -> DataFrame:
-    """The frame with the types that callers get. The engine converts with all its threads, and does
-    not mind the order of rows then: what is sorted is converted where batches are handed over, and
-    so is what has two columns of one name."""
+    """Return the frame with the types that callers get. The engine converts with all its threads,
+    and loses the order of rows: sorted frames, and those with two columns of one name, are
+    converted where batches are handed over."""
     schema = frame.schema()
     if len(set(schema.names)) < len(schema) or _has_order(frame.logical_plan()):
         return frame
@@ -379,7 +386,7 @@ def _has_order(plan: Any) -> bool:
 
 
 def _between(frame: DataFrame, view_set: ViewSet, begin: int | None, end: int | None) -> DataFrame:
-    """The rows whose time is in a range that may be open."""
+    """Return the rows whose time is in a range that may be open."""
     kind = view_set.schema.field(view_set.time_column).type
     time = col(f'"{view_set.time_column}"')
     if begin is not None:

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 class EmbeddedEngines:
-    """The engine that plans now; a planner that cannot be stopped keeps the one that it has. All
-    share memory and disk. Safe to use from several threads."""
+    """The engine that plans now; a planner that cannot be stopped keeps its engine. All share
+    memory and disk. Safe to use from several threads."""
 
     def __init__(
         self,
@@ -48,13 +48,15 @@ class EmbeddedEngines:
             return self._engine
 
     def analyse(self, *arguments: Any, **options: Any) -> Analysis:
-        """Call `Engine.analyse` of an engine that is not replaced meanwhile."""
+        """Call `Engine.analyse` on an engine, and again on its successor if it was replaced
+        meanwhile."""
         while True:
             with suppress(EngineReplaced):
                 return self.get().analyse(*arguments, **options)
 
     def run(self, *arguments: Any, **options: Any) -> BatchStream:
-        """Call `Engine.run` of an engine that is not replaced meanwhile."""
+        """Call `Engine.run` on an engine, and again on its successor if it was replaced
+        meanwhile."""
         while True:
             with suppress(EngineReplaced):
                 return self.get().run(*arguments, **options)

@@ -1,5 +1,5 @@
-"""The engine's errors as Lakebed's: one line, with the position where the engine or the statement
-tells it.
+"""The engine's errors as Lakebed's: one line, with the position that the engine reports or that the
+statement shows.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ def translate(sql: str, tables: Collection[str] = ()) -> Iterator[None]:
     except Exception as error:
         raise explain(error, sql, tables) from error
     except BaseException as error:
-        if type(error).__name__ == "PanicException":  # which the engine exports under no name
+        if type(error).__name__ == "PanicException":  # the engine exports this class under no name
             raise explain(error, sql, tables) from error
         raise
 
 
 def explain(error: BaseException, sql: str, tables: Collection[str] = ()) -> LakebedError:
-    """The engine's error as one of ours."""
+    """Return the engine's error as one of ours."""
     text = " ".join(str(error).split()) or type(error).__name__
     own_error = _find_own(error) or _find_quoted(text)
     if own_error is not None:
@@ -142,7 +142,7 @@ def _suggest(name: str, tables: Collection[str]) -> str:
 
 
 def _list_fields(text: str) -> str | None:
-    """Some of the columns that there are, as the engine names them."""
+    """Return some of the existing columns, as the engine names them, or None."""
     match = _FIELDS.search(text)
     if match is None:
         return None
@@ -160,7 +160,7 @@ def _find_own(error: BaseException | None) -> LakebedError | None:
 
 
 def _find_quoted(text: str) -> LakebedError | None:
-    """An error of ours that a function raised: the engine keeps how it is shown, and no more."""
+    """Return an error of ours that a function raised, or None: the engine reports only its text."""
     match = _RAISED.search(text) or _TOLD.search(text)
     kind = getattr(errors, match[1], None) if match is not None else None
     if match is None or not (isinstance(kind, type) and issubclass(kind, LakebedError)):

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _ASKS = re.compile(r"\bin\b.*\bselect\b", re.IGNORECASE | re.DOTALL)
 _MOST_PARSED = 1 << 16
-"""How many characters of a statement are parsed: sqlglot needs seconds for more."""
+"""The number of characters of a statement that are parsed: sqlglot needs seconds for more."""
 _KEEPS_ALL = re.compile(r"\b(?:except|intersect)\b.*\ball\b", re.IGNORECASE | re.DOTALL)
 
 
@@ -85,7 +85,7 @@ def _parse(sql: str) -> exp.Expr | None:
 
     try:
         return sqlglot.parse_one(sql, dialect="postgres")
-    except (SqlglotError, RecursionError):  # the engine knows more; nobody can tell then
+    except (SqlglotError, RecursionError):  # the engine knows more syntax; then this is unknown
         return None
 
 

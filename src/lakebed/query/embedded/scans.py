@@ -1,6 +1,6 @@
-"""Reading the engine's own optimized plan: which tables it scans, and what rows must satisfy there.
-The engine has resolved names, folded constants and moved predicates to where they apply, so nothing
-is guessed from SQL text. What is not understood restricts nothing.
+"""Scans of an optimized plan of the engine, and the conditions on their rows. The engine has
+resolved names, folded constants and moved predicates to where they apply, so nothing is guessed
+from SQL text. Expressions that the reader does not understand restrict nothing.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _SHOWN_SCAN = re.compile(
 
 
 def find_scans(plan: LogicalPlan) -> list[Scan]:
-    """Every scan of a table in an optimized plan. Some are shown only: those of subqueries that
-    stand where a value could, which nothing leads to. They restrict nothing."""
+    """Return every scan of a table in an optimized plan. Some only appear in its text: those of
+    scalar subqueries, which no input leads to. They restrict nothing."""
     met = list(_walk(plan, [{}]))
     missed = Counter(_spell(*names) for names in _SHOWN_SCAN.findall(plan.display_indent()))
     missed.subtract(Counter(alternatives[0].table for alternatives in met))
@@ -42,13 +42,13 @@ def find_scans(plan: LogicalPlan) -> list[Scan]:
 
 
 def _spell(schema: str | None, table: str) -> str:
-    """A table's name as statements have it: with its database, if it is of one."""
+    """Return a table's name as statements spell it: with its database, if it has one."""
     return table if schema in (None, "", SCHEMA) else f"{schema}.{table}"
 
 
 def _walk(plan: LogicalPlan, above: Sequence[Demands]) -> Iterator[list[Scan]]:
-    """The alternatives of each scan below a node; ``above`` is what the filters just over it
-    demand of their rows: one of several things."""
+    """Yield the alternatives of each scan below a node; ``above`` has the alternative conditions of
+    the filters just over it."""
     node = plan.to_variant()
     if isinstance(node, expressions.TableScan):
         name = _spell(*node.fqn()[1:])
@@ -76,7 +76,7 @@ def _only_picks(node: Any) -> bool:
 
 
 def _look(expression: Any) -> Any:
-    """The expression as one of the kinds that Python can see into, else None: not all can be."""
+    """Return the expression as one of the kinds that Python can inspect, else None."""
     try:
         return expression.to_variant()
     except Exception:  # noqa: BLE001  (the engine raises plain exceptions)
@@ -84,15 +84,16 @@ def _look(expression: Any) -> Any:
 
 
 def _both(ours: Sequence[Demands], theirs: Sequence[Demands]) -> list[Demands]:
-    """Alternatives of rows that satisfy one of each; when they become many, only what the first
-    say."""
+    """Return alternatives of rows that satisfy one of each; of too many, only those of the
+    first."""
     if len(ours) * len(theirs) > _MOST_ALTERNATIVES:
         return list(ours)
     return [combine(one, other) for one in ours for other in theirs]
 
 
 def _either(alternatives: Sequence[Demands]) -> list[Demands]:
-    """The same alternatives, those of one column as one; when they are many, what all speak of."""
+    """Return the same alternatives, those of one column as one; of too many, the conditions that
+    all share."""
     columns = {tuple(alternative) for alternative in alternatives}
     if len(columns) == 1 and len(next(iter(columns))) == 1:
         name = next(iter(columns))[0]
@@ -105,7 +106,7 @@ def _either(alternatives: Sequence[Demands]) -> list[Demands]:
 
 
 def _join(intervals: Sequence[Interval]) -> Sequence[Interval]:
-    """The intervals; of very many, the one that holds them all."""
+    """Return the intervals; of too many, one that contains them all."""
     if len(intervals) <= _MOST_INTERVALS:
         return intervals
     lows, highs = zip(*intervals, strict=True)
@@ -186,7 +187,8 @@ def _compare(left_side: Any, operator: str, right_side: Any) -> Demands:
 
 
 def _read_value(scalar: Any) -> tuple[Value, Value] | None:
-    """The value of a literal as statistics have it, rounded down and up; None if they do not."""
+    """Return the value of a literal as statistics have it, rounded down and up; None if they do
+    not."""
     if not isinstance(scalar, pa.Scalar) or not scalar.is_valid:
         return None
     kind = scalar.type

@@ -1,5 +1,5 @@
-"""SQL over a few small tables in memory, as declarations of SQL view sets are checked, and as rows
-to delete are found. It may read the tables that it is given, and nothing else.
+"""SQL over a few small tables in memory, for checking declarations of SQL view sets and for finding
+rows to delete. It may read the given tables, and nothing else.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def columns_of(sql: str, tables: Mapping[str, pa.Schema]) -> pa.Schema:
-    """The columns that a SELECT gives over tables of these schemas; nothing is run. `BadInput`
+    """Return the columns of a SELECT over tables of these schemas, without running it. `BadInput`
     with the engine's first line if it cannot be planned."""
     return _plan(sql, {name: schema.empty_table() for name, schema in tables.items()}).schema()
 

@@ -19,7 +19,7 @@ class Locator:
         self._store = store
 
     def register(self, context: SessionContext) -> None:
-        """Let the engine reach the store, if it is no folder."""
+        """Give the engine access to the store, unless it is a folder."""
         if isinstance(self._store, LocalStore):
             return
         from datafusion.object_store import AmazonS3
@@ -32,9 +32,11 @@ class Locator:
         context.register_object_store("s3://", AmazonS3(bucket_name=bucket, **options), bucket)
 
     def locate(self, path: str) -> str:
-        """The place of a stored file."""
+        """Return the location of a stored file."""
         if isinstance(self._store, LocalStore):
-            return self._store.locate(path).as_uri()  # a plain path would be taken for a pattern
+            return self._store.locate(
+                path
+            ).as_uri()  # the engine would read a plain path as a pattern
         return f"{self._store.url}/{path}"
 
     def list_secrets(self) -> set[str]:

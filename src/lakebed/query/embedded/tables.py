@@ -1,5 +1,5 @@
 """The tables that SQL can name: those of the statement that is being planned, and no others.
-Nothing is found by listing, by path or by URL.
+Listing, paths and URLs find no tables.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ class StatementTables(SchemaProvider):
 
     @property
     def table_names(self) -> list[str]:  # type: ignore[override]
-        """Their names; the engine reads a property where its own documentation has a method."""
+        """Return their names; the engine reads a property where its own documentation has a
+        method."""
         return sorted(self.visible)
 
     def table_exist(self, name: str) -> bool:
@@ -29,22 +30,22 @@ class StatementTables(SchemaProvider):
         return name in self.visible
 
     def table(self, name: str) -> Any:
-        """The table, if the statement may name it."""
+        """Return the table, if the statement may name it."""
         return self.visible.get(name)
 
     def register_table(self, name: str, table: Any) -> None:  # noqa: ARG002
-        """Catch a table that the engine made for us; users' SQL never comes here."""
+        """Store a table that the engine made for us; users' SQL never calls this."""
         self.made = table
 
     def take_made(self) -> Any:
-        """The table that was just made."""
+        """Return the table that was just made."""
         table, self.made = self.made, None
         return table
 
 
 class LakeCatalog(CatalogProvider):
-    """The one catalog: a schema for view sets, and one for each database. The engine says what they
-    hold before each use and keeps others out."""
+    """The one catalog: a schema for view sets, and one for each database. The engine sets their
+    tables before each use, under its lock."""
 
     def __init__(self) -> None:
         self.main = StatementTables()
@@ -65,5 +66,5 @@ class LakeCatalog(CatalogProvider):
         return set(self._schemas)
 
     def schema(self, name: str) -> Any:
-        """The schema of this name."""
+        """Return the schema of this name."""
         return self._schemas.get(name)

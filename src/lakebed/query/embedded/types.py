@@ -1,5 +1,5 @@
-"""Types inside the engine and outside: it is quicker with string views, which older readers of
-Arrow do not know, so they end where results leave it.
+"""Types inside the engine and outside: string views are faster, but older readers of Arrow do not
+know them, so results leave the engine without them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import pyarrow as pa
 
 
 def with_views(schema: pa.Schema) -> pa.Schema:
-    """The schema as the engine reads it from a file."""
+    """Return the schema as the engine reads it from a file."""
     return pa.schema([field.with_type(_to_view(field.type)) for field in schema])
 
 
@@ -23,7 +23,7 @@ def _to_view(kind: pa.DataType) -> pa.DataType:
 
 
 def without_views(schema: pa.Schema) -> pa.Schema:
-    """The schema as callers get it."""
+    """Return the schema as callers get it."""
     return pa.schema(
         [field.with_type(_plain(field.type)) for field in schema], metadata=schema.metadata
     )
@@ -40,7 +40,7 @@ def _plain(kind: pa.DataType) -> pa.DataType:
 
 
 def _rebuild(kind: pa.DataType, change: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
-    """A nested type with its members changed."""
+    """Return a nested type with its members changed."""
 
     def field(member: pa.Field) -> pa.Field:
         return member.with_type(change(member.type))

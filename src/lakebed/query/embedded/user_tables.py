@@ -1,5 +1,5 @@
 """Users' tables as the engine reads them: files of every version of a schema, rows in memory, and a
-join that leaves out what something newer hides.
+join that removes rows hidden by newer ones.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ class UserTables:
         return _show(frame, table, content.bucket).into_view()
 
     def _read_files(self, content: UserContent) -> list[DataFrame]:
-        """The rows in files, without delete marks. Each has its version only if it matters."""
+        """Return the rows in files, without delete marks. Each has its version only if it
+        matters."""
         table = content.table
         if content.compares:
             return [self._read_one(table, partition) for partition in content.files]
@@ -92,8 +93,8 @@ class UserTables:
         return _as_now(frame, table, table.view_set, col(VERSION))
 
     def _hide(self, frame: DataFrame, content: UserContent) -> DataFrame:
-        """The rows of which nothing newer is known. What hides them is small beside them, or at
-        least narrow: it stands to the left, where the engine holds it in memory, and the rows pass
+        """Return the rows that no newer one hides. The hiding keys are few or at least narrow: they
+        stand to the left of the join, where the engine holds them in memory, and the rows stream
         by."""
         key = content.table.key
         parts = []
@@ -101,7 +102,7 @@ class UserTables:
             parts.append(self._context.read_table(self._tables.make_of_rows(content.hiding)))
         for partition in content.hiding_files:
             marked = self._read_one(content.table, partition, with_marks=True)
-            # A mark hides what was inserted at its very instant, too.
+            # A mark also hides rows that were inserted at its very instant.
             version = col(VERSION) + sql.coalesce(col(DELETED).cast(pa.int64()), lit(0))
             parts.append(marked.select(*_names(key), version.alias(VERSION)))
         names = {name: f"{_HIDING}{number}" for number, name in enumerate((*key, VERSION))}
@@ -130,7 +131,7 @@ def _names(names: Sequence[str]) -> list[Any]:
 
 
 def _as_now(frame: DataFrame, table: UserTable, stored: ViewSet, version: Any) -> DataFrame:
-    """Rows of any version of a table in its present columns, with their version."""
+    """Return rows of any version of a table in its present columns, with their version."""
     columns = []
     for field in with_views(table.view_set.schema):
         if field.name == VERSION:
@@ -153,8 +154,8 @@ def _show(frame: DataFrame, table: UserTable, bucket: str | None) -> DataFrame:
 
 
 def _name_bucket(time: Any, bucket: Bucket) -> Any:
-    """`Bucket.name_of` as an expression. The engine's own functions for dates count nanoseconds,
-    and know only the years from 1677 to 2262."""
+    """Return `Bucket.name_of` as an expression. The engine's own functions for dates count
+    nanoseconds, and know only the years from 1677 to 2262."""
     if bucket is Bucket.WEEK:
         weeks = (time.cast(pa.int64()) - lit(FIRST_INSTANT)) / lit(_WEEK_US)  # from a Monday on
         time = (weeks * lit(7) - lit(_DAYS_BEFORE_1970)).cast(pa.int32()).cast(pa.date32())

@@ -17,7 +17,7 @@ class TableExplanation:
     partitions_considered: int | None
     """All partitions of the view set's active schema; None if they were not counted."""
     partitions_pruned: Mapping[str, int]
-    """How many need not be read, by the reason."""
+    """Numbers of partitions that need not be read, by reason."""
     partitions_read: int
     rows_in_partitions: int
     bytes_in_partitions: int
@@ -40,14 +40,14 @@ class Explanation:
     tables: list[TableExplanation] = field(default_factory=list)
     warnings: tuple[str, ...] = ()
     rows: int | None = None
-    """How many rows its reader has got; None before anything was read."""
+    """The number of rows that the reader has received; None before it read any."""
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, as ``--json`` shows them."""
         return asdict(self) | {"snapshot": format_instant(self.tick)}
 
     def lines(self) -> list[str]:
-        """For people, a line for each thing worth knowing."""
+        """Return a line for people about the snapshot and each table."""
         lines = [f"snapshot of {format_instant(self.tick)}, {self.engine} engine"]
         for table in self.tables:
             lines.append(f"{table.table}: {_describe(table)}")

@@ -1,5 +1,5 @@
 """Rows in formats that other programs read: each writer takes record batches as they come and holds
-no more of them than it must.
+as little of them as possible.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Writer(Protocol):
 
 
 class NdjsonWriter:
-    """An object a line."""
+    """Writes one JSON object a line."""
 
     def __init__(self, sink: Sink, schema: pa.Schema) -> None:
         import msgspec
@@ -44,19 +44,19 @@ class NdjsonWriter:
         self._encode_lines = msgspec.json.Encoder().encode_lines
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Its rows, a line each."""
+        """Write its rows, a line each."""
         from lakebed.query.output.plain import to_objects
 
         for piece in _pieces(batch):
             self._sink.write(self._encode_lines(to_objects(piece, self._names)))
 
     def end(self) -> None:
-        """Nothing is left to say."""
+        """Do nothing: the format has no end mark."""
 
 
 class JsonWriter:
-    """One array of objects. Without its last bracket it is no JSON: half a result cannot be taken
-    for a whole one."""
+    """Writes one array of objects. Without its last bracket it is invalid JSON: half a result
+    cannot be taken for a whole one."""
 
     def __init__(self, sink: Sink, schema: pa.Schema) -> None:
         import msgspec
@@ -69,7 +69,7 @@ class JsonWriter:
         self._before = b"[\n"
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Its rows as members of the array."""
+        """Write its rows as members of the array."""
         from lakebed.query.output.plain import to_objects
 
         for piece in _pieces(batch):
@@ -78,13 +78,13 @@ class JsonWriter:
             self._before = b",\n"
 
     def end(self) -> None:
-        """The last bracket."""
+        """Write the last bracket."""
         self._sink.write(b"[]\n" if self._before.startswith(b"[") else b"\n]\n")
 
 
 class CsvWriter:
-    """A header and a line for each row. NULL is nothing, the empty string is two quotes; what is
-    nested is JSON."""
+    """Writes a header and a line for each row. NULL is empty, the empty string is two quotes;
+    nested values are JSON."""
 
     def __init__(self, sink: Sink, schema: pa.Schema) -> None:
         self._sink = sink
@@ -92,7 +92,7 @@ class CsvWriter:
         self._header: bytes | None = b",".join(_quoted(name) for name in schema.names) + b"\n"
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Its rows, a line each."""
+        """Write its rows, a line each."""
         import pyarrow as pa
         import pyarrow.csv
 
@@ -111,7 +111,7 @@ class CsvWriter:
             self._sink.write(header)
 
     def end(self) -> None:
-        """The header, if there was no row to have it before."""
+        """Write the header, if there was no row before."""
         self._begin()
 
 
@@ -120,7 +120,7 @@ def _quoted(text: str) -> bytes:
 
 
 def _to_csv(column: pa.Array) -> pa.Array:
-    """The column in a type that CSV can hold."""
+    """Return the column in a type that CSV can hold."""
     import msgspec
     import pyarrow as pa
 
@@ -138,7 +138,7 @@ def _to_csv(column: pa.Array) -> pa.Array:
 
 
 class ParquetWriter:
-    """One file, in groups of rows that are large enough for those who read it."""
+    """Writes one file, in groups of rows that are large enough for readers."""
 
     def __init__(self, sink: Sink, schema: pa.Schema) -> None:
         import pyarrow as pa
@@ -178,14 +178,14 @@ class ParquetWriter:
         self._writer.write_table(table, row_group_size=max(table.num_rows, 1))
 
     def end(self) -> None:
-        """The last rows and the footer."""
+        """Write the last rows and the footer."""
         if self._gathered:
             self._write_group()
         self._writer.close()
 
 
 class _Counted:
-    """A sink that knows how far it is, which a pipe does not."""
+    """A sink that knows its position, which a pipe does not."""
 
     closed = False
 

@@ -23,7 +23,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def name_columns(schema: pa.Schema) -> list[str]:
-    """A name for each column, none twice: ``time``, ``time_2``."""
+    """Return a name for each column, none twice: ``time``, ``time_2``."""
     names: list[str] = []
     used_names = set(schema.names)
     for index, name in enumerate(schema.names):
@@ -38,7 +38,7 @@ def name_columns(schema: pa.Schema) -> list[str]:
 
 
 def to_objects(batch: pa.RecordBatch, names: Sequence[str]) -> list[dict[str, Any]]:
-    """Rows as JSON has them."""
+    """Return rows as JSON has them."""
     columns = [to_values(column) for column in batch.columns]
     if not columns:
         return [{} for _ in range(batch.num_rows)]
@@ -46,7 +46,7 @@ def to_objects(batch: pa.RecordBatch, names: Sequence[str]) -> list[dict[str, An
 
 
 def to_values(column: pa.Array) -> list[Any]:
-    """A column's values as JSON has them; None where there is none."""
+    """Return a column's values as JSON has them; None where there is none."""
     column = _unwrap(column)
     kind = column.type
     if pa.types.is_timestamp(kind):
@@ -63,7 +63,7 @@ def to_values(column: pa.Array) -> list[Any]:
 
 
 def format_times(column: pa.Array) -> pa.Array:
-    """A column of timestamps as strings."""
+    """Return a column of timestamps as strings."""
     kind = column.type
     counts = column.cast(pa.timestamp(kind.unit))
     if kind.unit in ("s", "ms"):
@@ -87,7 +87,8 @@ def _format_each(column: pa.Array) -> list[str | None]:
 
 
 def _format_time(count: int, unit: str) -> str:
-    """Like the columnar way; an instant beyond the calendar is shown as its number."""
+    """Return a time as text, like the columnar code; an instant beyond the calendar as its
+    number."""
     seconds, rest = divmod(count, _PER_SECOND[unit])
     try:
         moment = _EPOCH + timedelta(seconds=seconds)
@@ -114,7 +115,7 @@ def _to_finite(value: float | None) -> float | str | None:
 
 
 def _unwrap(column: pa.Array) -> pa.Array:
-    """Values without an encoding around them."""
+    """Return values without an encoding around them."""
     kind = column.type
     if isinstance(kind, pa.BaseExtensionType):
         return _unwrap(column.storage)
@@ -126,7 +127,7 @@ def _unwrap(column: pa.Array) -> pa.Array:
 
 
 def _with_counts(kind: pa.DataType) -> pa.DataType:
-    """The type with times as numbers, of which Python's own types cannot hold all."""
+    """Return the type with times as numbers, of which Python's own types cannot hold all."""
 
     def field(member: pa.Field) -> pa.Field:
         return member.with_type(_with_counts(member.type))
@@ -212,7 +213,7 @@ def _format_date(days: int) -> str:
 
 
 def _format_duration(months: int, days: int, nanoseconds: int) -> str:
-    """ISO 8601, e.g. ``PT0.25S`` or ``P1M2DT3S``."""
+    """Return a duration in ISO 8601, e.g. ``PT0.25S`` or ``P1M2DT3S``."""
     sign = "-" if nanoseconds < 0 else ""
     seconds, rest = divmod(abs(nanoseconds), 10**9)
     fraction = f".{rest:09}".rstrip("0") if rest else ""

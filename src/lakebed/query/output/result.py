@@ -95,7 +95,7 @@ class Result:
             raise Cancelled("the result was closed while it was read") from error
 
     def to_arrow(self) -> pa.Table:
-        """All rows as an Arrow table."""
+        """Return all rows as an Arrow table."""
         import pyarrow as pa
 
         if self._table is None:
@@ -103,7 +103,7 @@ class Result:
         return self._table
 
     def to_pandas(self) -> pd.DataFrame:
-        """All rows as a pandas DataFrame; times are aware of their zone."""
+        """Return all rows as a pandas DataFrame; times are aware of their zone."""
         try:
             import pandas  # noqa: F401
         except ImportError:
@@ -111,7 +111,7 @@ class Result:
         return self.to_arrow().to_pandas()
 
     def to_polars(self) -> pl.DataFrame:
-        """All rows as a polars DataFrame."""
+        """Return all rows as a polars DataFrame."""
         try:
             import polars
         except ImportError:
@@ -163,8 +163,8 @@ class Result:
         return f"<Result, {'being read' if self._started else 'not read yet'} ({columns})>"
 
     def _repr_html_(self) -> str:
-        """A table for notebooks: the first rows, and how many there are. Reads all of them, so that
-        what is shown can be used in the next cell."""
+        """Return a table for notebooks: the first rows, and how many there are. Reads all of them,
+        so that what is shown can be used in the next cell."""
         if self._table is None and (self._started or not self._held.alive):
             return f"<p>{html.escape(repr(self))}</p>"
         from lakebed.query.output.plain import to_values
@@ -188,9 +188,9 @@ class Result:
 
 
 def _close_elsewhere(stream: Stream) -> None:
-    """Close the stream of a result that was not closed. Garbage is collected at any moment, also by
-    a thread with a lock that the next holder waits for: so another thread closes it."""
-    with suppress(RuntimeError):  # the process ends, and with it everything that was held
+    """Close the stream of a result that was not closed. Garbage collection runs at any moment, also
+    in a thread with a lock that the next holder waits for: so another thread closes it."""
+    with suppress(RuntimeError):  # the process ends and releases everything
         threading.Thread(target=stream.close, name="lakebed-abandoned", daemon=True).start()
 
 

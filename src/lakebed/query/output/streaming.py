@@ -1,4 +1,4 @@
-"""Rows as bytes that are handed on while they are computed; what a server sends."""
+"""Rows as bytes that are handed on while they are computed, for servers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Pieces(io.RawIOBase):
 
 
 def stream(result: Result, writer: Any) -> Iterator[bytes]:
-    """Rows as they come. An error in the middle breaks the connection off, and in JSON the last
+    """Yield rows as bytes. An error in the middle breaks the connection off, and in JSON the last
     bracket is missing: half a result cannot be taken for a whole one."""
     pieces = Pieces()
     with result:
@@ -42,7 +42,7 @@ def stream(result: Result, writer: Any) -> Iterator[bytes]:
 
 
 def stream_arrow(result: Result) -> Iterator[bytes]:
-    """The same as an Arrow stream."""
+    """Yield the same as an Arrow stream."""
     import pyarrow as pa
 
     pieces = Pieces()

@@ -30,7 +30,7 @@ class Scan:
 
 
 def intersect(ours: Sequence[Interval], theirs: Sequence[Interval]) -> list[Interval]:
-    """The values that are in both sets of intervals."""
+    """Return the values that are in both sets of intervals."""
     both = []
     for low, high in ours:
         for other_low, other_high in theirs:
@@ -70,7 +70,7 @@ def choose_either(
 
 
 def time_range(scan: Scan, time_column: str) -> TimeRange | None:
-    """The smallest range that holds the times which a scan asks for; None if there are none."""
+    """Return the smallest range that holds the times of a scan; None if there are none."""
     intervals = scan.columns.get(time_column)
     if intervals is None:
         return EVER
@@ -98,7 +98,8 @@ def may_match(scan: Scan, partition: Partition, time_column: str) -> bool:
 def find_blocking_column(
     scans: Iterable[Scan], partition: Partition, time_column: str
 ) -> str | None:
-    """A column by which a partition needs not be read, for explanations; None if it must be."""
+    """Return a column by which a partition needs not be read, for explanations; None if it must be
+    read."""
     blocking = None
     for scan in scans:
         only = next(
@@ -119,7 +120,7 @@ def _touches(intervals: Sequence[Interval], smallest: Any, largest: Any) -> bool
     for low, high in intervals:
         literals = [bound for bound in (low, high) if bound is not None]
         if any(type(bound) is not type(smallest) for bound in literals):
-            return True  # no comparison of ours
+            return True  # values of different types are not compared here
         if (low is None or low <= largest) and (high is None or high >= smallest):
             return True
     return False

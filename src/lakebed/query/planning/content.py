@@ -28,7 +28,7 @@ class TableContent:
     paths: Sequence[str] = ()
     tail: Sequence[pa.Table] = ()
     num_rows: int = 0
-    """How many there are in files and tail."""
+    """The number of rows in files and tail."""
 
     @property
     def is_empty(self) -> bool:
@@ -44,24 +44,24 @@ class TableContent:
 
 @dataclass(frozen=True, slots=True)
 class UserContent:
-    """A user's table: rows in files and in memory, but for those that something newer hides."""
+    """A user's table: rows in files and in memory, without those that newer rows hide."""
 
     table: UserTable
     files: Sequence[Partition] = ()
     rows: pa.Table | None = None
-    """Those of small partitions: of each key the last."""
+    """Rows of small partitions: the last of each key."""
     hiding: pa.Table | None = None
-    """Keys with versions: older rows of theirs do not count."""
+    """Keys with versions, which hide their older rows."""
     hiding_files: Sequence[Partition] = ()
     """Partitions whose keys hide older rows of files and memory alike."""
     compares: bool = False
-    """Whether some of what hides may be older than some of the rows in files."""
+    """True if a hiding key may be older than a row in a file."""
     bucket: str | None = None
-    """The one that all rows are in; None if there may be several."""
+    """The bucket of all rows; None if there may be several."""
 
     @property
     def view_set(self) -> ViewSet:
-        """The table as it is shown."""
+        """The table's columns as users see them."""
         return self.table.shown
 
     @property
@@ -78,7 +78,7 @@ class UserContent:
 
     @property
     def merge_sql(self) -> str | None:
-        """None: partial results of tables are not added up."""
+        """Always None: partial results of tables are not added up."""
         return None
 
 

@@ -83,7 +83,8 @@ def _find(select: exp.Select, column: str) -> exp.Expr | None:
 
 
 def _list_keys(select: exp.Select) -> Iterator[exp.Expr]:
-    """By what a query groups; numbers stand for its columns, and ALL for those that can."""
+    """Yield the expressions by which a query groups; numbers stand for its columns, and ALL for
+    those that can."""
     from sqlglot import exp
 
     group = select.args["group"]

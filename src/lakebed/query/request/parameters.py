@@ -1,6 +1,6 @@
-"""Parameters of statements: where they stand in the text, and the text with values in their
-places. Values are written as literals by us, so that nothing in them is read as SQL; errors name
-the place in the text that the caller wrote.
+"""Parameters of statements: their positions in the text, and the text with values in their places.
+Values are written as literals by us, so that nothing in them is read as SQL; errors report the
+position in the text that the caller wrote.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ class Bound:
 
     sql: str
     written: str
-    """As it was before."""
+    """The statement as the caller wrote it."""
     places: tuple[tuple[int, int, int, int], ...] = ()
-    """Where each value begins and ends, and where its parameter did."""
+    """The begin and end of each value, and of its parameter."""
 
     @contextmanager
     def placed(self) -> Iterator[None]:
-        """Errors inside name their place in the statement as it was written."""
+        """Give errors inside their position in the statement as it was written."""
         try:
             yield
         except BadSql as error:
@@ -80,7 +80,7 @@ class Prepared:
         return pa.schema([(f"${number + 1}", pa.null()) for number in range(self.count)])
 
     def bind(self, values: Sequence[Any]) -> Bound:
-        """The statement with these values."""
+        """Return the statement with these values."""
         if len(values) != self.count:
             raise BadSql(f"the statement has {self.count} parameters, {len(values)} were given")
         parts, places = [], []
@@ -98,7 +98,7 @@ class Prepared:
         return Bound("".join([*parts, self.sql[read:]]), self.sql, tuple(places))
 
     def bind_nothing(self) -> Bound:
-        """The statement with NULL for every parameter, to learn what columns it gives."""
+        """Return the statement with NULL for every parameter, to find its columns."""
         return self.bind([None] * self.count)
 
 
@@ -118,7 +118,7 @@ def prepare(sql: str) -> Prepared:
 
 
 def _spell(value: Any) -> str:
-    """A value as an SQL literal."""
+    """Return a value as an SQL literal."""
     match value:
         case None:
             return "NULL"
@@ -160,7 +160,7 @@ def _count_nanoseconds(value: pa.TimestampScalar) -> int:
 
 
 def _spell_decimal(value: Decimal) -> str:
-    """Exactly, while it has a type that holds it."""
+    """Return a decimal as a literal, exact while the engine has a type for it."""
     _, digits, exponent = value.as_tuple()
     scale = max(0, -int(exponent))
     precision = max(len(digits) + max(0, int(exponent)), scale)

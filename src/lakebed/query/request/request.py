@@ -1,4 +1,4 @@
-"""One statement with its options, as every door passes it on."""
+"""One statement with its options, as every entry point passes it on."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ TEXT = (
     r"|'(?:[^']|'')*'"
     r"|\$(?P<tag>(?:[^\W\d]\w*)?)\$.*?\$(?P=tag)\$)"
 )
-"""How a text is written in SQL."""
+"""A string literal in SQL."""
 _TOKEN = re.compile(
     r"""
       (?P<skip>\s+|--[^\n]*|/\*.*?\*/)
@@ -67,8 +67,8 @@ _NESTING = {"and", "or", "not", "union", "intersect", "except", "join", "like", 
 
 
 def check_statement(sql: str) -> None:
-    """Raise `BadSql` if the statement would change something, or is larger than any that a person
-    or a tool would write."""
+    """Raise `BadSql` if the statement would change something, or is larger than a person or a tool
+    would write."""
     check_length(sql)
     if "\0" in sql or any("\ud800" <= character <= "\udfff" for character in sql):
         raise BadSql("the statement holds characters that are no text")
@@ -140,14 +140,14 @@ class _Lists:
     """Items of the longest list, of SELECT or of a call; not of IN or VALUES."""
     items: int = 0
     stars: int = 0
-    """How many ``*`` stand for columns."""
+    """The number of ``*`` that stand for columns."""
     most_keys: int = 0
     comma_joins: int = 0
     grouping_sets: int = 1
 
     @property
     def carried(self) -> int:
-        """The columns of all SELECTs, where each ``*`` may stand for the longest list."""
+        """Return the columns of all SELECTs, where each ``*`` may stand for the longest list."""
         return self.items + self.stars * (self.longest if self.longest > _MOST_KEYS else 0)
 
     def add(self, frame: _Frame) -> None:
@@ -165,12 +165,12 @@ class _Lists:
 
 @dataclass(slots=True)
 class _Frame:
-    """One pair of parentheses while it is open."""
+    """One open pair of parentheses."""
 
     opener: str
     """The word before it."""
     clause: str = ""
-    """The part of a SELECT that comes at this moment."""
+    """The current clause of a SELECT."""
     items: int = 1
     grouping_sets: int = 1
 
@@ -217,12 +217,12 @@ def _count_grouping_sets(frame: _Frame) -> int:
 
 
 def words_of(sql: str) -> set[str]:
-    """The names in a statement, in lower case; not what stands in its texts and comments."""
+    """Return the names in a statement, in lower case, without its texts and comments."""
     return {word for kind, word in _tokens(sql) if kind == "word"}
 
 
 def _tokens(sql: str) -> Iterator[tuple[str, str]]:
-    """Kind and lower-case text of each token that is no space, comment or text."""
+    """Yield kind and lower-case text of each token, without spaces, comments and texts."""
     for token in _TOKEN.finditer(sql):
         kind = str(token.lastgroup)
         if kind not in ("skip", "text"):
@@ -278,7 +278,9 @@ def _measure_growth(tokens: list[tuple[str, str]], longest: int) -> int:
     putting longer ones into them, multiplies along parentheses and named subqueries, and no memory
     limit sees it."""
     grown: dict[str, int] = {}
-    frames: list[list[Any]] = [["", 1, 1]]  # whose body it is, how much it joins, the most within
+    frames: list[list[Any]] = [
+        ["", 1, 1]
+    ]  # name of its body, number of joined texts, largest growth within
     for index, (kind, word) in enumerate(tokens):
         frame = frames[-1]
         called = index + 1 < len(tokens) and tokens[index + 1][1] == "("

@@ -1,5 +1,5 @@
-"""The partitions of view sets and the landed blocks as the catalog has them, remembered for the
-next statement until something is published, retired or restored.
+"""The partitions of view sets and the landed blocks in the catalog, cached for the next statement
+until a partition is published, retired or restored.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class CoverageCache:
 @dataclass(slots=True)
 class Coverage:
     """The partitions of some view sets at one length of the journal, and the blocks that no
-    partition covers: of those there are only more until something is built."""
+    partition covers, to which blocks are only added until something is built."""
 
     entry: int = 0
     runs: dict[str, list[Run]] = field(default_factory=dict)

@@ -1,5 +1,5 @@
-"""Reasons why there are no rows. Pure: what the catalog knows of a view set goes in, ranges of
-insert time without rows come out, each with its reason.
+"""Reasons why there are no rows. Pure: the catalog's facts about a view set go in, ranges of insert
+time without rows come out, each with its reason.
 
 Insert time is what the catalog knows exactly: which ranges were processed, what landed in them and
 what became of it. When the rows of a range happened is known only of those that exist. Of users'
@@ -55,9 +55,9 @@ class RangeFacts:
     live: Sequence[Stretch]
     retired: Sequence[Stretch]
     failures: Sequence[BuildFailure]
-    """Of the view set itself and of everything that its SQL reads."""
+    """Failures of the view set itself and of everything that its SQL reads."""
     tail_is_read: bool
-    """Whether blocks that are not built are decoded for queries."""
+    """True if blocks that are not built are decoded for queries."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +81,8 @@ def find_open(facts: RangeFacts, within: TimeRange) -> list[TimeRange]:
 
 
 def explain(facts: RangeFacts, within: TimeRange, landed: Sequence[int]) -> list[EmptyRange]:
-    """The parts of a range that have no rows, in order. ``landed`` has the insert times of the
-    blocks that the view set is made of, in the ranges that `find_open` gave."""
+    """Return the parts of a range that have no rows, in order. ``landed`` has the insert times of
+    the view set's source blocks, in the ranges that `find_open` returned."""
     claims = [
         *_settled(facts),
         *_expired(facts, within),
@@ -153,7 +153,8 @@ def _retired(facts: RangeFacts) -> Iterable[_Claim]:
 def _unbuilt(
     facts: RangeFacts, gaps: Sequence[TimeRange], landed: Sequence[int]
 ) -> Iterable[_Claim]:
-    """From the first to the last block in each gap there are rows in the tail, or will be."""
+    """Yield claims for gaps: from the first to the last block in each there are rows in the tail,
+    or will be."""
     is_read = facts.tail_is_read and isinstance(facts.active.view_set.source, BlockSource)
     times = sorted(landed)
     at = 0
@@ -228,7 +229,7 @@ def explain_table(
 
 
 def _choose(claims: Iterable[_Claim], within: TimeRange) -> Iterable[_Claim]:
-    """For each stretch of a range the claim of the lowest rank, in order."""
+    """Yield for each part of a range the claim of the lowest rank, in order."""
     clipped = [
         _Claim(claim.within.intersect(within), claim.rank, claim.reason, claim.detail, claim.hint)
         for claim in claims
@@ -250,7 +251,7 @@ def _choose(claims: Iterable[_Claim], within: TimeRange) -> Iterable[_Claim]:
 
 
 def _join(claims: Iterable[_Claim]) -> Iterable[EmptyRange]:
-    """Neighbours that say the same become one; what has rows is left out."""
+    """Yield the empty ranges; neighbours with the same reason become one."""
     last: EmptyRange | None = None
     for claim in claims:
         if claim.reason is None:

@@ -115,7 +115,7 @@ SCHEMAS = {
 }
 
 INSTANCE_COLUMNS = ("process_id", "stream_id")
-"""What the id of an instance is looked for in."""
+"""The columns in which the id of an instance is searched."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ class CatalogRequest:
     partitions_of: frozenset[str] | None = None
     """The view sets whose partitions are listed; None for all."""
     empty: Sequence[tuple[str, TimeRange]] = ()
-    """View sets and insert-time ranges of which to say why there are no rows."""
+    """View sets and insert-time ranges whose empty parts are to be explained."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,7 @@ class Listed:
 
 
 def find_instance_columns(view_set: ViewSet) -> list[str]:
-    """The columns that tell which process or stream a row of a view set is of."""
+    """Return the columns that identify the process or stream of a view set's rows."""
     return [name for name in INSTANCE_COLUMNS if name in view_set.schema.names]
 
 
@@ -158,7 +158,7 @@ def look_up(
     with_tail: bool = True,
 ) -> Listed:
     """Return the answers, in the caller's snapshot: one query for partitions, three for each range
-    of which to say why it is empty. ``users`` has the users' tables that are asked about."""
+    to explain. ``users`` has the users' tables among them."""
     tables = {}
     if PARTITIONS in request.listings:
         names = request.partitions_of
@@ -225,7 +225,7 @@ def _explain_empty_table(
 
 
 def _with_sources(name: str, definitions: Mapping[str, ViewSet]) -> set[str]:
-    """A view set and everything that its SQL reads, directly or not."""
+    """Return a view set and everything that its SQL reads, directly or not."""
     names = {name}
     source = definitions[name].source if name in definitions else None
     if isinstance(source, SqlSource):
@@ -235,7 +235,7 @@ def _with_sources(name: str, definitions: Mapping[str, ViewSet]) -> set[str]:
 
 
 def make_partitions(columns: Sequence[Sequence[Any]]) -> pa.Table:
-    """Partitions as rows, from the catalog's columns."""
+    """Return partitions as rows, from the catalog's columns."""
     arrays = [
         pa.array(values, field.type)
         for values, field in zip(columns, PARTITIONS_SCHEMA, strict=True)
@@ -261,7 +261,7 @@ def make_findings(findings: Iterable[Any]) -> pa.Table:
 
 
 def make_view_sets(active: Sequence[ActiveViewSet]) -> pa.Table:
-    """View sets as rows; those that nobody has built yet have no time of activation."""
+    """Return view sets as rows; those that were never built have no time of activation."""
     rows = [
         {
             "view_set_name": entry.view_set.name,
@@ -303,7 +303,7 @@ def make_columns(active: Sequence[ActiveViewSet]) -> pa.Table:
 
 
 def make_empty(ranges: Sequence[EmptyRange]) -> pa.Table:
-    """Ranges without rows as rows."""
+    """Return ranges without rows as rows."""
     columns: dict[str, list[Any]] = {
         "begin": [empty_range.within.begin for empty_range in ranges],
         "end": [empty_range.within.end for empty_range in ranges],

@@ -1,5 +1,5 @@
-"""One snapshot for all tables of a statement: which files to read, which blocks are not built yet,
-and what cannot be seen. A constant number of catalog queries reads it; `view_tables` and
+"""One snapshot for all tables of a statement: the files to read, the blocks that are not built yet,
+and the rows that it lacks. A constant number of catalog queries reads it; `view_tables` and
 `user_tables` decide what a statement needs of it.
 """
 
@@ -57,7 +57,7 @@ class StatementSnapshot:
 
     @property
     def files(self) -> list[Partition]:
-        """Every partition whose file is opened."""
+        """Return every partition whose file is opened."""
         files = [file for view in self.tables.values() for file in view.files]
         return [*files, *(file for user in self.user_tables.values() for file in user.opened)]
 
@@ -90,7 +90,7 @@ class SnapshotTaker:
 
     @contextmanager
     def begin(self, as_of: int | None = None, database: str | None = None) -> Iterator[Beginning]:
-        """Open one consistent look at the catalog, in which a statement is analysed and its
+        """Open one consistent view of the catalog, in which a statement is analysed and its
         snapshot is taken. Tables of ``database`` may be named without it."""
         for trusting in (True, False):
             pin = self._keeper.pin(as_of, trusting=trusting)
@@ -100,8 +100,8 @@ class SnapshotTaker:
                     look = coverage.look(connection, self._cache.entry, pin.lease_id)
                     if pin.leased and not look.leased:  # another process ended our lease
                         self._keeper.lose(pin)
-                        continue  # a new lease protects what is there now
-                    if as_of is not None:  # a sweep may have come between the pin and this look
+                        continue  # a new lease protects the files of now
+                    if as_of is not None:  # a sweep may have run between the pin and this snapshot
                         clock.require_readable(connection, as_of)
                     names = _Names(connection, database, as_of)
                     beginning = Beginning(
@@ -117,7 +117,8 @@ class SnapshotTaker:
 
 
 class Beginning:
-    """A consistent look at the catalog: what a statement can name, then what it needs."""
+    """A consistent view of the catalog: the names that a statement can use, then the content that
+    it needs."""
 
     def __init__(
         self,
@@ -151,8 +152,8 @@ class Beginning:
         explained: bool = False,
         request: CatalogRequest | None = None,
     ) -> StatementSnapshot:
-        """Return what the tables of these scans hold, as far as the scans may need it, and what a
-        statement asks of the catalog itself."""
+        """Return the content of these scans' tables, as far as the scans may need it, and the
+        answers to a request to the catalog itself."""
         request = request or CatalogRequest()
         users = self._names.find_users({scan.table for scan in scans})
         by_table = self._group_scans(scans, users)

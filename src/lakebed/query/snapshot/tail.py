@@ -1,5 +1,5 @@
-"""The fresh tail: rows of blocks that no partition covers yet, decoded in this process and kept for
-the next statement, up to a limit.
+"""The fresh tail: rows of blocks that no partition covers yet, decoded in this process and cached
+for the next statement, up to a limit.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ _CHUNK_BLOCKS = 256
 _SMALL_ROWS = 10_000
 _MANY_SMALL = 16
 _MOST_TIMES_DECODED = 8
-"""How much larger than what landed a tail may become: who sent it is repeated in every row."""
+"""The largest ratio of decoded to landed bytes: the attributes of the sender are repeated in every
+row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,8 @@ class _Chunk:
 
 @dataclass(slots=True)
 class _CachedRows:
-    """The rows of some blocks, in as few pieces as there are, and the blocks that are unknown."""
+    """The cached rows of some blocks, in as few pieces as possible, and the blocks that are not
+    cached."""
 
     pieces: list[tuple[_Chunk, int, int]] = field(default_factory=list)
     missing: list[Block] = field(default_factory=list)
@@ -147,7 +149,7 @@ def _put_together(chunks: Sequence[_Chunk]) -> _Chunk:
 
 
 class TailReader:
-    """Decodes tails. Blocks never change, so what was decoded is kept for the next statement, up to
+    """Decodes tails. Blocks never change, so decoded rows are cached for the next statement, up to
     a number of bytes. Safe to use from several threads."""
 
     def __init__(self, store: Store, *, most_bytes: int, cache_bytes: int) -> None:
@@ -167,8 +169,9 @@ class TailReader:
             )
 
     def read(self, tail: Tail) -> TailRows:
-        """The rows of a tail's blocks, as tables of the view set's schema. A block that cannot be
-        decoded gives none, and is tried again by the next statement; building it records why."""
+        """Return the rows of a tail's blocks, as tables of the view set's schema. A block that
+        cannot be decoded has none, and the next statement tries it again; building it records the
+        reason."""
         cached = self._chunks.find(_key(tail.view_set), tail.blocks)
         failed = 0
         room = _MOST_TIMES_DECODED * self._most_bytes - sum(
@@ -184,8 +187,9 @@ class TailReader:
         return TailRows(cached.slices(), failed)
 
     def _decode(self, tail: Tail, blocks: Sequence[Block], room: int) -> _Chunk:
-        """Many blocks at once, because that is much quicker, without those that cannot be
-        decoded. `TailTooLarge` if their rows would take more than there is room for."""
+        """Return the decoded rows of many blocks, which is faster than one by one; blocks that
+        cannot be decoded are left out. `TailTooLarge` if the rows would take more memory than
+        ``room``."""
         import pyarrow.compute as pc
 
         view_set = tail.view_set
@@ -215,7 +219,7 @@ def _key(view_set: ViewSet) -> tuple[str, bytes]:
 
 
 def _plain_bytes(rows: pa.Table) -> int:
-    """About what rows take in memory once values that are shared stand in each of them."""
+    """Return about how much memory rows take once each has its own copy of shared values."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -1,6 +1,5 @@
-"""Users' tables in a statement: which of their partitions are needed, and what of the newer ones
-hides what is in the older. Deciding is pure; small partitions are read and kept for the next
-statement.
+"""Users' tables in a statement: the partitions that it needs, and the older rows that newer ones
+hide. Deciding is pure; small partitions are read and cached for the next statement.
 
 A key's versions may lie in any bucket unless the time is part of the key. So partitions may be left
 out only by what is the same in all versions of a row: its key.
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 
 _SMALL_BYTES = 4 << 20
 _MEMORY_BYTES = 64 << 20
-"""What is small is read into memory, and folded there, as long as it is not more than this."""
+"""Small partitions are read into memory, and folded there, up to this size."""
 _PLACE = "_place"
 
 
@@ -38,12 +37,12 @@ class UserView:
 
     table: UserTable
     files: Sequence[Partition] = ()
-    """Read by the engine, from disk."""
+    """Partitions that the engine reads from disk."""
     small: Sequence[Partition] = ()
-    """Read into memory, because they are newer than others, or may be."""
+    """Partitions that are read into memory, because they are newer than others, or may be."""
     key_files: Sequence[Partition] = ()
     small_keys: Sequence[Partition] = ()
-    """Of these only the keys matter: for partitions in files, and for small ones."""
+    """Partitions of which only the keys matter: in files, and small ones in memory."""
     pruned: dict[str, int] = field(default_factory=dict)
     considered: int | None = None
 
@@ -149,7 +148,8 @@ def _choose_by_key(
 def _split_by_size(
     partitions: Sequence[Partition], memory_bytes: int | None = None
 ) -> tuple[list[Partition], list[Partition]]:
-    """Those that are read into memory, and those that are too large or too many for that."""
+    """Return the partitions that are read into memory, and those that are too large or too many for
+    that."""
     remaining_bytes = _MEMORY_BYTES if memory_bytes is None else memory_bytes
     small: list[Partition] = []
     large: list[Partition] = []
@@ -206,7 +206,7 @@ class UserReader:
         self._reader = reader
 
     def read(self, view: UserView) -> UserContent:
-        """The table's content as an engine takes it."""
+        """Return the table's content as an engine takes it."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -222,7 +222,7 @@ class UserReader:
         every = pa.concat_tables([part.select(names) for part in (*rows, *keys)])
         numbered = every.append_column(_PLACE, pa.arange(0, every.num_rows))
         last = fold_rows.fold([numbered], table.key, EVER.begin, in_order=in_order)
-        # A mark hides what was inserted at its very instant, too.
+        # A mark also hides rows that were inserted at its very instant.
         version = pc.add(last[VERSION], pc.cast(last[DELETED], pa.int64()))
         hiding = last.select(list(table.key)).append_column(VERSION, version)
         return UserContent(
@@ -237,7 +237,7 @@ class UserReader:
 
 
 def _take(rows: Sequence[pa.Table], last: pa.Table) -> pa.Table | None:
-    """Those of the rows that are the last of their key, and not only marks; None without any."""
+    """Return the rows that are the last of their key, and not only marks; None without any."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -266,6 +266,6 @@ def _overlaps(view: UserView, rows: Sequence[pa.Table], keys: Sequence[pa.Table]
 
 
 def by_name(tables: Sequence[UserTable], database: str | None = None) -> Mapping[str, UserTable]:
-    """Tables as SQL may name them; those of one database also without its name."""
+    """Return tables by the names that SQL may use; those of one database also without its name."""
     by_full_name = {table.full_name: table for table in tables}
     return by_full_name | {table.name: table for table in tables if table.database == database}

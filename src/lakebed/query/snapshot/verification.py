@@ -1,7 +1,7 @@
 """Verification of the files of a snapshot, which an engine reads by itself and without checksums:
 footers by the digest in the catalog, pages by their own checksums. Each file and column is verified
 when a statement of this process reads it first, and again once the file has changed. The embedded
-engine also ignores a file that is gone, so each statement checks that its files are there.
+engine also ignores a missing file, so each statement checks that its files exist.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from lakebed.storage.local import LocalStore
 from lakebed.storage.objects import Store
 
 _MOST_FILES = 100_000
-"""How many files are remembered; each takes about 400 bytes."""
+"""The number of files that are remembered; each takes about 400 bytes."""
 _MOST_COLUMN_SETS = 1_000
 _REQUESTS, _VERSION_REQUESTS = 16, 32
 _ALL: frozenset[str] | None = None
@@ -164,7 +164,7 @@ class FileVerifier:
         if footer_format.digest(footer) != digest:
             self._require_unchanged(path)
         if not parquet.is_ours(footer):
-            return _ALL  # another system wrote it, without checksums
+            return _ALL  # another system wrote the file, without checksums
         if read.columns == frozenset():
             return read.columns
         chunks = [
@@ -255,8 +255,8 @@ class Verification:
 
     def raise_named(self, error: BaseException) -> None:
         """Raise the cause of an engine's error if files explain it: a lost snapshot, or a damaged
-        file. An engine that cannot read a file does not say which, and takes an empty one
-        for a table without columns."""
+        file. An engine that cannot read a file does not name it, and takes an empty one for a table
+        without columns."""
         if isinstance(error, Damage) and self._snapshot is not None:
             self._snapshot.require_held()
         if not isinstance(error, Damage | BadSql) or isinstance(error, DamagedFile):
@@ -340,8 +340,8 @@ def _covers(columns: frozenset[str] | None, needed: frozenset[str] | None) -> bo
 
 
 def list_reads(scans: Sequence[Scan], snapshot: StatementSnapshot) -> list[FileRead]:
-    """Return what the engine reads for some scans. Of users' tables it also reads what the keys of
-    rows, their versions, delete marks and buckets are made of; small files it does not read."""
+    """Return the reads of the engine for some scans. Of users' tables it also reads keys, versions,
+    delete marks and times of rows; small files it does not read."""
     projections: dict[str, frozenset[str] | None] = {}
     for scan in scans:
         before = projections.get(scan.table, frozenset())

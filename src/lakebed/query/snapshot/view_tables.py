@@ -1,4 +1,4 @@
-"""The tables of a statement that are view sets: what each is made of, and what it lacks. Deciding
+"""The view sets of a statement: the files and blocks of each, and the rows that it lacks. Deciding
 only; `snapshot` reads the catalog.
 """
 
@@ -23,7 +23,7 @@ from lakebed.query.snapshot.tail import Tail
 from lakebed.views.dependencies import list_encodings
 
 _BUILT_WITHIN_US = 60 * SECOND
-"""What landed just now will be built in a moment."""
+"""Blocks younger than this are about to be built."""
 
 
 @dataclass(slots=True)
@@ -40,11 +40,11 @@ class TableView:
     built_until: int | None = None
     """Of SQL view sets, which have no tail: the insert time up to which they are built."""
     unbuilt: TimeRange | None = None
-    """Of SQL view sets: insert times of which they lack something that landed a while ago."""
+    """Of SQL view sets: insert times of older blocks that they lack."""
     failed_blocks: int = 0
     pruned: dict[str, int] = field(default_factory=dict)
     considered: int | None = None
-    """How many partitions there are, in explained statements; else nobody counted them."""
+    """The number of partitions, in explained statements; otherwise they are not counted."""
 
 
 def look_for_gaps(
@@ -54,8 +54,8 @@ def look_for_gaps(
     failed: Sequence[BuildFailure],
     tick: int,
 ) -> dict[str, list[TimeRange]]:
-    """The insert times that are not built, of tables that are made of blocks; and what each table
-    cannot show."""
+    """Return the insert times that are not built, of tables that are made of blocks; set the rows
+    that each table lacks."""
     gaps: dict[str, list[TimeRange]] = {}
     for name, table in views.items():
         active_set = active[name]
@@ -113,7 +113,7 @@ def find_gaps_of_sql(
 def require_same_definition(
     views: Mapping[str, TableView], active: Mapping[str, ActiveViewSet], as_of: int
 ) -> None:
-    """The past of a view set is read by today's definition; raise if it had another then."""
+    """Raise if a view set had another definition then: its past is read by today's."""
     for name, table in views.items():
         if table.hidden and active[name].activated_at > as_of:
             since = format_instant(active[name].activated_at)
@@ -124,7 +124,7 @@ def require_same_definition(
 
 
 def keep_usable(scan: Scan, view_set: ViewSet) -> Scan:
-    """The scan without conditions on columns whose statistics are in another unit."""
+    """Return the scan without conditions on columns whose statistics are in another unit."""
     import pyarrow as pa
 
     def is_usable(name: str) -> bool:
@@ -149,7 +149,7 @@ def keep_usable(scan: Scan, view_set: ViewSet) -> Scan:
 def prune(
     partitions: Sequence[Partition], scans: Sequence[Scan], view_set: ViewSet
 ) -> tuple[list[Partition], dict[str, int]]:
-    """The partitions that some scan may need, and how many others each column ruled out."""
+    """Return the partitions that some scan may need, and how many others each column ruled out."""
     matching = []
     pruned: dict[str, int] = {}
     for partition in partitions:
@@ -163,7 +163,7 @@ def prune(
 
 
 def event_ranges(scans: Sequence[Scan], time_column: str) -> list[TimeRange] | None:
-    """The event times that a table is asked for; None for all."""
+    """Return the event times of a table's scans; None for all."""
     ranges = [conditions.time_range(scan, time_column) for scan in scans]
     distinct = sorted({event_range for event_range in ranges if event_range is not None})
     return None if EVER in distinct else distinct
@@ -175,7 +175,7 @@ def choose_blocks(
     gaps: Sequence[TimeRange],
     scans: Sequence[Scan],
 ) -> list[Block]:
-    """The blocks in a view set's gaps that may hold what the scans ask for."""
+    """Return the blocks in a view set's gaps that may have rows for the scans."""
     decoder = get_decoder(view_set)
     encodings = list_encodings(view_set)
     ranges = event_ranges(scans, view_set.time_column)

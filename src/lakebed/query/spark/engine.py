@@ -1,6 +1,6 @@
 """Statements on Spark: a session of its own for each, in which the tables that it names are
-temporary views over exactly the files and rows of its snapshot. Only what classic Spark and Spark
-Connect have in common is used.
+temporary views over exactly the files and rows of its snapshot. Only features that classic Spark
+and Spark Connect share are used.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from lakebed.query.embedded.running.turns import Deadline
 
 _FEW_ROWS = 10_000
-"""Results that cannot have more are fetched at once."""
+"""Results with at most so many rows are fetched at once."""
 
 
 class SparkEngines:
@@ -42,7 +42,7 @@ class SparkEngines:
     def get(
         self, spark: SparkSession | None, master: str | None, remote: str | None
     ) -> SparkEngine:
-        """The engine of a session."""
+        """Return the engine of a session."""
         if spark is None:
             with self._lock:
                 spark = self._kept.get((master, remote))
@@ -106,7 +106,7 @@ class SparkEngine:
             )
 
     def _make(self, session: SparkSession, content: Content, within: TimeRange | None) -> DataFrame:
-        """The rows of a table; those of a range, if they have a time."""
+        """Return the rows of a table; those of a range, if they have a time."""
         view_set = content.view_set
         frame = self._read(session, content)
         if content.merge_sql is not None:

@@ -1,5 +1,5 @@
-"""Spark's errors as Lakebed's: one sentence, with the position where Spark tells it, and never a
-stack of Java's.
+"""Spark's errors as Lakebed's: one sentence, with the position that Spark reports, and without a
+Java stack trace.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from lakebed.errors import (
 from lakebed.query.spark.text import Spelling
 
 BEFORE, AFTER = "SELECT * FROM (\n", "\n)"
-"""Around a statement, so that Spark's grammar takes nothing but a query."""
+"""Text around a statement, so that Spark's grammar accepts only a query."""
 
 _NO_FUNCTION = re.compile(r"routine `([^`]+)`")
 
@@ -38,7 +38,7 @@ _OWN_NAMES = re.compile(r"`?__auto_generated_subquery_name`?\.")
 
 @contextmanager
 def translate(statement: Spelling) -> Iterator[None]:
-    """Ask Spark; its errors come out as ours, and are not logged besides."""
+    """Translate Spark's errors inside to ours, and keep Spark from logging them."""
     from pyspark.logger import PySparkLogger
 
     logger = PySparkLogger.getLogger("SQLQueryContextLogger")
@@ -54,7 +54,7 @@ def translate(statement: Spelling) -> Iterator[None]:
 
 
 def explain(error: Exception, statement: Spelling) -> LakebedError:
-    """Spark's error about a statement as one of ours."""
+    """Return Spark's error about a statement as one of ours."""
     error = _unwrap(error)
     damaged = _DAMAGED.search(str(error))
     if damaged is not None:  # raised by a task of ours, of which Spark keeps the text

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def make_frame(
     session: SparkSession, schema: StructType, tables: Sequence[pa.Table] = ()
 ) -> DataFrame:
-    """A DataFrame of exactly these rows."""
+    """Return a DataFrame of exactly these rows."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     if not tables:
@@ -57,7 +57,7 @@ def keep_range(frame: DataFrame, view_set: ViewSet, within: TimeRange | None) ->
 
 
 def _whole(tables: Sequence[pa.Table]) -> pa.Table:
-    """The tables as one that is no slice of others: pyspark cannot take lists and maps apart in
+    """Return the tables as one that is no slice of others: pyspark cannot split lists and maps in
     slices that have NULLs."""
     import pyarrow as pa
 

@@ -51,7 +51,7 @@ _COUNTED = re.compile(
     r"|micros\s*\(\s*-?\d{1,17})\s*\))",
     re.IGNORECASE,
 )
-"""Where instants are counted from 1970, none of them beyond what timestamps hold."""
+"""Functions that count instants from 1970, none of them beyond the range of timestamps."""
 _COUNTS = frozenset({"timestamp_seconds", "timestamp_millis", "timestamp_micros"})
 
 
@@ -160,7 +160,8 @@ def _casts(statement: Statement) -> Iterator[Any]:
 
 
 def _renamed(statement: Statement) -> frozenset[str]:
-    """Names of columns that mean something else after the SELECT, where that can matter."""
+    """Return the names of columns that mean something else after the SELECT, where that can
+    matter."""
     from sqlglot import exp
 
     if statement.tree.find(exp.Having, exp.Qualify) is None:
@@ -202,7 +203,7 @@ def _is_plain(statement: Statement) -> bool:
 
 
 def _bound_differently() -> tuple[Any, ...]:
-    """Operators that take more of what stands beside them in one engine than in the other."""
+    """Return the operators whose operands extend further in one engine than in the other."""
     from sqlglot import exp
 
     return (

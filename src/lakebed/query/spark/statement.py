@@ -48,7 +48,7 @@ class Statement:
     """One query."""
 
     text: str
-    """As written, without a semicolon at its end."""
+    """The text as written, without a semicolon at its end."""
     spelling: Spelling
     tokens: Sequence[Token]
     tree: exp.Expr

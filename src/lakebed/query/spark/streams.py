@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _AHEAD = 2
-"""So many batches are fetched before anybody asks for them."""
+"""The number of batches that are fetched ahead of the reader."""
 _BATCH_ROWS = 65_536
 _PATIENCE = 10
 _END = object()
@@ -51,7 +51,7 @@ class SparkStream:
         deadline: Deadline | None,
         resources: ExitStack,
     ) -> None:
-        """``like`` has the types that the other engine would return, where it can tell.
+        """``like`` has the types that the other engine would return, if it can plan the statement.
         ``resources`` are released with the stream."""
         with translate(statement):
             self.schema = _agree(_arrow_schema(frame), like)
@@ -94,7 +94,7 @@ class SparkStream:
         thread = self._thread
         if thread is not None:
             end = time.monotonic() + _PATIENCE
-            while thread.is_alive() and time.monotonic() < end:  # a job may just have begun
+            while thread.is_alive() and time.monotonic() < end:  # a job may have begun just now
                 self._interrupt()
                 thread.join(0.2)
             self._thread = None
@@ -124,7 +124,7 @@ class SparkStream:
         return None if item is _END else item
 
     def _produce(self) -> None:
-        """Fetch batches until there are no more, or nobody wants them."""
+        """Fetch batches until there are no more, or the stream is closed."""
         try:
             with translate(self._statement):
                 for batch in self._fetch():
@@ -180,8 +180,8 @@ def _arrow_schema(frame: DataFrame) -> pa.Schema:
 
 
 def _agree(ours: pa.Schema, like: pa.Schema | None) -> pa.Schema:
-    """The same columns with the other engine's numbers where those are wider: 1 is an int here and
-    a bigint there. What else differs stays: see docs/dialects.md."""
+    """Return the same columns with the other engine's numbers where those are wider: 1 is an int
+    here and a bigint there. Other differences stay: see docs/dialects.md."""
     if like is None or len(like) != len(ours):
         return ours
     fields = []

@@ -1,6 +1,6 @@
 """Users' tables as DataFrames: files of every version of a schema, rows in memory, and a join that
-leaves out what something newer hides. What the embedded engine makes of the same content, and
-independent of the session's time zone.
+removes rows hidden by newer ones. The result is that of the embedded engine, independent of the
+session's time zone.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 _HIDING = "_hiding_"
-"""Before the columns of what hides; no column of a user begins like this."""
+"""The prefix of the columns of hiding keys; no column of a user begins like this."""
 _DAY = 86_400_000_000
 _HOUR = 3_600_000_000
 
@@ -34,7 +34,7 @@ class UserTables:
         self._session = session
 
     def make(self, content: UserContent) -> DataFrame:
-        """The rows that a table has."""
+        """Return the rows that a table has."""
         table = content.table
         if content.is_empty:
             return make_frame(self._session, self._tools.schema(table.shown))
@@ -51,7 +51,8 @@ class UserTables:
         return _show(frame, table)
 
     def _read_files(self, content: UserContent) -> DataFrame | None:
-        """The rows in files, without delete marks. Each has its version only if it matters."""
+        """Return the rows in files, without delete marks. Each has its version only if it
+        matters."""
         from pyspark.sql import functions as sql
 
         frame = self._read(content.table, content.files, versions=content.compares)
@@ -62,7 +63,8 @@ class UserTables:
     def _read(
         self, table: UserTable, partitions: Sequence[Partition], *, versions: bool
     ) -> DataFrame | None:
-        """Rows and marks as the table stores them now: one read for each version of its schema."""
+        """Return rows and marks as the table stores them now: one read for each version of its
+        schema."""
         by_schema: dict[bytes, dict[str, int]] = {}
         for partition in partitions:
             files = by_schema.setdefault(partition.schema_hash, {})
@@ -78,7 +80,7 @@ class UserTables:
         return reduce(lambda whole, part: whole.union(part), parts) if parts else None
 
     def _as_now(self, frame: DataFrame, table: UserTable, stored: ViewSet) -> DataFrame:
-        """Rows of any version of a table in its present columns."""
+        """Return rows of any version of a table in its present columns."""
         from pyspark.sql import functions as sql
 
         columns = []
@@ -89,7 +91,7 @@ class UserTables:
         return frame.select(*columns)
 
     def _hide(self, frame: DataFrame, content: UserContent) -> DataFrame:
-        """The rows of which nothing newer is known."""
+        """Return the rows that no newer one hides."""
         from pyspark.sql import functions as sql
         from pyspark.sql.types import StructType
 
@@ -101,7 +103,7 @@ class UserTables:
             parts.append(make_frame(self._session, schema, [content.hiding.select(names)]))
         marked = self._read(content.table, content.hiding_files, versions=True)
         if marked is not None:
-            # A mark hides what was inserted at its very instant, too.
+            # A mark also hides rows that were inserted at its very instant.
             mark = sql.coalesce(sql.col(DELETED).cast("bigint"), sql.lit(0))
             version = (sql.col(VERSION) + mark).alias(VERSION)
             parts.append(marked.select(*(f"`{name}`" for name in content.table.key), version))

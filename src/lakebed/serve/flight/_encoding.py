@@ -1,5 +1,6 @@
 """Arrow as Flight sends it: the header and the body of each IPC message in a message of its own.
-String views end here, because older clients do not know them; batches stay below what clients take.
+String views are converted here, because older clients do not know them; batches stay below the
+limits of clients.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ _HEADER_TAG, _METADATA_TAG, _BODY_TAG = b"\x12", b"\x1a", b"\xc2\x3e"
 
 
 def encode_schema(schema: pa.Schema) -> bytes:
-    """A schema as descriptions carry it: an encapsulated IPC message."""
+    """Return a schema as descriptions carry it: an encapsulated IPC message."""
     return bytes(schema.serialize())
 
 
 def encode_stream_schema(schema: pa.Schema) -> bytes:
-    """A schema as a stream of IPC without batches, which prepared statements carry."""
+    """Return a schema as a stream of IPC without batches, which prepared statements carry."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, schema):
         pass
@@ -56,7 +57,7 @@ def encode_stream(
 
 
 def _encode_batch(rows: pa.RecordBatch) -> bytes:
-    """Rows without dictionaries are one message, which needs no writer and one copy less."""
+    """Encode rows without dictionaries as one message, which needs no writer and one copy less."""
     message = pa.ipc.read_message(rows.serialize())
     return encode_data(bytes(message.metadata), memoryview(message.body))
 
@@ -64,7 +65,8 @@ def _encode_batch(rows: pa.RecordBatch) -> bytes:
 def _encode_with_dictionaries(
     schema: pa.Schema, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[bytes]:
-    """A writer knows which dictionaries have to go before which rows."""
+    """Encode rows with dictionaries by a writer, which knows the dictionaries that have to go
+    before each row."""
     sink = _Sink()
     options = pa.ipc.IpcWriteOptions(emit_dictionary_deltas=False, unify_dictionaries=False)
     with pa.ipc.new_stream(sink, schema, options=options) as writer:
@@ -82,7 +84,7 @@ def _has_dictionary(kind: pa.DataType) -> bool:
 
 
 def show(schema: pa.Schema, *, keep_dictionaries: bool = False) -> pa.Schema:
-    """A schema as clients get it."""
+    """Return a schema as clients get it."""
     return pa.schema([field.with_type(_plain(field.type, keep_dictionaries)) for field in schema])
 
 
@@ -127,7 +129,7 @@ def _messages(data: pa.Buffer) -> Iterator[bytes]:
             message = reader.read_next_message()
         except StopIteration:
             return
-        if message.type != "schema":  # that one went first, whether rows follow or not
+        if message.type != "schema":  # the schema went first, also if no rows follow
             yield encode_data(bytes(message.metadata), memoryview(message.body))
 
 
@@ -151,8 +153,8 @@ def _varint(number: int) -> bytes:
 
 
 def decode_stream(messages: Iterable[tuple[bytes, bytes]]) -> pa.Table:
-    """The rows of FlightData headers and bodies that a client put, looked through to the last
-    offset; `BadPayload` if they are no Arrow, or would be far more in memory than they are here."""
+    """Return the rows of FlightData headers and bodies that a client put, validated fully;
+    `BadPayload` if they are not Arrow, or would be far larger in memory than they are here."""
     source = _Source(_as_ipc(messages))
     try:
         with pa.ipc.open_stream(source) as reader:
@@ -179,7 +181,7 @@ def _as_ipc(messages: Iterable[tuple[bytes, bytes]]) -> Iterator[bytes]:
 
 
 class _Source(io.RawIOBase):
-    """Pieces as a file, each let go of when it was read, instead of all of them joined."""
+    """Pieces as a file, each released when it was read, instead of all of them joined."""
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
         self._pieces = pieces
@@ -190,7 +192,7 @@ class _Source(io.RawIOBase):
         return True
 
     def read(self, size: int = -1) -> bytes:
-        """As many bytes, unless there are no more. Arrow reads bodies whole, as they came."""
+        """Return that many bytes, or fewer at the end. Arrow reads bodies whole."""
         parts: list[bytes] = []
         remaining = sys.maxsize if size < 0 else size
         while remaining:

@@ -47,12 +47,12 @@ _INT32_INFO = (8,)
 
 
 def catalogs() -> pa.Table:
-    """The one catalog."""
+    """Return the one catalog."""
     return pa.table({"catalog_name": [CATALOG]}, schema=_required("catalog_name"))
 
 
 def schemas(tables: Mapping[str, ViewSet], command: Any) -> pa.Table:
-    """The schema of view sets, and one for each database."""
+    """Return the schema of view sets, and one for each database."""
     names = sorted({SCHEMA, *(_split(name)[0] for name in tables)})
     if command.HasField("catalog") and command.catalog != CATALOG:
         names = []
@@ -67,7 +67,7 @@ def schemas(tables: Mapping[str, ViewSet], command: Any) -> pa.Table:
 
 
 def list_tables(tables: Mapping[str, ViewSet], command: Any) -> pa.Table:
-    """The tables that match, with their columns if those are asked for."""
+    """Return the tables that match, with their columns if those are asked for."""
     rows = []
     for full_name, view_set in sorted(tables.items()):
         schema, name = _split(full_name)
@@ -103,7 +103,7 @@ def list_tables(tables: Mapping[str, ViewSet], command: Any) -> pa.Table:
 
 
 def table_types() -> pa.Table:
-    """The one kind of tables."""
+    """Return the one kind of tables."""
     return pa.table({"table_type": [_KIND]}, schema=_required("table_type"))
 
 
@@ -159,7 +159,7 @@ def _split(full_name: str) -> tuple[str, str]:
 def _matches(name: str, pattern: str) -> bool:
     """Return True if a name is like an SQL pattern: % for anything, _ for one character. In time
     that grows with both and no faster, which regular expressions do not promise."""
-    reached = {0}  # places in the pattern that the name so far can have come to
+    reached = {0}  # positions in the pattern that the name so far can reach
     for character in [*name, None]:
         places = sorted(reached)
         for position in places:

@@ -1,4 +1,4 @@
-"""The Flight service: statements, prepared statements, what the lake has, records into tables, and
+"""The Flight service: statements, prepared statements, metadata, records into tables, and
 cancelling. A ticket may be the SQL itself, as micromegas' clients send it.
 """
 
@@ -200,7 +200,7 @@ class FlightService:
                 )
         finally:
             with self._lock:
-                if self._running.get(handle) is result:  # and not the same statement, once more
+                if self._running.get(handle) is result:  # not the same statement once more
                     del self._running[handle]
 
     def _do_action(self, request: bytes, call: Call) -> Iterator[bytes]:
@@ -330,7 +330,7 @@ def _make_authorization(call: Call) -> Headers:
 
 
 def _read_parameter(value: pa.Scalar) -> Any:
-    """Return a parameter as Python knows it; nanoseconds stay Arrow's, because no datetime has
+    """Return a parameter as a Python value; nanoseconds stay Arrow's, because no datetime has
     them."""
     has_nanoseconds = pa.types.is_timestamp(value.type) and value.type.unit == "ns"
     return value if has_nanoseconds and value.is_valid else value.as_py()

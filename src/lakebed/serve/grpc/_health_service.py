@@ -51,7 +51,8 @@ def make_health_service(health: Health, services: set[str]) -> grpc.GenericRpcHa
 
 
 def _is_known(request: bytes, services: set[str]) -> bool:
-    """A HealthCheckRequest has one field, the name of a service; none asks for the server."""
+    """Return True if a HealthCheckRequest names a known service. It has one field, the name; an
+    empty one asks for the server."""
     if not request:
         return True
     name = request[2:].decode(errors="replace")

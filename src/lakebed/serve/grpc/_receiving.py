@@ -1,6 +1,6 @@
 """Messages that are received over gRPC, which shows nothing of a message until it is whole: any may
-become as large as the limit. So only a few are received at once. One that takes long gives way when
-others wait, and the last to come goes first, because callers that send nothing came before.
+become as large as the limit. So only a few are received at once. A slow one is cancelled when
+others wait, and the last to come first, because callers that send nothing came before.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ _HOW_TO_SEND_KEYS = (
 T = TypeVar("T")
 Headers = tuple[tuple[str, str], ...]
 Handlers = dict[str, grpc.GenericRpcHandler]
-"""By the names of services."""
+"""Handlers by the names of services."""
 
 
 class Call:
@@ -62,7 +62,7 @@ class Call:
 
 
 class Calls:
-    """The calls of one port. So many are open at once, and so many are worked on."""
+    """The calls of one port. The numbers of open calls and of working threads are limited."""
 
     def __init__(self, guard: Guard, settings: ServerSettings) -> None:
         self._guard = guard
@@ -70,7 +70,7 @@ class Calls:
             max(1, settings.most_in_flight_bytes // MOST_BYTES), settings.stall_seconds
         )
         self._unread_seconds = settings.query_seconds
-        """How long a caller may read nothing of an answer."""
+        """How long a caller may not read an answer."""
         self._open = Admission(
             _MOST_OPEN, message="too many calls are open", hint="try again a little later"
         )
@@ -121,7 +121,8 @@ class Calls:
         most_bytes: int,
     ) -> grpc.RpcMethodHandler:
         """Return the handler of a call with many messages and one answer. ``begin`` checks with the
-        first message whether the caller may send the others, and returns what takes all of them."""
+        first message whether the caller may send the others, and returns the function that takes
+        all of them."""
 
         async def work(context: Any, call: Call) -> None:
             first = await self._receive_one(context, call)

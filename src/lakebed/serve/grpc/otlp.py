@@ -1,5 +1,5 @@
-"""OTLP over gRPC: the same landing as over HTTP, acknowledged when it is durable. Requests are
-taken as bytes: what lands is what was sent, and it is decoded once.
+"""OTLP over gRPC: the same landing as over HTTP, acknowledged when it is durable. Requests stay
+bytes: they land as they were sent, and are decoded once.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def make_services(lake: Lake, calls: Calls, meters: Meters) -> Handlers:
-    """The three Export calls of OTLP, by the names of their services."""
+    """Return the three Export calls of OTLP, by the names of their services."""
     return {
         signal.spec.service: grpc.method_handlers_generic_handler(
             signal.spec.service, {"Export": _exporter(lake, calls, meters, signal)}

@@ -83,7 +83,7 @@ class Pages:
         self._notes = Notes()
 
     def make_routes(self) -> list[Route]:
-        """Everything that a browser can ask for."""
+        """Return the routes of all pages."""
         routes = [
             Route("/", self._home),
             Route("/static/{name}", self._asset),
@@ -123,7 +123,7 @@ class Pages:
                 )
                 refusal = refuse(error)
                 status = refusal.status
-                if page.failed is None:  # nothing in it says what was wrong
+                if page.failed is None:  # its data has no field for the error
                     refusal_parts = refusal.parts
             return await self._workers.run(
                 lambda: self._render(
@@ -158,7 +158,7 @@ class Pages:
         )
 
     async def _download(self, request: Request) -> Response:
-        """All rows of a statement, as they are computed."""
+        """Return all rows of a statement, as they are computed."""
         caller = await self._let_in(request)
         page_request = self._make_request(request, caller)
         kind = request.path_params["kind"]
@@ -173,7 +173,7 @@ class Pages:
         return RowsResponse(result, pieces, self._workers, media_type, headers)
 
     def _do(self, deed: Deed) -> Handler:
-        """Do what a form asks for, and lead to the page that says what came of it."""
+        """Do the action of a form, and redirect to the page that shows its result."""
 
         async def do(request: Request) -> Response:
             caller = await self._let_in(request, Role.ADMIN)
@@ -187,7 +187,7 @@ class Pages:
                 return await self._show_again(request, deed.page, caller, sent, error)
             word = request.cookies[COOKIE]
             if done.secret and caller is ANYBODY and self._with_keys:
-                self._sessions.sign_in(word, done.secret)  # else nobody would see the first key
+                self._sessions.sign_in(word, done.secret)  # else the first key would never be shown
             self._notes.leave(word, done)
             return RedirectResponse(done.path, 303, headers=HEADERS)
 
@@ -196,7 +196,7 @@ class Pages:
     async def _show_again(
         self, request: Request, page: Page, caller: Caller, sent: Sent, error: LakebedError
     ) -> Response:
-        """The page of a form as it is now, with why nothing was done."""
+        """Return the page of a form as it is now, with the reason why nothing was done."""
         page_request = self._make_request(request, caller)
         try:
             data = await self._workers.run(lambda: page.read(self._lake, page_request))
@@ -263,7 +263,7 @@ class Pages:
         return response
 
     async def answer_nowhere(self, request: Request, _error: Exception) -> Response:
-        """For addresses of nothing: a page for browsers, JSON for programs."""
+        """Answer requests for unknown addresses: a page for browsers, JSON for programs."""
         if "text/html" not in request.headers.get("accept", ""):
             return answer_refusal(request, refuse(no_address("pages are at /")))
         with suppress(LakebedError):  # strangers get the same page, without the caller
@@ -283,7 +283,7 @@ class Pages:
         headers = HEADERS | {"Cache-Control": _FOR_EVER}
         return Response(body, media_type=kind, headers=headers)
 
-    # -- who asks -----------------------------------------------------------------------------
+    # -- callers ------------------------------------------------------------------------------
 
     @property
     def _with_keys(self) -> bool:
@@ -296,7 +296,8 @@ class Pages:
         return await let_in(self._guard, request, role, session_key=session_key, hint=hint)
 
     async def _sign_in(self, request: Request) -> Response:
-        """The form, and what comes of it. A key that may not read is refused like no key."""
+        """Return the sign-in form, or its result. A key that may not read is refused like no
+        key."""
         if request.method == "GET" or not await self._guard.needs_key():
             return self._ask_for_key(request, request.query_params.get("next", ""), 200, None)
         form = await self._read_form(request)
@@ -348,7 +349,7 @@ class Pages:
         return response
 
     async def _read_form(self, request: Request) -> dict[str, str]:
-        """A form's fields, if this browser got the form from us."""
+        """Return a form's fields, if this browser got the form from us."""
         body = bytearray()
         async for piece in request.stream():
             body += piece

@@ -41,14 +41,14 @@ class RowsResponse(Response):
     ) -> None:
         super().__init__(None, media_type=media_type, headers=headers)
         del self.headers["content-length"]
-        for warning in result.warnings:  # headers have one line of plain characters
+        for warning in result.warnings:  # headers are one line of ASCII characters
             header = " ".join(warning.split()).encode("ascii", "backslashreplace").decode()
             self.headers.append("lakebed-warning", header)
         self._result = result
         self._pieces = pieces
         self._workers = workers
         self.when_done: Callable[[int], None] = lambda _status: None
-        """Told the status once all of it was sent, or broke off."""
+        """Called with the status once all of it was sent, or broke off."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         status = self.status_code
@@ -88,7 +88,7 @@ async def _answer(refusal: Refusal, scope: Scope, receive: Receive, send: Send) 
 
 @asynccontextmanager
 async def stopped_with_its_caller(result: Result, receive: Receive) -> AsyncIterator[None]:
-    """Cancel a result when the block is left before its end, or nobody is there any more."""
+    """Cancel a result when the block is left before its end, or the caller has gone."""
 
     async def watch() -> None:
         while (await receive())["type"] != "http.disconnect":

@@ -196,7 +196,7 @@ class HttpSide:
         pieces = stream(result, _WRITERS[row_format])
         return RowsResponse(result, pieces, self.workers, row_format)
 
-    # -- how it is doing ----------------------------------------------------------------------
+    # -- health and meters --------------------------------------------------------------------
 
     async def _livez(self, _request: Request) -> Response:
         return PlainTextResponse("alive\n")

@@ -1,4 +1,4 @@
-"""Attributes of data points: which there are, and the points that have some of them. Pure."""
+"""Attributes of data points: a list of them, and filters by them. Pure."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class Attribute:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """An attribute that points must have; if it is there twice, one of the two values."""
+    """An attribute that points must have; two filters of one name accept either value."""
 
     name: str
     value: str
 
 
 def ask_for_attributes(where: str) -> str:
-    """The statement for all attributes of some points with their most frequent values."""
+    """Return the statement for all attributes of some points with their most frequent values."""
     return f"""SELECT * FROM (
             SELECT name, value, count(*) OVER (PARTITION BY name) AS values,
                 row_number() OVER (PARTITION BY name ORDER BY points DESC, value) AS place

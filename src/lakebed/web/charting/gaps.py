@@ -12,15 +12,15 @@ from itertools import pairwise
 Points = Sequence[tuple[float, float]]
 
 _LATE = 1.5
-"""How much longer than usual it takes until a point of something regular is missing."""
+"""The ratio to the usual distance from which on a point of a regular series is missing."""
 _VERY_LATE = 4.0
-"""The same of something irregular, where some points always come late."""
+"""The same for irregular series, where some points always come late."""
 
 
 def break_line(xs: Sequence[float], points: Points, *, of_steps: bool = False) -> list[Points]:
-    """The pieces of a line, of all whose points are in order, as are the places ``xs`` where it
-    could have some. Of steps: if those are regular and its points are not, each of them that it
-    leaves out is a gap, as where rows are counted and nobody counts to zero."""
+    """Return the pieces of a line, all of whose points are in order, as are the positions ``xs``
+    where it could have some. Of steps: if those are regular and its points are not, each step
+    without a point is a gap, for example where rows are counted and zero is not."""
     max_distance = _find_longest(xs, points, of_steps=of_steps)
     pieces: list[list[tuple[float, float]]] = []
     for point in points:

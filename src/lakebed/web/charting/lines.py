@@ -26,13 +26,13 @@ class Line:
 
 
 def make_line(name: str, values: Sequence[float | None]) -> Line:
-    """A line with its latest number."""
+    """Return a line with its latest number."""
     latest = next((value for value in reversed(values) if value is not None), None)
     return Line(name, values, latest)
 
 
 def by_size(line: Line) -> tuple[float, str]:
-    """Sorts the largest line first."""
+    """Return a sort key that puts the largest line first."""
     return -sum(abs(value) for value in line.values if value), line.name
 
 
@@ -48,8 +48,8 @@ class Bar:
 
 
 def stack(columns: Sequence[Mapping[str, int]], order: Sequence[str]) -> list[list[Bar]]:
-    """Columns side by side over the whole width, each with its kinds on top of each other, the
-    first of the order at the bottom, below a round number. What is there is always visible."""
+    """Return columns side by side over the whole width, each with its kinds stacked, the first of
+    the order at the bottom, below a round number. Even the smallest part is visible."""
     highest = find_top(columns)
     width = WIDTH / max(1, len(columns))
     stacks = []
@@ -74,12 +74,12 @@ def stack(columns: Sequence[Mapping[str, int]], order: Sequence[str]) -> list[li
 
 
 def find_top(columns: Sequence[Mapping[str, int]]) -> int:
-    """A round number that no column is higher than."""
+    """Return a round number that no column is higher than."""
     return max(1, round(find_ceiling(max((sum(column.values()) for column in columns), default=0))))
 
 
 def find_ceiling(value: float) -> float:
-    """A round number at or above a value: few digits with zeros."""
+    """Return a round number at or above a value: few digits with zeros."""
     if value <= 0 or not math.isfinite(value):
         return 1.0
     power = 10.0 ** math.floor(math.log10(max(value, _TINIEST)))
@@ -92,7 +92,7 @@ class Drawn:
     """Lines in the view box, and what its edges mean."""
 
     lines: Sequence[Sequence[Points]]
-    """Of each series the points of its pieces, between which it has gaps."""
+    """The points of the pieces of each series, between which it has gaps."""
     low: float
     high: float
 
@@ -105,14 +105,14 @@ def draw_lines(
     from_zero: bool = True,
     of_steps: bool = False,
 ) -> Drawn:
-    """Lines through values over the whole width, between round numbers, one of which is zero; or,
-    not from zero, as near to the values as is needed to see how they change. Where a series
-    should have a number and has none, its line has a gap; of steps, that is wherever it has none,
-    unless it leaves out the same again and again."""
+    """Return lines through values over the whole width, between round numbers, one of which is
+    zero; or, not from zero, as near to the values as is needed to see how they change. A missing
+    number makes a gap in a line; of steps, every missing one, unless the series regularly leaves
+    out the same."""
     numbers = [y for ys in series for y in ys if y is not None and math.isfinite(y)]
     low, high = find_limits(min(numbers, default=0.0), max(numbers, default=1.0), from_zero)
     first_x, last_x = min(xs, default=0.0), max(xs, default=0.0)
-    wide, half = (last_x - first_x) or 1.0, (high / 2 - low / 2) or 1.0  # the whole may be infinite
+    wide, half = (last_x - first_x) or 1.0, (high / 2 - low / 2) or 1.0  # their sum may be infinite
     places = sorted(xs)
     lines = []
     for ys in series:
@@ -135,7 +135,7 @@ def draw_lines(
 
 
 def find_limits(smallest: float, largest: float, from_zero: bool) -> tuple[float, float]:
-    """Round numbers around all values."""
+    """Return round numbers around all values."""
     if smallest == largest == 0:
         return 0.0, 1.0
     size = max(abs(smallest), abs(largest))

@@ -17,16 +17,17 @@ from typing import Any
 Bucket = tuple[float, float]
 """The edges; a bucket whose edges are the same holds exactly that value."""
 Counts = Mapping[Bucket, int]
-"""How many values are in each bucket that has any."""
+"""The number of values in each bucket that has any."""
 
 _BEYOND = 1024
 """Powers of two from here on are beyond a double."""
 _COARSEST = 40
-"""At this scale every bucket but two reaches from zero or to infinity; so it does beyond it."""
+"""At this scale every bucket but two reaches from zero or to infinity, and also beyond it."""
 
 
 def read_buckets(row: Mapping[str, Any]) -> Counts | None:
-    """The buckets of a row of ``measures``; None if it has none, or they contradict each other."""
+    """Return the buckets of a row of ``measures``; None if it has none, or they contradict each
+    other."""
     if row["kind"] == "exponential_histogram":
         if row["scale"] is None:
             return None
@@ -45,7 +46,7 @@ def read_buckets(row: Mapping[str, Any]) -> Counts | None:
 
 
 def explicit_buckets(bounds: Sequence[float], counts: Sequence[int]) -> Counts | None:
-    """Buckets between bounds, the first and the last of which are open."""
+    """Return buckets between bounds, the first and the last of which are open."""
     edges = [-math.inf, *bounds, math.inf]
     ascending = all(low < high for low, high in pairwise(bounds))
     if len(counts) != len(bounds) + 1 or not ascending or any(map(math.isnan, bounds)):
@@ -61,7 +62,8 @@ def exponential_buckets(
     positive: tuple[int, Sequence[int]],
     negative: tuple[int, Sequence[int]],
 ) -> Counts:
-    """Buckets whose edges are powers of 2 to the power of 2^-scale; offsets with their counts."""
+    """Return buckets whose edges are powers of 2 to the power of 2^-scale; offsets with their
+    counts."""
     near = zero_threshold if 0 < zero_threshold < math.inf else 0.0
     with_negative, with_positive = any(negative[1]), any(positive[1])
     buckets: dict[Bucket, int] = {}
@@ -72,7 +74,7 @@ def exponential_buckets(
 
     for index, count in enumerate(negative[1], start=negative[0]):
         add(-_power(index + 1, scale), -_power(index, scale), count)
-    # Where all others are positive, those near zero are not taken to be negative, and vice versa.
+    # If all others are positive, values near zero are not counted as negative, and vice versa.
     one_sign = with_negative != with_positive
     add(
         0.0 if one_sign and with_positive else -near,
@@ -107,7 +109,7 @@ def subtract(after: Counts, before: Counts) -> Counts | None:
 
 
 def _shared_edges(one: Counts, other: Counts) -> list[float]:
-    """The edges that go through no bucket of either."""
+    """Return the edges that go through no bucket of either."""
     edges = sorted({edge for counts in (one, other) for bucket in counts for edge in bucket})
     inside: set[float] = set()
     for low, high in (*one, *other):
@@ -129,7 +131,7 @@ def confine(counts: Counts, smallest: float | None, largest: float | None) -> di
 
 
 def find_percentile(counts: Counts, percent: int) -> float | None:
-    """The value that so many of a hundred values do not exceed; None if there are none.
+    """Return the value that so many of a hundred values do not exceed; None if there are none.
 
     Of a bucket without an upper edge only its lower edge is known. One without a lower edge begins
     at zero if it reaches above it; otherwise only its upper edge is known.

@@ -15,7 +15,7 @@ from lakebed.web.charting.lines import Line, make_line
 from lakebed.web.times import Bins
 
 _Shares = dict[int, float]
-"""By number of a bin, what is in it."""
+"""Amounts by the number of a bin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Growth:
     until: int
     amount: float
     is_first: bool = False
-    """Whether its series is known not to have been there before."""
+    """True if the series is known not to have existed before."""
 
     @property
     def length(self) -> int:
@@ -37,9 +37,9 @@ class Growth:
 
 
 def draw_rates(growths: Iterable[Growth], bins: Bins, *, is_cumulative: bool) -> list[Line]:
-    """A line for each label: in each bin what its series added there, by the part of the bin in
-    which they were seen to grow. Senders of deltas are silent when there is nothing to add, so
-    theirs is the whole bin, between the first and the last of all."""
+    """Return a line for each label: in each bin the amount that its series added there, by the part
+    of the bin in which they were observed to grow. Senders of deltas send nothing when there is
+    nothing to add, so theirs is the whole bin, between the first and the last of all."""
     by_label: dict[str, list[Growth]] = defaultdict(list)
     for growth in growths:
         by_label[growth.label].append(growth)
@@ -72,9 +72,9 @@ def _find_hull(growths: Iterable[Growth]) -> tuple[int, int]:
 
 
 def _align(growths: Sequence[Growth]) -> list[Growth]:
-    """The same, where series that are heard of at different moments of a minute begin and end
-    together: until its next point is due, and as long before its first one, a series is taken to
-    grow as it does. Else every chart of several would begin and end with a slope."""
+    """Return the same, but series whose points arrive at different moments of a minute begin and
+    end together: until its next point is due, and as long before its first one, a series is assumed
+    to grow at the same rate. Else every chart of several would begin and end with a slope."""
     begin, end = _find_hull(growths)
     by_series: dict[str, list[Growth]] = defaultdict(list)
     for growth in sorted(growths, key=lambda growth: growth.until):
@@ -105,7 +105,7 @@ def _spread(growths: Iterable[Growth], bins: Bins) -> _Shares:
 
 
 def _cut(growth: Growth, bins: Bins) -> Iterator[tuple[int, float]]:
-    """The bins that it touches, with the part of it that is there."""
+    """Yield the bins that it touches, with the part of it that is in each."""
     if growth.length <= 0:
         if 0 <= bins.find(growth.until) < bins.count:
             yield bins.find(growth.until), 1.0
@@ -119,7 +119,7 @@ def _cut(growth: Growth, bins: Bins) -> Iterator[tuple[int, float]]:
 
 
 def _unite(growths: Iterable[Growth]) -> list[tuple[int, int]]:
-    """When any of them grew, without overlaps."""
+    """Return the times in which any of them grew, without overlaps."""
     united: list[tuple[int, int]] = []
     for since, until in sorted((growth.since, growth.until) for growth in growths):
         if united and since <= united[-1][1]:

@@ -19,8 +19,8 @@ from lakebed.web.times import Bins
 
 PERCENTILES = {"p50": 50, "p90": 90, "p95": 95, "p99": 99}
 QUANTILES = "quantiles"
-"""The way of summaries, whose senders have no buckets but know some quantiles. Each is a point with
-a label and value of its own."""
+"""The aggregation of summaries, whose senders have no buckets but know some quantiles. Each is a
+point with a label and value of its own."""
 WAYS = {
     "value": "average value",
     "rate": "increase per second",
@@ -29,7 +29,7 @@ WAYS = {
     **{name: f"percentile {percent}" for name, percent in PERCENTILES.items()},
     QUANTILES: "quantiles, as they were sent",
 }
-"""How a metric can be shown."""
+"""Aggregations of a metric, with the texts of the page."""
 EVERYTHING = "all"
 """The label of points that are not split."""
 _DISTRIBUTIONS = ("histogram", "exponential_histogram")
@@ -43,10 +43,10 @@ class Point:
 
     time: int
     series: str
-    """Points of one series follow each other."""
+    """The identity of a series; its points follow each other."""
     label: str
     start: int | None
-    """Since when it counts, in nanoseconds: of a cumulative series since its beginning."""
+    """The begin of its count, in nanoseconds: of a cumulative series its own beginning."""
     value: float | None = None
     count: float | None = None
     sum: float | None = None
@@ -54,7 +54,7 @@ class Point:
     least: float | None = None
     greatest: float | None = None
     is_first: bool = False
-    """Whether its series began at its start."""
+    """True if its series began at its start."""
 
 
 def choose_aggregation(kind: str, is_monotonic: bool | None) -> str:
@@ -65,7 +65,7 @@ def choose_aggregation(kind: str, is_monotonic: bool | None) -> str:
 
 
 def list_aggregations(kind: str) -> list[str]:
-    """The ways in which a metric of this kind has something to show."""
+    """Return the aggregations that suit a metric of this kind."""
     if kind in _DISTRIBUTIONS:
         return ["mean", "rate", "percentiles", *PERCENTILES]
     return ["mean", "rate", QUANTILES] if kind == "summary" else ["value", "rate"]
@@ -79,7 +79,7 @@ def needs_buckets(aggregation: str | None) -> bool:
 def plan_lines(
     points: Sequence[Point], bins: Bins, within: TimeRange, aggregation: str, *, is_cumulative: bool
 ) -> list[Line]:
-    """A line for each label, the largest first; of several percentiles, some for each."""
+    """Return a line for each label, the largest first; of several percentiles, some for each."""
     ordered = sorted(points, key=lambda point: point.time)
     if needs_buckets(aggregation):
         ordered = [point for point in ordered if point.buckets is not None]
@@ -121,7 +121,7 @@ def _draw_quotients(points: Iterable[Point], bins: Bins, aggregation: str) -> li
 
 
 def find_begin(points: Iterable[Point], within: TimeRange, aggregation: str) -> int:
-    """When the first of them begins: what it counts, it counts since its start."""
+    """Return when the first of them begins: it counts since its start."""
     begin = within.end - 1
     for point in points:
         start = (point.start or 0) // 1000
@@ -131,8 +131,8 @@ def find_begin(points: Iterable[Point], within: TimeRange, aggregation: str) -> 
 
 
 def _grow(points: Iterable[Point], bins: Bins) -> Iterable[Growth]:
-    """When each increase grew. Who does not say so is taken to speak of the time since the point
-    before, and with the first one of one step."""
+    """Yield the time in which each increase grew. A point without a start is assumed to count since
+    the point before, and the first one for one step."""
     last: dict[str, int] = {}
     for point in points:
         amount = point.value if point.value is not None else point.count
@@ -149,7 +149,7 @@ _Gathered = Mapping[str, Mapping[int, Counts]]
 
 
 def _gather_buckets(points: Iterable[Point], bins: Bins) -> _Gathered:
-    """The buckets of all points of a label and bin together."""
+    """Return the buckets of all points of a label and bin together."""
     gathered: dict[str, dict[int, dict[Bucket, int]]] = defaultdict(lambda: defaultdict(dict))
     for point in points:
         total = gathered[point.label][bins.find(point.time)]

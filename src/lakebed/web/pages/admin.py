@@ -1,5 +1,5 @@
-"""For administrators: whether the lake is looked after, who may use it, what waits to be deleted,
-what queries cannot see, and what happened.
+"""The administrators' page: health of the lake, keys, files to delete, partitions that queries
+cannot see, and the journal.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ class Unswept:
     files: int
     bytes: int
     overdue_files: int
-    """Their grace period is over."""
+    """Files past their grace period."""
     overdue_seconds: float | None
-    """For how long the oldest of them."""
+    """How long the oldest of them is past it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class AdminPage:
     asked: Mapping[str, str]
     duties: Sequence[DutyRow]
     is_looked_after: bool
-    """Whether any duty ever ran."""
+    """True if any duty ever ran."""
     keys: Sequence[KeyRow]
     leases: Sequence[LeaseRow]
     unswept: Unswept
@@ -76,7 +76,7 @@ class AdminPage:
 
 
 def read_admin(lake: Lake, query: Mapping[str, str]) -> AdminPage:
-    """Everything from the catalog; the store is not asked."""
+    """Return everything from the catalog; the store is not read."""
     fields = {name: query[name] for name in ASKED if query.get(name)}
     limit = read_number(fields, "lines", _ENTRIES, _MOST_ENTRIES)
     with lake.catalog.read() as connection:

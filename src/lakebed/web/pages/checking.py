@@ -23,17 +23,17 @@ LEVELS = {
     "files": "also whether every file is there and of its size, and what else is in the store",
     "footers": "also row counts, schemas, and the blocks that partitions are made of",
 }
-"""What can be asked for here, and what is looked at."""
+"""The levels that this page offers, with what each looks at."""
 _OPERATION = "check"
 _DUTY = lease_of("check")
-"""The right under which upkeep checks: one at a time is enough."""
+"""The lease under which upkeep checks: one check at a time is enough."""
 _MOST_FILES = 5_000
 _MOST_FINDINGS = 100
 
 
 @dataclass(frozen=True, slots=True)
 class FindingRow:
-    """One thing that is not as it should be."""
+    """One problem that a check found."""
 
     severity: str
     kind: str
@@ -57,7 +57,7 @@ class LastCheck:
     bytes: int
     finding_count: int
     findings: Sequence[FindingRow]
-    """The worst of them."""
+    """The first findings, the worst first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ def read_check(lake: Lake) -> CheckPage:
 
 
 def check_now(lake: Lake, fields: Mapping[str, str], *, most_files: int = _MOST_FILES) -> Done:
-    """Look, repair nothing, and write down what was found."""
+    """Check without repairs, and record the findings in the journal."""
     name = fields.get("level", "")
     if name not in LEVELS:
         raise BadInput(f"there is no level {name!r} here", hint=f"one of {', '.join(LEVELS)}")
@@ -105,7 +105,7 @@ def check_now(lake: Lake, fields: Mapping[str, str], *, most_files: int = _MOST_
 
 
 def _count_files(lake: Lake) -> int:
-    """Roughly: partitions without rows are among them."""
+    """Return roughly the number of files: partitions without rows are counted too."""
     with lake.catalog.read() as connection:
         live = sum(partitions.count_live(connection).values())
         return live + len(files.list_files(connection)) + len(blocks.list_segments(connection))

@@ -1,4 +1,4 @@
-"""The duties of upkeep, and what came of each."""
+"""The duties of upkeep, with their last results."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ class DutyRow:
     last_success: str | None
     said: str | None
     error: str | None
-    """Why it fails at the moment."""
+    """The error of its last run, if that failed."""
     next_run: str | None
     runs: int
     failures: int
     running_since: str | None
     overdue_seconds: int
-    """For how long it should have been done."""
+    """How long it has been due."""
 
 
 def list_duties(lake: Lake) -> list[DutyRow]:
-    """Every duty, also what never ran."""
+    """Return every duty, also those that never ran."""
     upkeep = Upkeep(lake)
     overdue = upkeep.find_overdue()
     with lake.catalog.read() as connection:

@@ -38,32 +38,33 @@ class KeysPage:
 
     keys: Sequence[KeyRow]
     has_any: bool
-    """Whether one was ever made; if not, nobody needs one yet."""
+    """True if a key was ever made; without any, the server needs none."""
     roles: Mapping[str, str]
-    """What a key can be for."""
+    """The roles of keys."""
 
 
 @dataclass(frozen=True, slots=True)
 class RevokingPage:
-    """A key that may be about to end."""
+    """A key that may be revoked."""
 
     key: KeyRow
     warnings: Sequence[str]
 
 
 def list_keys(lake: Lake) -> list[KeyRow]:
-    """Every key there ever was, the oldest first."""
+    """Return every key there ever was, the oldest first."""
     return [_show(key) for key in lake.keys.list_keys()]
 
 
 def read_keys(lake: Lake) -> KeysPage:
-    """The keys, and what one can be for."""
+    """Return the keys, and what one can be for."""
     rows = list_keys(lake)
     return KeysPage(rows, bool(rows), _ROLES)
 
 
 def read_revoking(lake: Lake, key_id: str, asker: str) -> RevokingPage:
-    """One key in force, and what ending it means; ``asker`` is the name of who wants to."""
+    """Return one key in force, and the consequences of ending it; ``asker`` is the name of the
+    caller."""
     in_force = [key for key in lake.keys.list_keys() if key.revoked_at is None]
     ending = [key for key in in_force if key.key_id == key_id]
     if not ending:

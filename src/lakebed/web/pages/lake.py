@@ -1,5 +1,5 @@
-"""The lake's own page: for each view set and table a map of insert time that says what became of
-every range, and how much there is.
+"""The lake's own page: for each view set and table a map of insert time that shows the state of
+every range, and its size.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ class Cell:
     partitions: int
     rows: int
     blocks: int
-    """How many of them are in no partition."""
+    """The number of them that are in no partition."""
     partition_id: str | None = None
-    """If there is just one, which."""
+    """The partition, if there is just one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class StuckBlock:
     landed: str
     state: State
     reason: str | None = None
-    """Why it could not be built."""
+    """The reason why it could not be built."""
 
 
 @dataclass(slots=True)
@@ -79,13 +79,13 @@ class Layer:
     rows: int = 0
     bytes: int = 0
     states: dict[str, int] = field(default_factory=dict)
-    """How many partitions, and of what is not built or failed how many blocks, there are."""
+    """Numbers of partitions, and of blocks that are not built or failed."""
     lag_seconds: float | None = None
     """How long the oldest block that is not built has been waiting."""
     cells: list[Cell] = field(default_factory=list)
     stuck: list[StuckBlock] = field(default_factory=list)
-    """Of a range that was asked for the first blocks that are in no partition; those that failed
-    always."""
+    """The first blocks that are in no partition; without a requested range, only those that
+    failed."""
     stuck_left_out: int = 0
 
 
@@ -128,7 +128,7 @@ class _Contents:
 
 
 def read_lake(lake: Lake, query: Mapping[str, str], now: int) -> LakePage:
-    """The map of a range of insert time, or of everything there is, from one look."""
+    """Return the map of a range of insert time, or of all of it, from one snapshot."""
     fields = {name: query[name] for name in ("begin", "end") if query.get(name)}
     with lake.catalog.read() as connection:
         tick = clock.now(connection)
@@ -180,7 +180,7 @@ def read_lake(lake: Lake, query: Mapping[str, str], now: int) -> LakePage:
         _fill(layer, contents, within, upcoming)
         layers.append(layer)
     for name, orphaned_pieces in by_name.items():
-        if not is_table(name):  # of tables that were deleted, their own page tells
+        if not is_table(name):  # deleted tables are on their own page
             layer = Layer(name, "view set", "not defined any more")
             _fill(layer, _Contents(orphaned_pieces, (), merges), within, upcoming)
             layers.append(layer)
@@ -224,14 +224,14 @@ def _fill(layer: Layer, contents: _Contents, within: TimeRange, now: int) -> lis
 
 
 def _choose_stuck(facts: Iterable[Fact], *, with_waiting: bool) -> list[Fact]:
-    """The blocks that are in no partition; those that failed come first."""
+    """Return the blocks that are in no partition; those that failed come first."""
     states = (State.FAILED, State.WAITING) if with_waiting else (State.FAILED,)
     stuck = (fact for fact in facts if fact.state in states)
     return sorted(stuck, key=lambda fact: (_RANK[fact.state], fact.begin))
 
 
 def _name_stuck(lake: Lake, layers: Iterable[tuple[Layer, _Contents, Sequence[Fact]]]) -> None:
-    """Say of each layer which blocks are in no partition, and why."""
+    """Set for each layer the blocks that are in no partition, and why."""
     times = [fact.begin for _, _, stuck in layers for fact in stuck[:_MOST_BLOCKS]]
     if not times:
         return
@@ -247,7 +247,7 @@ def _name_stuck(lake: Lake, layers: Iterable[tuple[Layer, _Contents, Sequence[Fa
                 contents.failed.get(fact.begin),
             )
             for fact in stuck[:_MOST_BLOCKS]
-            if fact.begin in blocks  # or it was deleted meanwhile
+            if fact.begin in blocks  # unless it was deleted meanwhile
         ]
 
 
@@ -294,7 +294,7 @@ def _touches(gaps: Sequence[TimeRange], begin: int, end: int) -> bool:
 
 
 def plan_cells(facts: Iterable[Fact], within: TimeRange) -> list[Cell]:
-    """The cells of a map. Everything that a cell shows is in the range that it names."""
+    """Return the cells of a map. Everything that a cell shows is in its range."""
     return list(_join(_place(facts, within), within))
 
 
@@ -311,7 +311,7 @@ def _place(facts: Iterable[Fact], within: TimeRange) -> dict[int, list[Fact]]:
 
 
 def _join(cells: Mapping[int, list[Fact]], within: TimeRange) -> Iterable[Cell]:
-    """Cells in order; neighbours that show the same partitions are one."""
+    """Yield cells in order; neighbours that show the same partitions are one."""
     length = within.end - within.begin
     places = sorted(cells)
     at = 0

@@ -61,11 +61,11 @@ class LogsPage:
     bins: Sequence[Bin]
     lines: Sequence[Line]
     older: str | None
-    """Where the next page ends, if there are more lines."""
+    """The end of the next page, if there are more lines."""
     newest: str | None
-    """If nothing was found: when the newest record of all was."""
+    """The time of the newest record of all, if nothing was found."""
     is_empty: bool
-    """Whether the lake has none at all."""
+    """True if the lake has none at all."""
     warnings: Sequence[str]
     mark: str
     """Changes when there is something new to see."""
@@ -80,7 +80,7 @@ class Search:
 
 
 def plan_search(query: Mapping[str, str]) -> Search:
-    """The conditions of an address. ``level`` means that level and what is worse."""
+    """Return the conditions of an address. ``level`` means that level and all that are worse."""
     conditions: list[str] = []
     parameters: list[Any] = []
     if query.get("level"):
@@ -103,8 +103,8 @@ def plan_search(query: Mapping[str, str]) -> Search:
 
 
 def read_logs(lake: Lake, query: Mapping[str, str], now: int, seconds: float | None) -> LogsPage:
-    """A search of a range of event time; its three statements are one after the other, so that the
-    lines may be a moment newer than the counts."""
+    """Return a search of a range of event time; its three statements run one after the other, so
+    that the lines may be a moment newer than the counts."""
     names = ("level", "service", "text", "trace", "begin", "end", "lines", "live")
     fields = {name: query[name] for name in names if query.get(name)}
     within = read_range(fields, now, DEFAULT)
@@ -180,8 +180,8 @@ def read_logs(lake: Lake, query: Mapping[str, str], now: int, seconds: float | N
 
 
 def _cut(lines: Sequence[Line], limit: int) -> tuple[list[Line], str | None]:
-    """The lines of one page, and where the next one ends. Lines of one instant stay together, so
-    that none is lost between two pages; only if they are more than a page are they parted."""
+    """Return the lines of one page, and where the next one ends. Lines of one instant stay
+    together, so that none is lost between two pages; only more than a page of them are split."""
     if len(lines) <= limit:
         return list(lines), None
     cut_time = lines[limit].time

@@ -1,5 +1,5 @@
-"""Metrics: which there are, and one of them over time, of points with some attributes, split by
-another attribute.
+"""Metrics: their list, and one of them over time, of points with some attributes, split by another
+attribute.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _NUMBERS = "value, count, sum"
 _BUCKETS = """min, max, explicit_bounds, bucket_counts, scale, zero_count, zero_threshold,
     positive_offset, positive_bucket_counts, negative_offset, negative_bucket_counts"""
 _NOT_RECORDED = 1
-"""The flag of a point that only says that there is no value."""
+"""The flag of a point without a value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +71,10 @@ class MetricChart:
     description: str | None
     way: str
     ways: Sequence[str]
-    """The others that suit its kind."""
+    """The aggregations that suit its kind."""
     points: int
     is_cut: bool
-    """Whether there are more points than were looked at: these are the newest."""
+    """True if there are more points than were read: these are the newest."""
     attributes: Sequence[Attribute]
     filters: Sequence[Filter]
     by: str | None
@@ -95,7 +95,7 @@ class MeasuresPage:
     metrics: Sequence[MetricRow]
     chart: MetricChart | None
     newest: str | None
-    """If nothing was found: when the newest point was, of the metric or of all."""
+    """The time of the newest point, of the metric or of all, if nothing was found."""
     warnings: Sequence[str]
 
 
@@ -106,7 +106,7 @@ def read_measures(
     now: int,
     seconds: float | None,
 ) -> MeasuresPage:
-    """The metrics of a range, and one of them if it is named: of its points those that have the
+    """Return the metrics of a range, and one of them if it is named: only its points with the
     attributes, each as ``name=value``."""
     names = ("name", "by", "way", "service", "begin", "end", "find")
     fields = {name: query[name] for name in names if query.get(name)}
@@ -142,7 +142,7 @@ def read_measures(
 
 
 def _find_newest(lake: Lake, name: str | None, seconds: float | None) -> str | None:
-    """When the newest point was, of one metric or of all."""
+    """Return the time of the newest point, of one metric or of all."""
     where = "" if name is None else " WHERE name = ?"
     latest = lake.query(
         f"SELECT max(time) AS latest FROM measures{where}",
@@ -179,7 +179,7 @@ def _read_chart(
     within: TimeRange,
     seconds: float | None,
 ) -> tuple[MetricChart | None, Sequence[str]]:
-    """None if no such point is in the range; and what was left out."""
+    """Return the chart, None if no such point is in the range; and warnings."""
     where, parameters = ["name = ?"], [query["name"]]
     if query.get("service"):
         where.append("service_name = ?")
@@ -202,7 +202,7 @@ def _read_chart(
 
     attributes = list_attributes(ask(ask_for_attributes(" AND ".join(where))))
     names = [attribute.name for attribute in attributes]
-    if requested_attributes and not names:  # and so no points that could have them
+    if requested_attributes and not names:  # so no points could have them
         return None, warnings
     filters = plan_filters(requested_attributes, names)
     for name in dict.fromkeys(condition.name for condition in filters):
@@ -290,7 +290,7 @@ def _read_point(row: Mapping[str, Any], by: str | None, *, with_buckets: bool) -
 
 
 def _read_quantiles(point: Point, row: Mapping[str, Any]) -> list[Point]:
-    """A point for each quantile that a summary gives."""
+    """Return a point for each quantile that a summary gives."""
     return [
         replace(
             point, label=name_percentile(point.label, f"p{100 * quantile:g}"), value=_finite(value)

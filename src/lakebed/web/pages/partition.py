@@ -1,4 +1,4 @@
-"""One partition: what it is, what its footer says, what it was made of, and what happened to it."""
+"""One partition: its facts, its footer, its source blocks, and its entries in the journal."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class PartitionPage:
     partition_id: str
     name: str
     is_table: bool
-    """Whether it is part of a table of records, from which rows are deleted, not partitions."""
+    """True if it is part of a table of records, from which rows are deleted, not partitions."""
     instance: str
     begin: str
     end: str
@@ -113,7 +113,8 @@ class _Owner:
 
 
 def read_partition(lake: Lake, partition_id: str) -> PartitionPage:
-    """One partition, live or retired, from one look; `UnknownPartition` if there is none."""
+    """Return one partition, live or retired, from one snapshot; `UnknownPartition` if it does not
+    exist."""
     with lake.catalog.read() as connection:
         matching = partitions.list_by_id(connection, [partition_id])
         if not matching:

@@ -23,7 +23,7 @@ class RetiredRow:
 
     partition_id: str
     name: str
-    """Its view set's, or its table's."""
+    """The name of its view set or table."""
     instance: str
     begin: str
     end: str
@@ -31,9 +31,9 @@ class RetiredRow:
     bytes: int
     retired: str
     until: str | None
-    """When its grace period ends; None if it is held until it is restored."""
+    """The end of its grace period; None if it is held until it is restored."""
     obstacle: str | None
-    """Why it cannot be restored; None if it can."""
+    """The reason why it cannot be restored; None if it can."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ class RetiringPage:
 
 
 def read_retiring(lake: Lake, partition_id: str) -> RetiringPage:
-    """The plan for one live partition; nothing is changed."""
+    """Return the plan for one live partition; nothing is changed."""
     plan = _plan(lake, partition_id)
     partition = plan.partitions[0]
     return RetiringPage(
@@ -69,7 +69,7 @@ def read_names(fields: Mapping[str, str]) -> list[str]:
 
 
 def restore(lake: Lake, partition_id: str) -> Done:
-    """Bring a retired partition back; as a new one, which is shown."""
+    """Restore a retired partition as a new one, which is shown."""
     back = lake.retirement.restore(partition_id)
     return Done(f"/lake/partitions/{back.partition_id}", "Restored, as this new partition.")
 

@@ -26,12 +26,12 @@ GROUP BY 1, 2
 ORDER BY 1"""
 _ROWS = 500
 _CELLS = 6_000
-"""How much is shown unless told otherwise: fewer rows of wide results, which nobody reads whole."""
+"""The default number of values shown: fewer rows of wide results, which nobody reads whole."""
 _MOST_ROWS = 10_000
 _MOST_SERIES = 6
 _MOST_BARS = 60
 _MOST_NAMES = 2
-"""How many columns name a line or a bar."""
+"""The number of columns that name a line or a bar."""
 _DAY = 86_400 * SECOND
 
 
@@ -70,9 +70,9 @@ class Chart:
     positions: Sequence[float]
     series: Sequence[Series]
     is_cut: bool
-    """Whether there is more than is drawn."""
+    """True if there is more than is drawn."""
     title: str
-    """Which columns are drawn."""
+    """The columns that are drawn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +85,10 @@ class Answer:
     chart: Chart | None
     snapshot: str
     tables: Sequence[Mapping[str, Any]]
-    """For each table how many partitions were considered, pruned and read."""
+    """For each table the numbers of partitions considered, pruned and read."""
     explained: Sequence[str]
     why_empty: Mapping[str, str]
-    """If there are no rows: for each view set the statement that says why it may have none."""
+    """If there are no rows: for each view set the statement that explains why."""
     warnings: Sequence[str]
 
 
@@ -104,7 +104,7 @@ class SqlPage:
 
 
 def read_sql(lake: Lake, query: Mapping[str, str], seconds: float | None) -> SqlPage:
-    """The page of a statement, or, without one, of everything that can be asked."""
+    """Return the page of a statement, or, without one, of all tables and columns."""
     fields = _read_asked(query)
     if not fields.get("sql", "").strip():
         return SqlPage(fields, None, read_schema(lake))
@@ -131,14 +131,15 @@ def read_sql(lake: Lake, query: Mapping[str, str], seconds: float | None) -> Sql
 
 
 def read_failed(lake: Lake, query: Mapping[str, str], problem: str, hint: str | None) -> SqlPage:
-    """The page of a statement that cannot be run."""
+    """Return the page of a statement that cannot be run."""
     return SqlPage(_read_asked(query), None, read_schema(lake), problem, hint)
 
 
 def run(
     lake: Lake, query: Mapping[str, str], seconds: float | None, *, limit: int | None = None
 ) -> Result:
-    """The rows of the statement that an address holds. `Denied` if it would change the lake."""
+    """Return the rows of the statement that an address holds. `Denied` if it would change the
+    lake."""
     try:
         return lake.query(
             query.get("sql", ""),
@@ -161,7 +162,8 @@ def _read_asked(query: Mapping[str, str]) -> dict[str, str]:
 
 
 def read_schema(lake: Lake) -> list[TableShown]:
-    """View sets with what their columns mean, then users' tables and those of their rejects."""
+    """Return view sets with comments of their columns, then users' tables and those of their
+    rejects."""
     listed = lake.queries.look_up(CatalogRequest(frozenset([listings.VIEW_COLUMNS])))
     by_name: dict[str, list[Column]] = {}
     for row in listed.tables[listings.VIEW_COLUMNS].to_pylist():
@@ -174,7 +176,7 @@ def read_schema(lake: Lake) -> list[TableShown]:
 
 
 def _explain_empty(lake: Lake, tables: Sequence[Mapping[str, Any]], tick: int) -> dict[str, str]:
-    """Statements about the day of insert time before a snapshot."""
+    """Return statements about the day of insert time before a snapshot."""
     users = {table.full_name for table in lake.tables.list_tables()}
     begin, end = format_instant(tick - _DAY), format_instant(tick + 1)
     return {
@@ -194,10 +196,10 @@ def _read_rows(table: pa.Table) -> list[list[Any]]:
 
 
 def plan_chart(table: pa.Table) -> Chart | None:
-    """Lines for numbers over time (of the last one, a line for each text or level beside them),
-    bars for the last number with its names, nothing otherwise: what was counted or measured comes
-    after what it is grouped by. Rows of which several would be one point, or that hardly ever share
-    a line, are no lines."""
+    """Return lines for numbers over time (of the last one, a line for each text or level beside
+    them), bars for the last number with its names, otherwise None: counts and measures come after
+    the columns they are grouped by. Rows of which several would be one point, or that hardly ever
+    share a line, are not drawn as lines."""
     names = name_columns(table.schema)
     kinds = {name: field.type for name, field in zip(names, table.schema, strict=True)}
     times = [name for name in names if pa.types.is_timestamp(kinds[name])]

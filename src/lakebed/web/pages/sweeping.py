@@ -15,8 +15,7 @@ from lakebed.web.notes import Done
 
 _MOST_SHOWN = 200
 _MOST_BATCHES = 10
-"""A form is answered when it is done: more is left to the next one, to upkeep, or to the command
-line."""
+"""The limit of one form: the rest is left to the next one, to upkeep, or to the command line."""
 _EXPIRED = "past its grace period"
 _ABANDONED = "its writer is dead"
 _UNFINISHED = "given up by its writer, or by an earlier sweep"
@@ -33,7 +32,7 @@ class DoomedFile:
 
 @dataclass(frozen=True, slots=True)
 class ReaderRow:
-    """A process that may still read what was retired after a tick."""
+    """A process that may still read files that were retired after a tick."""
 
     holder: str
     oldest: str
@@ -45,14 +44,14 @@ class SweepPage:
     """The data of the page."""
 
     is_empty: bool
-    """Whether there is nothing to do."""
+    """True if there is nothing to do."""
     file_count: int
     bytes: int
     files: Sequence[DoomedFile]
-    """The first of them."""
+    """The first files."""
     empty_partitions: int
     dead_leases: Sequence[str]
-    """Whose they are."""
+    """The holders of dead leases."""
     waiting: int
     """Files whose grace period still runs, or that are held."""
     grace: str
@@ -60,11 +59,11 @@ class SweepPage:
     """Files past it that a reader may still need."""
     readers: Sequence[ReaderRow]
     watched_seconds: float
-    """How long leases are watched until those that stand still are taken for dead."""
+    """How long a lease may stand still until its holder is assumed dead."""
 
 
 def read_sweep(lake: Lake) -> SweepPage:
-    """The plan for the next batch; nothing is changed."""
+    """Return the plan for the next batch, without changes."""
     plan = lake.sweeper.plan()
     dead = {lease.lease_id for lease in plan.dead_leases}
     with lake.catalog.read() as connection:
@@ -89,7 +88,7 @@ def read_sweep(lake: Lake) -> SweepPage:
 
 
 def sweep(lake: Lake, *, most_batches: int = _MOST_BATCHES) -> Done:
-    """Delete what can be deleted now, as much as one request should."""
+    """Delete expired files, up to the limit of one request."""
     result = lake.sweeper.run(most_batches=most_batches)
     next_plan = lake.sweeper.plan()
     return Done(

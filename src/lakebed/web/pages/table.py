@@ -1,5 +1,5 @@
 """One table of a user's: its schema, its figures, its rows page by page, a column of them over
-time, and what it refused.
+time, and the records that it refused.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Plot:
     begin: str
     end: str
     sql: str
-    """The statement that gives its numbers, in this range."""
+    """The statement for its numbers, in this range."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +74,9 @@ class Rows:
     page: int
     is_last: bool
     until: str | None
-    """The newest row of the first page; later pages leave out what came after it."""
+    """The newest row of the first page; later pages leave out newer rows."""
     sql: str
-    """The statement that gives them."""
+    """The statement for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +95,9 @@ class TablePage:
     plot: Plot | None
     found: Rows
     example: Mapping[str, Any]
-    """A record that the table would take."""
+    """A record that the table accepts."""
     rejects: Sequence[Sequence[Any]]
-    """Time, place, reasons and record of what was refused last."""
+    """Time, place, reasons and record of the last refusals."""
 
 
 def read_table(
@@ -108,7 +108,8 @@ def read_table(
     now: int,
     seconds: float | None,
 ) -> TablePage:
-    """One table; `UnknownTable` if there is none. For its figures all its times are read."""
+    """Return one table; `UnknownTable` if it does not exist. Its figures are about all its
+    times."""
     fields = {parameter: query[parameter] for parameter in ASKED if query.get(parameter)}
     table = lake.tables.get(database, name)
     definition = table.definition
@@ -146,7 +147,7 @@ def read_table(
 
 
 def make_example(columns: Sequence[Column]) -> dict[str, Any]:
-    """A record that fits: what must be there, and some of what may be."""
+    """Return a record that fits: all required columns, and some optional ones."""
     example = {}
     for index, column in enumerate(columns):
         if column.required or index < _SOME:
@@ -192,7 +193,7 @@ def _read_rows(
 
 
 def _choose_range(query: Mapping[str, str], now: int, earliest: int, latest: int) -> TimeRange:
-    """All of a table's time, or the part of it that an address names."""
+    """Return all of a table's time, or the part of it that an address names."""
     begin = parse_moment(query["begin"], now) if query.get("begin") else None
     end = parse_moment(query["end"], now) if query.get("end") else None
     if begin is None:

@@ -1,4 +1,4 @@
-"""Users' tables: which there are, and which were deleted."""
+"""Users' tables: existing and deleted ones."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class TableRow:
     versions: int
     partitions: int
     stored_rows: int
-    """Rows in partitions; of a row that was replaced, every version that is still there."""
+    """Rows in partitions; every version of a row that was replaced counts until it is folded."""
     bytes: int
     is_rejects: bool
     changed: str
@@ -50,7 +50,7 @@ class TablesPage:
 
 
 def read_tables(lake: Lake) -> TablesPage:
-    """Every table, from one look at the catalog."""
+    """Return every table, from one snapshot of the catalog."""
     with lake.catalog.read() as connection:
         user_tables = tables.list_tables(connection)
         gone = tables.list_deleted(connection)
@@ -66,13 +66,13 @@ def read_tables(lake: Lake) -> TablesPage:
         [
             DeletedRow(table.full_name, format_instant(table.deleted_at or 0))
             for table in gone
-            if table.rejects_of is None  # those come back with the tables that refused them
+            if table.rejects_of is None  # those are restored with the tables that refused them
         ],
     )
 
 
 def describe(table: UserTable, pieces: Sequence[overview.Piece]) -> TableRow:
-    """A table with its live partitions."""
+    """Return a table with its live partitions."""
     retention_us = table.retention_us
     return TableRow(
         table.database,

@@ -17,7 +17,7 @@ from lakebed.web.pages.logs import Line, read_line
 _MOST_SPANS = 5_000
 _MOST_LINES = 1_000
 _AROUND = 3600 * SECOND
-"""How far from its spans the lines of a trace are looked for."""
+"""How far from its spans the lines of a trace are searched."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Span:
     links: Sequence[Link]
     depth: int = 0
     is_orphan: bool = False
-    """Names a parent that is not there."""
+    """True if its parent is not in the trace."""
     lines: list[Line] = field(default_factory=list)
 
 
@@ -77,9 +77,9 @@ class TracePage:
     errors: int
     is_cut: bool
     lines: Sequence[Line]
-    """Of the trace, but of none of its spans."""
+    """Lines of the trace that name none of its spans."""
     has_more_lines: bool
-    """Whether there are lines after those that are shown."""
+    """True if there are lines after those that are shown."""
     chosen: str | None
     """The span that is open."""
     warnings: Sequence[str]
@@ -88,7 +88,7 @@ class TracePage:
 def read_trace(
     lake: Lake, trace_id: str, query: Mapping[str, str], seconds: float | None
 ) -> TracePage:
-    """A whole trace; `NotFound` if the lake has no span of it."""
+    """Return a whole trace; `NotFound` if the lake has no span of it."""
     result = lake.query(
         f"""SELECT span_id, parent_span_id, name, service_name AS service, kind,
             status_code AS status, status_message, time, properties, events, links,
@@ -137,8 +137,8 @@ def read_trace(
 def _read_lines(
     lake: Lake, trace_id: str, begin: int, end: int, seconds: float | None
 ) -> tuple[list[tuple[str | None, Line]], Sequence[str]]:
-    """The first lines, and one more if there is one, with the spans that they name; and what was
-    left out."""
+    """Return the first lines, and one more if there is one, with the spans that they name; and
+    warnings."""
     result = lake.query(
         f"""SELECT time, level, service_name AS service, target, msg, properties, trace_id, span_id
             FROM log_entries WHERE trace_id = ? ORDER BY time, msg LIMIT {_MOST_LINES + 1}""",
@@ -186,8 +186,8 @@ def _read_span(row: Mapping[str, Any], begin_ns: int) -> Span:
 
 
 def arrange(spans: Sequence[Span]) -> list[Span]:
-    """Each span below its parent, siblings by their begin. Spans whose parents are missing, or are
-    each other's, stand at the top."""
+    """Return each span below its parent, siblings by their begin. Spans whose parents are missing,
+    or are each other's, stand at the top."""
     span_ids = {span.span_id for span in spans}
     children: dict[str | None, list[Span]] = {}
     for span in spans:
@@ -220,8 +220,8 @@ def arrange(spans: Sequence[Span]) -> list[Span]:
 
 
 def export(page: TracePage) -> dict[str, Any]:
-    """The trace as Chrome's trace events: a process for each service, and as many threads as it
-    takes for spans to lie inside each other or side by side."""
+    """Return the trace as Chrome's trace events: a process for each service, and as many threads as
+    it takes for spans to lie inside each other or side by side."""
     events: list[dict[str, Any]] = []
     services = (
         [*page.services, None] if any(s.service is None for s in page.spans) else page.services
@@ -264,8 +264,8 @@ def export(page: TracePage) -> dict[str, Any]:
 
 
 def assign_lanes(spans: Sequence[Span]) -> list[tuple[int, Span]]:
-    """A lane from 1 for each span, so that two spans of one lane never overlap without one of them
-    lying inside the other."""
+    """Return a lane from 1 for each span, so that two spans of one lane never overlap without one
+    of them lying inside the other."""
     lanes: list[list[int]] = []
     assigned = []
     for span in sorted(spans, key=lambda span: (span.offset_ns, -span.duration_ns)):

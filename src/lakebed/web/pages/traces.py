@@ -26,7 +26,7 @@ class TraceRow:
     trace_id: str
     time: str
     name: str
-    """Of the span without a parent, or of the first."""
+    """The name of the span without a parent, or of the first."""
     service: str | None
     services: int
     spans: int
@@ -44,20 +44,20 @@ class TracesPage:
     traces: Sequence[TraceRow]
     is_cut: bool
     older: Mapping[str, str] | None
-    """What an address has to say for the traces that began before these."""
+    """The parameters of an address for the traces that began before these."""
     longest_ns: int
     services: Sequence[str]
     newest: str | None
-    """If the range has no spans: when the newest one began."""
+    """The time of the newest span, if the range has none."""
     is_empty: bool
-    """Whether the lake has none at all."""
+    """True if the lake has none at all."""
     warnings: Sequence[str]
 
 
 def read_traces(
     lake: Lake, query: Mapping[str, str], now: int, seconds: float | None
 ) -> TracesPage:
-    """Traces with a span that fits, and that took long enough as a whole."""
+    """Return traces with a span that fits, and that took long enough as a whole."""
     names = ("service", "name", "status", "longer", "begin", "end", "traces", "until", "after")
     fields = {name: query[name] for name in names if query.get(name)}
     within = read_range(fields, now, DEFAULT)
@@ -115,8 +115,9 @@ def read_traces(
 
 
 def _plan_search(query: Mapping[str, str]) -> tuple[str, list[Any]]:
-    """The conditions of an address: of one and the same span, and of the whole trace. Later pages
-    begin below a trace, not at an earlier end: that would cut those which were still running."""
+    """Return the conditions of an address: of one and the same span, and of the whole trace. Later
+    pages begin below a trace, not at an earlier end: that would cut those which were still
+    running."""
     conditions: list[str] = []
     parameters: list[Any] = []
     if query.get("service"):

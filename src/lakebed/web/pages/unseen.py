@@ -1,5 +1,5 @@
-"""Partitions that queries cannot see, because their schema is not their view set's: how many there
-are, what retiring those of one view set would do, and doing it.
+"""Partitions that queries cannot see, because their schema is not their view set's: their number,
+the plan of retiring those of one view set, and the action.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ class UnseenRow:
     rows: int
     bytes: int
     lost_if_retired: int
-    """How many cannot be built again."""
+    """The number that cannot be built again."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnseenPartition:
-    """One of them."""
+    """One partition that queries cannot see."""
 
     partition_id: str
     instance: str
@@ -53,23 +53,23 @@ class UnseenPage:
     view_set: str
     is_registered: bool
     partitions: Sequence[UnseenPartition]
-    """The first of them."""
+    """The first partitions."""
     partition_count: int
     rows: int
     bytes: int
     lost: int
-    """How many cannot be built again."""
+    """The number that cannot be built again."""
     lost_rows: int
     warnings: Sequence[str]
     must_confirm: Sequence[str]
     """The names to type before rows are lost."""
     restorable_for: str
     plan: str
-    """Stands for exactly this plan; a form that carries another one is refused."""
+    """A digest of exactly this plan; a form that carries another one is refused."""
 
 
 def list_unseen(lake: Lake) -> list[UnseenRow]:
-    """Every view set of which queries cannot see something."""
+    """Return every view set with partitions that queries cannot see."""
     by_name: dict[str, list[IncompatiblePartition]] = {}
     for listed in lake.retirement.list_incompatible_partitions():
         by_name.setdefault(listed.partition.view_set, []).append(listed)
@@ -86,7 +86,7 @@ def list_unseen(lake: Lake) -> list[UnseenRow]:
 
 
 def read_unseen(lake: Lake, view_set: str) -> UnseenPage:
-    """The plan for one view set; nothing is changed."""
+    """Return the plan for one view set, without changes."""
     incompatible = lake.retirement.list_incompatible_partitions(view_set)
     plan = lake.retirement.plan_found(incompatible)
     lost = [listed.partition for listed in incompatible if listed.is_lost]
@@ -120,8 +120,8 @@ def read_unseen(lake: Lake, view_set: str) -> UnseenPage:
 
 
 def retire_unseen(lake: Lake, view_set: str, fields: Mapping[str, str]) -> Done:
-    """Retire what the page has shown in one transaction. What cannot be built again goes only if
-    the box is ticked and the view set's name is typed."""
+    """Retire the partitions that the page has shown, in one transaction. Partitions that cannot be
+    built again are retired only if the box is ticked and the view set's name is typed."""
     incompatible = lake.retirement.list_incompatible_partitions(view_set)
     if not incompatible or fields.get("plan") != _mark(incompatible):
         raise StalePlan(

@@ -1,8 +1,7 @@
-"""Functions of the lake that SQL can call, and what their calls mean to the statement that is being
-planned. The engine calls table functions while it plans, twice for every statement: so they only
-look up what the statement's snapshot has. What changes the lake is a volatile scalar function,
-which the engine calls when it runs a plan and at no other time; table functions of that kind are
-views over one.
+"""Functions of the lake that SQL can call, and the needs of a statement that calls them. The engine
+calls table functions while it plans, twice for every statement: so they only look up the
+statement's snapshot. A function that changes the lake is a volatile scalar function, which the
+engine calls only when it runs a plan; table functions of that kind are views over one.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ class Arguments:
     values: Sequence[Any]
 
     def text(self, index: int) -> str:
-        """An argument that is text."""
+        """Return an argument that must be text."""
         value = self._read(index)
         if not isinstance(value.as_py(), str):
             raise self._refuse(index, "text", value)
@@ -62,7 +61,7 @@ class Arguments:
         return count * _MICROSECONDS[unit]
 
     def whole(self, index: int) -> int:
-        """An argument that is a whole number."""
+        """Return an argument that must be a whole number."""
         value = self._read(index)
         if not pa.types.is_integer(value.type):
             raise self._refuse(index, "a whole number", value)
@@ -72,7 +71,7 @@ class Arguments:
         expression = self.values[index]
         try:
             value = expression.python_value()
-        except Exception:  # noqa: BLE001  (whatever it is, it is no constant)
+        except Exception:  # noqa: BLE001  (any error means that it is not a constant)
             raise BadSql(
                 f"{_parameters(self.usage)[index]} of {self.usage} must be a constant"
             ) from None
@@ -88,7 +87,7 @@ class Arguments:
 
 @dataclass(frozen=True, slots=True)
 class LakeTable:
-    """A table function. ``usage`` spells its name and arguments; ``make`` gives its table."""
+    """A table function. ``usage`` spells its name and arguments; ``make`` returns its table."""
 
     usage: str
     make: Callable[[Planning, Arguments], Any]
@@ -126,42 +125,43 @@ LakeFunction = LakeTable | LakeChange
 
 @dataclass(slots=True)
 class Planning:
-    """One statement while it is planned: what its functions may use, and which it called."""
+    """One statement while it is planned: the content that its functions may use, and the functions
+    that it called."""
 
     view_sets: Mapping[str, ViewSet]
     one: DataFrame
     """One row, from which logs are made."""
     admin: bool = True
     changes: Changes | None = None
-    """What the statement changes; None while it is analysed or explained."""
+    """The changes of the statement; None while it is analysed or explained."""
     frames: Mapping[str, DataFrame] = field(default_factory=dict)
     tables: Mapping[str, Any] = field(default_factory=dict)
     empty_tables: Sequence[Any] = ()
     no_empty: Any = None
-    """What stands for the answers of `explain_empty` while a statement is analysed."""
+    """The placeholder for answers of `explain_empty` while a statement is analysed."""
     listings: set[str] = field(default_factory=set)
     empty: list[tuple[str, TimeRange]] = field(default_factory=list)
     error: LakebedError | None = None
 
     def forget(self) -> None:
-        """The planning begins again."""
+        """Forget the calls so far: planning starts again."""
         self.listings.clear()
         self.empty.clear()
         self.error = None
 
     def find_listing(self, name: str) -> Any:
-        """The table of a listing."""
+        """Return the table of a listing."""
         self.listings.add(name)
         return self.tables[name]
 
     def explain_empty(self, view_set: str, within: TimeRange) -> Any:
-        """The answer to a call; the same calls come in the same order each time."""
+        """Return the answer to a call; the same calls come in the same order each time."""
         index = len(self.empty)
         self.empty.append((view_set, within))
         return self.empty_tables[index] if self.empty_tables else self.no_empty
 
     def act(self, name: str, action: Callable[[Changes], list[Line]]) -> Any:
-        """A table of the log of something that is done, once, when the plan is run."""
+        """Return the log of an action as a table. The action is done once, when the plan is run."""
         lock = threading.Lock()
         logs: list[list[Line]] = []
 
@@ -181,8 +181,8 @@ class Planning:
         ).into_view()
 
     def require_changes(self, name: str) -> Changes:
-        """Return the statement's changes. Only statements that name a function plainly are known to
-        change the lake."""
+        """Return the statement's changes. Raise unless the statement names a changing function
+        plainly."""
         if self.changes is None:
             raise BadSql(f"{name} cannot be called here", hint="write its name plainly")
         return self.changes
@@ -219,7 +219,7 @@ class LakeFunctions:
             context.register_udtf(self._tables[name])
 
     def close(self) -> None:
-        """Let go of the context, which has these functions."""
+        """Release the context, which has these functions."""
         del self._context
 
     def may_change(self, sql: str) -> bool:
@@ -228,7 +228,8 @@ class LakeFunctions:
         return not words_of(sql).isdisjoint({*self._changes, *self._acts})
 
     def plan(self, sql: str, planning: Planning) -> DataFrame:
-        """The engine's plan of a statement. `Denied` if it calls what only administrators may."""
+        """Return the engine's plan of a statement. `Denied` if it calls what only administrators
+        may."""
         self._planning = planning
         counts = {name: len(change.types) for name, change in self._changes.items()}
         try:
@@ -353,7 +354,7 @@ def read_instant(text: str, rounding: Rounding = "exact") -> int:
     try:
         has_zone = datetime.fromisoformat(text).tzinfo is not None
     except ValueError:
-        return to_instant(text)  # raises, saying what to do
+        return to_instant(text)  # raises with a hint
     if not has_zone:
         text += "Z" if len(text) > len("2026-01-01") else "T00:00Z"
     return to_instant(text, rounding)

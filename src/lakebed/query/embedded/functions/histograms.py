@@ -45,7 +45,7 @@ _ALWAYS_SET = ("start", "end", "sum", "sum_sq", "count", "bins")
 
 
 def functions() -> list[ScalarUDF | AggregateUDF]:
-    """Every function of this module, to be registered with a session.
+    """Return every function of this module, to be registered with a session.
 
     ``make_histogram(start, end, bins, value)`` and ``sum_histograms(h)`` aggregate.
     ``quantile_from_histogram(h, q)``, ``variance_from_histogram(h)`` (of a sample),
@@ -79,7 +79,7 @@ class _Shape:
         return (self.end - self.start) / self.bins
 
     def check(self) -> None:
-        """`BadInput` if no histogram can be like this."""
+        """Raise `BadInput` if no histogram can have this shape."""
         if not (math.isfinite(self.start) and math.isfinite(self.end)):
             raise BadInput(
                 f"a histogram needs a finite start and end, not {self.start} and {self.end}"
@@ -144,7 +144,7 @@ class _Histogram(Accumulator):
             self._bins[min(int((min(max(value, start), end) - start) / width), last)] += 1
 
     def _add_many(self, shape: _Shape, values: pa.Array) -> None:
-        """The same, for more values than Arrow takes to begin."""
+        """Add values; `_add_few` does the same faster for a few."""
         values = values.filter(pc.is_finite(values))
         if not len(values):
             return
@@ -179,7 +179,7 @@ class _Histogram(Accumulator):
         self._bins = array("Q", _bytes_of(pc.add(_as_arrow(self._bins, pa.uint64()), total)))
 
     def _be(self, shape: _Shape) -> None:
-        """Take this shape. `BadInput` if it is impossible, or not the one taken before."""
+        """Set the shape. `BadInput` if it is impossible, or not the one set before."""
         if self._shape is None:
             shape.check()
             self._shape = shape
@@ -196,8 +196,8 @@ class _Histogram(Accumulator):
 
 
 class _Make(_Histogram):
-    """Values wait until there are enough: a group may get them by twos and threes, and a call of
-    Arrow's costs as much for two as for a thousand."""
+    """The aggregate. Values wait until there are many: a group may get two or three at a time, and
+    a call of Arrow costs as much for two as for a thousand."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -253,7 +253,7 @@ class _Sum(_Histogram):
 
 
 def _shapes(start: pa.Array, end: pa.Array, bins: pa.Array) -> list[_Shape]:
-    """The distinct shapes among these rows, one or more; `BadInput` if a part is missing."""
+    """Return the distinct shapes among these rows, one or more; `BadInput` if a part is missing."""
     if start.null_count or end.null_count or bins.null_count:
         raise BadInput("start, end and bins of a histogram must not be NULL")
     parts = [pc.unique(part).to_pylist() for part in (start, end, bins)]
@@ -263,7 +263,7 @@ def _shapes(start: pa.Array, end: pa.Array, bins: pa.Array) -> list[_Shape]:
 
 
 def _add_rows(values: pa.Array, rows: int) -> pa.Array:
-    """The sum of so many rows of equal length that lie one after another."""
+    """Return the sum of so many rows of equal length that lie one after another."""
     width = len(values) // rows
     while rows > 1:
         half = rows // 2
@@ -277,12 +277,12 @@ def _add_rows(values: pa.Array, rows: int) -> pa.Array:
 
 
 def _as_arrow(numbers: array[Any], type_: pa.DataType) -> pa.Array:
-    """The same memory as an array of Arrow's."""
+    """Return the same memory as an array of Arrow's."""
     return pa.Array.from_buffers(type_, len(numbers), [None, pa.py_buffer(numbers)])
 
 
 def _bytes_of(numbers: pa.Array) -> bytes:
-    """The memory of 8-byte numbers, none of them NULL."""
+    """Return the memory of 8-byte numbers, none of them NULL."""
     if not len(numbers):
         return b""
     view = memoryview(numbers.buffers()[1])
@@ -302,12 +302,13 @@ def _sums(histograms: pa.StructArray) -> pa.Array:
 
 
 _NOISE = 2.0**-46
-"""What rounding may leave of a square, as a share of it."""
+"""The largest rounding error of a square, as a share of it."""
 
 
 def _variances(histograms: pa.StructArray) -> pa.Array:
-    """Of a sample, as SQL's own. NULL if there are fewer than two values, their squares are beyond
-    a double, or they are so much larger than their differences that nothing is left of those."""
+    """Return sample variances, as SQL does. NULL if there are fewer than two values, their squares
+    are beyond a double, or the values are so much larger than their differences that rounding hides
+    those."""
     columns = _columns(histograms)
     count = columns["count"].cast(pa.float64(), safe=False)
     mean = pc.divide(columns["sum"], count)
@@ -320,9 +321,9 @@ def _variances(histograms: pa.StructArray) -> pa.Array:
 
 
 def _quantiles(histograms: pa.StructArray, q: pa.Array) -> pa.Array:
-    """The value that the fraction q of the values do not exceed, as if those of a bin were spread
-    evenly over it; never below min or above max. NULL if there are no values. `BadInput` if q is
-    not 0 to 1."""
+    """Return the value that the fraction q of the values do not exceed, as if those of a bin were
+    spread evenly over it; never below min or above max. NULL if there are no values. `BadInput` if
+    q is not 0 to 1."""
     _refuse_no_fraction(q)
     num_rows = len(histograms)
     if not num_rows:

@@ -1,5 +1,5 @@
-"""Table functions that read what the catalog has, as of the statement's snapshot. All but
-``explain_empty`` and ``list_columns`` have the names, arguments and columns of micromegas.
+"""Table functions that read the catalog, as of the statement's snapshot. All but ``explain_empty``
+and ``list_columns`` have the names, arguments and columns of micromegas.
 
 ``list_partitions()``, ``list_view_sets()``
     What is live, and what is materialized.
@@ -79,7 +79,7 @@ TABLES = [
 ]
 
 _OF_PROCESSES = re.compile(
-    TEXT + r'|"(?:[^"]|"")*"'  # in which nothing is changed
+    TEXT + r'|"(?:[^"]|"")*"'  # texts and quoted names stay as they are
     r"|\b(?P<name>property_get|properties_length)"
     r"(?P<rest>\s*\(\s*(?:\w+\s*\.\s*)?\"?process_properties\"?\s*[,)])",
     re.IGNORECASE | re.DOTALL,
@@ -88,9 +88,9 @@ _OF_TEXT = {"property_get": "json_get", "properties_length": "json_length"}
 
 
 def spell(sql: str) -> str:
-    """The statement as this engine takes it: a function has one list of types, and the properties
-    of processes are a text, not a map. Nothing changes its place, so that errors name the right
-    one."""
+    """Return the statement as this engine reads it: a function has one list of types, and the
+    properties of processes are a text, not a map. Nothing changes its position, so that errors
+    report the right one."""
 
     def replace(match: re.Match[str]) -> str:
         if match["name"] is None:

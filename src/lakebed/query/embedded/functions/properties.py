@@ -19,7 +19,7 @@ PROPERTIES = pa.map_(pa.string(), pa.string())
 
 
 def functions() -> list[ScalarUDF]:
-    """Every function of this module, to be registered with a session.
+    """Return every function of this module, to be registered with a session.
 
     ``property_get(properties, key)`` and ``properties_length(properties)`` read a map;
     ``json_get(text, key)`` and ``json_length(text)`` the text of a JSON object. All give NULL for
@@ -35,7 +35,8 @@ def functions() -> list[ScalarUDF]:
 
 
 def _get(maps: pa.MapArray, keys: pa.Array) -> pa.Array:
-    """The value of each row's key, the last of several. NULL if there is none, or it is NULL."""
+    """Return the value of each row's key, the last of several. NULL if there is none, or it is
+    NULL."""
     rows = len(maps)
     if not rows:
         return pa.array([], pa.string())
@@ -57,8 +58,8 @@ def _length(maps: pa.MapArray) -> pa.Array:
 
 
 def _json_get(texts: pa.Array, keys: pa.Array) -> pa.Array:
-    """The value of each row's key: a string as it is, anything else as it is written, but null
-    as NULL. NULL if there is none, or the text is no JSON object."""
+    """Return the value of each row's key: a string as it is, anything else as it is written, but
+    null as NULL. NULL if there is none, or the text is no JSON object."""
     coded = texts.dictionary_encode()
     objects = [_read(text) for text in coded.dictionary.to_pylist()]
     if _is_one(keys):
@@ -94,7 +95,7 @@ _STRING = msgspec.json.Decoder(str)
 
 
 def _read(text: str) -> dict[str, msgspec.Raw] | None:
-    """The members of a JSON object, the last of those with the same key."""
+    """Return the members of a JSON object, the last of those with the same key."""
     try:
         return _OBJECT.decode(text)
     except (msgspec.DecodeError, RecursionError):

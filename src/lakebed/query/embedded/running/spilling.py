@@ -1,4 +1,4 @@
-"""The folder for what statements write when memory is full.
+"""The folder for the files of statements that spill.
 
 Each engine has a folder of its own below ``lakebed-spill-UID`` in the system's temporary folder
 (``TMPDIR``). It holds a shared lock on that folder while it lives, so that the next engine can tell
@@ -27,8 +27,8 @@ class SpillFolder:
     """A folder that is removed when it is closed and no statement uses it, or the process ends."""
 
     def __init__(self, limit_bytes: int, parent: Path | None = None) -> None:
-        """``parent`` is the system's temporary folder if it is not given. Without a folder that can
-        be written, ``path`` is None and nothing can spill."""
+        """``parent`` defaults to the system's temporary folder. Without a writable folder, ``path``
+        is None and nothing can spill."""
         self.limit_bytes = limit_bytes
         self.path: Path | None = None
         self._users = 0
@@ -85,7 +85,7 @@ def _create(parent: Path | None) -> tuple[Path, int]:
         abandoned = _lock_abandoned(common)
         path = Path(tempfile.mkdtemp(prefix=f"{os.getpid()}-", dir=common))
         own = os.open(path, os.O_RDONLY)
-        with suppress(OSError):  # a file system without locks: nothing is ever removed there
+        with suppress(OSError):  # a file system without locks: its folders are never removed
             fcntl.flock(own, fcntl.LOCK_SH)
     _remove_locked(abandoned)
     return path, own
@@ -115,7 +115,7 @@ def _remove_locked(folders: list[tuple[Path, int]]) -> None:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Keep others from making or removing folders in this one."""
+    """Prevent other processes from making or removing folders in this one."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         with suppress(OSError):

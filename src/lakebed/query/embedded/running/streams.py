@@ -28,7 +28,7 @@ _TOGETHER_BYTES, _TOGETHER_SECONDS = 1 << 20, 0.02
 _SPILL_INTERVAL_SECONDS = 0.25
 _making_loop = threading.Lock()
 _stopped: list[float] = []
-"""When the last statement was stopped at work."""
+"""The time at which a running statement was last stopped."""
 
 
 def _loop() -> asyncio.AbstractEventLoop:
@@ -42,7 +42,7 @@ def _loop() -> asyncio.AbstractEventLoop:
 def _make_loop() -> asyncio.AbstractEventLoop:
     ready: Future[asyncio.AbstractEventLoop] = Future()
 
-    def run() -> None:  # Ctrl-C never comes here, where half a loop would be left behind
+    def run() -> None:  # Ctrl-C never interrupts this thread, where it would leave half a loop
         loop = asyncio.new_event_loop()
         ready.set_result(loop)
         loop.run_forever()
@@ -56,7 +56,8 @@ def _make_loop() -> asyncio.AbstractEventLoop:
 
 
 async def _cancel_all() -> None:
-    """Nothing is awaited any more when the loop ends; of a task that is, Python would complain."""
+    """Cancel all tasks, so that nothing waits when the loop ends; Python would warn of such a
+    task."""
     while tasks := asyncio.all_tasks() - {asyncio.current_task()}:
         for task in tasks:
             task.cancel()
@@ -64,8 +65,8 @@ async def _cancel_all() -> None:
 
 
 def _end(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
-    """Before the interpreter goes. The engine's own threads tell the loop of each batch; one that
-    is still on its way back from Python when that is gone takes the process down with it."""
+    """Stop the loop before the interpreter ends. The engine's own threads report each batch to the
+    loop; a thread that returns from Python after the loop's end would crash the process."""
     loop.call_soon_threadsafe(loop.stop)
     thread.join(_LAST_WAIT)
     at_work = bool(_stopped) and time.monotonic() - _stopped[-1] < _LAST_WAIT
@@ -89,7 +90,7 @@ class BatchStream:
         most_rows: int | None = None,
         secrets: Collection[str] = (),
     ) -> None:
-        """``at_once`` is for statements that have next to nothing to do. Texts are given without
+        """``at_once`` is for statements with little to do. Texts are returned without
         ``secrets``."""
         self.schema = without_views(frame.schema())
         self._execution = _Execution(frame)
@@ -123,7 +124,7 @@ class BatchStream:
         return self._begun and (self._running is None or self._running.is_complete)
 
     def _next(self) -> Sequence[pa.RecordBatch]:
-        """The next few batches; none at the end."""
+        """Return the next few batches; an empty list at the end."""
         if self._cancelled:
             raise self._find_reason()
         try:
@@ -153,14 +154,14 @@ class BatchStream:
         return fetched
 
     def _wait(self, begin: Callable[[Future[Any]], object]) -> Any:
-        """Let something begin elsewhere, and wait for it until the time is over."""
+        """Start work on another thread, and wait for it until the time limit."""
         rest = None if self._deadline is None else self._deadline.measure_rest()
-        if rest is not None and rest <= 0:  # even if all would be there in an instant
+        if rest is not None and rest <= 0:  # also if all rows would arrive at once
             raise self._timed_out()
         waiting: Future[Any] = Future()
         self._waiting = waiting
         begin(waiting)
-        if self._cancelled:  # meanwhile, by somebody who saw nothing to cancel yet
+        if self._cancelled:  # meanwhile, by a thread that had nothing to cancel yet
             waiting.cancel()
         try:
             result = waiting.result(rest)
@@ -168,7 +169,7 @@ class BatchStream:
             raise self._find_reason() from None
         except TimeoutError:
             raise self._timed_out() from None
-        if self._cancelled:  # too late to keep it from coming
+        if self._cancelled:  # too late to prevent the result
             raise self._find_reason()
         return result
 
@@ -198,7 +199,7 @@ class BatchStream:
 
     def close(self) -> None:
         """Stop the statement if it still runs, and let go of what it holds."""
-        self._cancelled = True  # for a reader who is about to begin it
+        self._cancelled = True  # for a reader that is about to begin
         if self._waiting is not None and not self._waiting.done():
             self._waiting.cancel()
         if self._running is not None:
@@ -245,8 +246,8 @@ class SpillWatch:
 
 
 class _Execution:
-    """The engine's objects of one statement. Frames of errors that callers keep may refer to it, so
-    it drops them by itself: a plan holds spill files, and a stream keeps the engine at work."""
+    """The engine's objects of one statement. Stored errors have frames that may refer to it, so it
+    drops the objects itself: a plan holds spill files, and a stream keeps the engine at work."""
 
     def __init__(self, frame: DataFrame) -> None:
         self._frame: DataFrame | None = frame
@@ -270,7 +271,7 @@ class _Execution:
         """Begin to compute the next batch; None after the release."""
         if self._stream is None:
             return None
-        # Not by its own __anext__: an error that is kept somewhere would keep the frame of that,
+        # Not by its own __anext__: a stored error would keep the frame of that,
         # and with it the statement, running.
         batch: asyncio.Future[Any] = asyncio.ensure_future(self._stream.rbs.__anext__())
         return batch
@@ -318,8 +319,8 @@ class _Pump:
         task.add_done_callback(lambda done: _hand_over(done, waiter))
 
     async def take(self) -> list[pa.RecordBatch]:
-        """The next batches, small ones together, because each way to the loop and back takes its
-        time; but never one held back for the next. None at the end."""
+        """Return the next batches, small ones together, because each trip to the loop and back
+        takes time; but never delay one for the next. Empty at the end."""
         batches: list[pa.RecordBatch] = []
         size = 0
         until = time.monotonic() + _TOGETHER_SECONDS
@@ -347,7 +348,7 @@ class _Pump:
         return batches
 
     def stop(self) -> None:
-        """Let go of the statement; on the loop only."""
+        """Release the statement; on the loop only."""
         if self._pending is not None:
             self._pending.cancel()
             _stopped[:] = [time.monotonic()]
@@ -357,7 +358,7 @@ class _Pump:
 
 
 def _hand_over(done: asyncio.Task[Any], waiter: Future[Any]) -> None:
-    """Give what came of a task to the thread that waits for it, if it still does."""
+    """Hand the result of a task to the thread that waits for it, if it still does."""
     error = None if done.cancelled() else done.exception()
     if done.cancelled():
         waiter.cancel()

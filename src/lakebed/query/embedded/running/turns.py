@@ -1,6 +1,6 @@
 """Planning within a time limit. DataFusion plans in native code that nothing can stop, so a planner
 that outlives its deadline is abandoned: its caller gets the error, and its engine is replaced,
-because the planner still uses it. How many there can be at once is limited.
+because the planner still uses it. The number of abandoned planners is limited.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Workers:
 
 
 WORKERS = Workers()
-"""All of this process."""
+"""The workers of this process."""
 
 
 class Turns:
@@ -148,7 +148,7 @@ class Turns:
             return future.result(max(0, deadline.measure_rest()))
         except TimeoutError:
             if future.done() and not future.cancelled():
-                return future.result()  # its own error, or a result that came just now
+                return future.result()  # its own error, or a result that arrived just now
             raise deadline.error() from None
         finally:
             if not future.done():
