@@ -120,7 +120,7 @@ def folded(sizes: list[int], *, asked: bool, barriers: list[int] = []) -> list[l
     """By place, which partitions of one bucket become one."""
     live = [partition(place * 10, size) for place, size in enumerate(sizes)]
     retired = [partition(at, 1) for at in barriers]
-    steps = plan_folds(TableState(TABLE, live, retired), EVER, Limits(), asked=asked)
+    steps = plan_folds(TableState(TABLE, live, retired), EVER, Limits(), is_requested=asked)
     return [[each.insert_range.begin // 10 for each in step.replaces] for step in steps]
 
 

@@ -1,6 +1,6 @@
-"""On whose behalf this process changes the lake. A server acts for those who come with a key; the
-journal names them beside the process. It is kept for the thread that does the work: whoever hands
-work to another thread hands this on with `keep_askers`.
+"""The clients on whose behalf this thread changes the lake. A server acts for clients that
+authenticate with a key, and the journal names them beside the process. The context is per thread:
+code that passes work to another thread wraps it in `keep_askers`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ R = TypeVar("R")
 
 @contextmanager
 def on_behalf_of(*askers: str) -> Iterator[None]:
-    """What this thread changes inside the block is asked for by these, such as ``key:gateway``."""
+    """Name `askers`, such as ``key:gateway``, in the journal for all changes that this thread makes
+    inside the block."""
     before = _askers.set(askers)
     try:
         yield
@@ -33,7 +34,7 @@ def find_askers() -> tuple[str, ...]:
 
 
 def keep_askers(work: Callable[P, R]) -> Callable[P, R]:
-    """The same work, on behalf of those for whom this thread acts now, whichever thread does it."""
+    """Return `work` wrapped so that it runs on behalf of this thread's clients, on any thread."""
     askers = find_askers()
 
     @wraps(work)
@@ -45,7 +46,7 @@ def keep_askers(work: Callable[P, R]) -> Callable[P, R]:
 
 
 def name_actor(process: str) -> str:
-    """Who the journal names: the process, and before it those who asked for it."""
+    """Return the actor for the journal: the process, preceded by the clients it acts for."""
     askers = find_askers()
     if not askers:
         return process

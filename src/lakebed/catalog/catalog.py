@@ -163,10 +163,10 @@ class Catalog:
         try:
             yield
         except sa.exc.DBAPIError as error:
-            known = self.dialect.translate(error)
-            if known is None:
+            translated = self.dialect.translate(error)
+            if translated is None:
                 raise
-            raise known from error
+            raise translated from error
         except UnicodeEncodeError as error:  # half of a surrogate pair in a name
             raise BadInput(
                 f"the catalog cannot hold a value: {error.object!r} is not valid unicode"

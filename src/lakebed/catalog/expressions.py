@@ -65,9 +65,9 @@ class _ValueList(sa.types.TypeDecorator[Sequence[Any]]):
 
 
 class is_one_of(FunctionElement[bool]):  # noqa: N801
-    """Whether a value is in a bound list; there is no limit to how many are. PostgreSQL searches an
-    index for each of an array's elements, whatever it knows of the table; a subquery that unnests
-    it may be joined by reading all of a table that was never analyzed."""
+    """A test whether a value is in a bound list of any length. PostgreSQL looks up each element of
+    an array in an index regardless of statistics; with a subquery that unnests the array it may
+    read all of a table that was never analyzed."""
 
     type = sa.Boolean()
     inherit_cache = True
@@ -79,13 +79,13 @@ class is_one_of(FunctionElement[bool]):  # noqa: N801
 
 @compiles(is_one_of, "sqlite")
 def _(element: Any, compiler: Any, **kw: Any) -> str:
-    value, listed = (compiler.process(each, **kw) for each in element.clauses)
+    value, listed = (compiler.process(clause, **kw) for clause in element.clauses)
     return f"{value} IN (SELECT value FROM json_each({listed}))"
 
 
 @compiles(is_one_of, "postgresql")
 def _(element: Any, compiler: Any, **kw: Any) -> str:
-    value, listed = (compiler.process(each, **kw) for each in element.clauses)
+    value, listed = (compiler.process(clause, **kw) for clause in element.clauses)
     return f"{value} = ANY ({listed})"
 
 

@@ -1,4 +1,6 @@
-"""What happened to the lake: append-only, one entry per thing done, with when, who and why."""
+"""The journal of the lake: append-only, one entry for each operation, with its time, actor and
+reason.
+"""
 
 from __future__ import annotations
 
@@ -143,14 +145,14 @@ def _read(row: sa.Row[Any]) -> Entry:
 
 
 def list_operations(connection: sa.Connection) -> list[str]:
-    """What the journal tells of, by name."""
+    """Return the names of the operations in the journal, sorted."""
     return list(connection.scalars(sa.select(journal.c.operation).distinct().order_by("operation")))
 
 
 def has_happened(
     connection: sa.Connection, view_set: str, operations: Sequence[str], after: int
 ) -> bool:
-    """Whether one of these was done to a view set after a tick."""
+    """Return True if one of these operations was done to a view set after a tick."""
     query = sa.select(
         sa.exists().where(
             journal.c.tick > after,

@@ -15,7 +15,7 @@ from lakebed.catalog.schema import leases
 
 
 class LeaseKind(enum.StrEnum):
-    """What a lease protects."""
+    """The kinds of things that a lease protects."""
 
     READER = "reader"  # files retired after its oldest tick
     WRITER = "writer"  # file names that it reserved
@@ -71,7 +71,7 @@ def find(connection: sa.Connection, lease_id: str) -> Lease | None:
 
 
 def find_builder(connection: sa.Connection, view_set: str) -> Lease | None:
-    """Who builds a view set now."""
+    """Return the lease of the process that builds a view set, or None."""
     row = connection.execute(
         sa.select(leases).where(leases.c.view_set_name == view_set)
     ).one_or_none()

@@ -65,7 +65,7 @@ def require_head(connection: sa.Connection, database: str) -> None:
 
 
 def is_known(revision: str | None) -> bool:
-    """Whether this program can bring a catalog of this revision up to date."""
+    """Return True if this program can bring a catalog of this revision up to date."""
     return revision is None or revision in _REVISIONS
 
 

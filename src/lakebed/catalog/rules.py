@@ -26,14 +26,14 @@ _OTHER = partitions.alias("other")
 
 def list_broken(connection: sa.Connection) -> list[tuple[str, str]]:
     """Every broken rule as (subject, what is wrong)."""
-    found: list[tuple[str, str]] = []
+    broken: list[tuple[str, str]] = []
     for message, query in _RULES.items():
-        found += [(str(subject), message) for subject in connection.scalars(query)]
+        broken += [(str(subject), message) for subject in connection.scalars(query)]
     for active in view_sets.list_active(connection):
         if active.view_set.schema_hash != active.schema_hash:
             subject = f"view set {active.view_set.name}"
-            found.append((subject, "its definition does not give its schema hash"))
-    return found
+            broken.append((subject, "its definition does not give its schema hash"))
+    return broken
 
 
 def oldest_overdue(connection: sa.Connection) -> tuple[str, int] | None:
@@ -48,7 +48,7 @@ def oldest_overdue(connection: sa.Connection) -> tuple[str, int] | None:
 
 
 def count_overdue(connection: sa.Connection) -> int:
-    """How many temporary files should have been swept."""
+    """Return the number of temporary files that are overdue for a sweep."""
     query = sa.select(sa.func.count()).select_from(temporary_files)
     return int(connection.scalar(query.where(_is_overdue(connection))) or 0)
 
@@ -152,8 +152,8 @@ def _shared_bytes() -> sa.Select[tuple[object]]:
         rows=(None, -1),
     )
     ordered = sa.select(blocks.c.block_id, blocks.c.segment_offset, ends.label("reached"))
-    found = ordered.subquery()
-    return sa.select(found.c.block_id).where(found.c.segment_offset < found.c.reached)
+    extents = ordered.subquery()
+    return sa.select(extents.c.block_id).where(extents.c.segment_offset < extents.c.reached)
 
 
 def _landing_rules() -> dict[str, sa.Select[tuple[object]]]:

@@ -1,4 +1,4 @@
-"""Copying a catalog's rows into another catalog, whatever the two databases are."""
+"""Copy a catalog's rows into another catalog, of the same or another kind of database."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ _NUMBERED = ((series, "series_id"), (journal, "entry_id"))
 
 
 def is_blank(connection: sa.Connection) -> bool:
-    """Whether nothing was ever put into a catalog."""
+    """Return True if a catalog holds no rows."""
     return not any(
-        connection.scalar(sa.select(sa.literal(1)).select_from(each).limit(1))
-        for each in (*_WHOLE, partitions)
+        connection.scalar(sa.select(sa.literal(1)).select_from(table).limit(1))
+        for table in (*_WHOLE, partitions)
     )
 
 
@@ -112,7 +112,7 @@ def _pages(
 
 
 def _renumber(connection: sa.Connection) -> None:
-    """Let the numbers that a PostgreSQL gives out go on after the copied ones."""
+    """Advance the sequences of a PostgreSQL catalog past the copied numbers."""
     if connection.dialect.name != "postgresql":
         return
     for table, column in _NUMBERED:

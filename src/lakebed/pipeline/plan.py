@@ -25,7 +25,7 @@ from lakebed.writing.merge_groups import fill, find_worthwhile
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much one step takes on: what fits the memory of a task."""
+    """The limits of one step, so that it fits the memory of a task."""
 
     build_bytes: int = 128 << 20
     build_records: int = 250_000
@@ -48,7 +48,7 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What a plan knows of one view set."""
+    """The catalog's state of one view set, which a plan is made from."""
 
     view_set: ViewSet
     live: Sequence[Partition]
@@ -58,10 +58,10 @@ class State:
     retained_from: int = 0
 
     def find_gaps(self, within: TimeRange) -> list[TimeRange]:
-        """What is neither built, nor held back, nor known to fail, nor forgotten."""
+        """Return the ranges that are neither built, held, known to fail, nor forgotten."""
         covered = [partition.insert_range for partition in self.live]
         covered += self.held
-        covered += [TimeRange(each.insert_time, each.insert_time + 1) for each in self.failed]
+        covered += [TimeRange(block.insert_time, block.insert_time + 1) for block in self.failed]
         if self.retained_from > within.begin:
             covered.append(TimeRange(within.begin, self.retained_from))
         return find_gaps(within, covered)
@@ -88,10 +88,10 @@ def plan_builds(
         is_last = gap.end == within.end
         reason = "landed since the last build" if is_last else "not built, or retired"
         groups = list(_cut(inside, limits))
-        for place, group in enumerate(groups):
-            begin = gap.begin if place == 0 else group[0].insert_time
-            if place + 1 < len(groups):
-                end = groups[place + 1][0].insert_time
+        for index, group in enumerate(groups):
+            begin = gap.begin if index == 0 else group[0].insert_time
+            if index + 1 < len(groups):
+                end = groups[index + 1][0].insert_time
             else:
                 end = group[-1].insert_time + 1 if is_last else gap.end
             steps.append(Build(state.view_set, TimeRange(begin, end), tuple(group), reason))
@@ -122,11 +122,11 @@ def plan_merges(state: State, within: TimeRange, limits: Limits) -> list[Merge]:
     """
     target = state.view_set.target_bytes
     small = [
-        each
-        for each in state.live
-        if within.contains(each.insert_range)
-        and 2 * each.file_size < target
-        and 2 * each.num_rows < limits.merge_rows
+        partition
+        for partition in state.live
+        if within.contains(partition.insert_range)
+        and 2 * partition.file_size < target
+        and 2 * partition.num_rows < limits.merge_rows
     ]
     steps = []
     for run in _split_where(small, lambda a, b: a.insert_range.end != b.insert_range.begin):
@@ -150,14 +150,14 @@ def plan_queries(
     No step covers a range of which a source lacks a part, because a block could not be decoded or
     something was retired: what is covered is not looked at again, so that part would stay away.
     """
-    wanted = _list_queries(state, within, sources, limits)
-    return _without_overlaps(step for step in wanted if not _find_lacking(step))
+    steps = _list_queries(state, within, sources, limits)
+    return _without_overlaps(step for step in steps if not _find_lacking(step))
 
 
 def plan_waiting(
     state: State, within: TimeRange, sources: Mapping[str, State], limits: Limits
 ) -> list[Skip]:
-    """What would be replaced by rows of which a source lacks some; it stays as it is."""
+    """Return a skip for each range whose rebuilding waits for rows that a source lacks."""
     skips = {}
     for step in _list_queries(state, within, sources, limits):
         for name, gap in _find_lacking(step)[:1]:
@@ -172,7 +172,7 @@ def _list_queries(
 ) -> list[Query]:
     if not isinstance(state.view_set.source, SqlSource):
         return []
-    covered = [[each.insert_range for each in source.live] for source in sources.values()]
+    covered = [[partition.insert_range for partition in source.live] for source in sources.values()]
     return [
         _query(state, piece, sources)
         for gap in state.find_gaps(within)
@@ -182,11 +182,13 @@ def _list_queries(
 
 
 def _find_lacking(step: Query) -> list[tuple[str, TimeRange]]:
-    """What a step's sources do not have of its range."""
+    """Return the parts of a step's range that its sources lack, by source."""
     return [
         (name, gap)
-        for name, found in step.inputs.items()
-        for gap in find_gaps(step.insert_range, [each.insert_range for each in found])
+        for name, partitions in step.inputs.items()
+        for gap in find_gaps(
+            step.insert_range, [partition.insert_range for partition in partitions]
+        )
     ]
 
 
@@ -195,20 +197,24 @@ def _query(state: State, piece: TimeRange, sources: Mapping[str, State]) -> Quer
     part: then the range grows to whole partitions, and replaces what it grew over."""
     while True:
         inputs = {
-            name: tuple(each for each in source.live if each.insert_range.overlaps(piece))
+            name: tuple(
+                partition for partition in source.live if partition.insert_range.overlaps(piece)
+            )
             for name, source in sources.items()
         }
         whole = [
-            each.insert_range
-            for name, found in inputs.items()
+            partition.insert_range
+            for name, partitions in inputs.items()
             if not tells_insert_time(sources[name].view_set)
-            for each in found
+            for partition in partitions
         ]
-        replaced = tuple(each for each in state.live if each.insert_range.overlaps(piece))
-        whole += [each.insert_range for each in replaced]
+        replaced = tuple(
+            partition for partition in state.live if partition.insert_range.overlaps(piece)
+        )
+        whole += [partition.insert_range for partition in replaced]
         grown = TimeRange(
-            min([piece.begin, *(each.begin for each in whole)]),
-            max([piece.end, *(each.end for each in whole)]),
+            min([piece.begin, *(time_range.begin for time_range in whole)]),
+            max([piece.end, *(time_range.end for time_range in whole)]),
         )
         if grown == piece:
             reason = "its sources were built" if not replaced else "its sources were merged"
@@ -217,27 +223,30 @@ def _query(state: State, piece: TimeRange, sources: Mapping[str, State]) -> Quer
 
 
 def tells_insert_time(view_set: ViewSet) -> bool:
-    """Whether each row says when its block landed, so that a partition can be read in part."""
+    """Return True if each row has the insert time of its block, so that a partition can be read in
+    part."""
     return not isinstance(view_set.source, SqlSource) and "insert_time" in view_set.schema.names
 
 
 def _without_overlaps(steps: Iterable[Query]) -> list[Query]:
     """Grown ranges may meet; the rest is left to the next plan."""
-    kept: list[Query] = []
+    separate: list[Query] = []
     for step in steps:
-        if not any(step.insert_range.overlaps(other.insert_range) for other in kept):
-            kept.append(step)
-    return kept
+        if not any(step.insert_range.overlaps(other.insert_range) for other in separate):
+            separate.append(step)
+    return separate
 
 
 def _clip(ranges: Sequence[TimeRange], gap: TimeRange) -> list[TimeRange]:
     """The ranges inside a gap, neighbours joined."""
     joined: list[TimeRange] = []
-    for each in sorted(each.intersect(gap) for each in ranges if each.overlaps(gap)):
-        if joined and joined[-1].end >= each.begin:
-            joined[-1] = TimeRange(joined[-1].begin, max(joined[-1].end, each.end))
+    for time_range in sorted(
+        time_range.intersect(gap) for time_range in ranges if time_range.overlaps(gap)
+    ):
+        if joined and joined[-1].end >= time_range.begin:
+            joined[-1] = TimeRange(joined[-1].begin, max(joined[-1].end, time_range.end))
         else:
-            joined.append(each)
+            joined.append(time_range)
     return joined
 
 
@@ -254,16 +263,18 @@ def _cut_inputs(
 ) -> Iterator[TimeRange]:
     """Pieces of a range whose inputs fit one step, cut where a partition of each source ends."""
     inside = [
-        each
+        partition
         for source in sources.values()
-        for each in source.live
-        if each.insert_range.overlaps(ready)
+        for partition in source.live
+        if partition.insert_range.overlaps(ready)
     ]
-    ends = [{each.insert_range.end for each in source.live} for source in sources.values()]
+    ends = [
+        {partition.insert_range.end for partition in source.live} for source in sources.values()
+    ]
     begin, size = ready.begin, 0
-    for each in sorted(inside, key=lambda each: each.insert_range.end):
-        end = each.insert_range.end
-        size += each.file_size
+    for partition in sorted(inside, key=lambda partition: partition.insert_range.end):
+        end = partition.insert_range.end
+        size += partition.file_size
         if size >= limits.query_bytes and begin < end < ready.end and all(end in e for e in ends):
             yield TimeRange(begin, end)
             begin, size = end, 0
@@ -272,7 +283,7 @@ def _cut_inputs(
 
 @dataclass(frozen=True, slots=True)
 class TableState:
-    """What a plan knows of one user's table."""
+    """The catalog's state of one user's table, which a plan is made from."""
 
     table: UserTable
     live: Sequence[Partition]
@@ -280,18 +291,20 @@ class TableState:
     """Retired, and not because something took their place."""
 
 
-def plan_folds(state: TableState, within: TimeRange, limits: Limits, *, asked: bool) -> list[Fold]:
+def plan_folds(
+    state: TableState, within: TimeRange, limits: Limits, *, is_requested: bool
+) -> list[Fold]:
     """Steps that put partitions of a bucket together, of those that were inserted in a range: all
     that can be, if the table was asked for, else what is worthwhile."""
     runs = fold_rows.plan_folds(
-        [each for each in state.live if within.contains(each.insert_range)],
+        [partition for partition in state.live if within.contains(partition.insert_range)],
         state.restorable,
-        is_requested=asked,
+        is_requested=is_requested,
         most_bytes=limits.fold_bytes,
         most_rows=limits.fold_rows,
     )
     every = [*state.live, *state.restorable]
-    reason = "asked for" if asked else f"more than one partition of a {state.table.bucket}"
+    reason = "asked for" if is_requested else f"more than one partition of a {state.table.bucket}"
     return [
         Fold(state.table, run, find_marks_from(state.table, run.partitions, every), reason)
         for run in runs
@@ -299,15 +312,15 @@ def plan_folds(state: TableState, within: TimeRange, limits: Limits, *, asked: b
 
 
 def plan_skips(state: State, within: TimeRange) -> list[Skip]:
-    """What stays unbuilt on purpose."""
+    """Return a skip for each block that could not be decoded and each held range."""
     skips = [
         Skip(
             state.view_set,
-            TimeRange(each.insert_time, each.insert_time + 1),
-            f"block {each.block_id} could not be decoded: {each.reason}",
+            TimeRange(block.insert_time, block.insert_time + 1),
+            f"block {block.block_id} could not be decoded: {block.reason}",
         )
-        for each in state.failed
-        if within.begin <= each.insert_time < within.end
+        for block in state.failed
+        if within.begin <= block.insert_time < within.end
     ]
     return skips + [
         Skip(state.view_set, held.intersect(within), "held until it is restored")

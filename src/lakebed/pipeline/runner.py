@@ -89,8 +89,8 @@ class Runner:
             results = self._collect(wave, names)
             repeated = self._speculates or any(result.attempt for result in results.values())
             repeated |= _is_sql(wave[0]) and not self._local  # lost shuffles repeat stages silently
-            for place, step in enumerate(wave):
-                result = results.get(place, TaskResult(error="its task gave no answer"))
+            for index, step in enumerate(wave):
+                result = results.get(index, TaskResult(error="its task gave no answer"))
                 sources = find_sources(step.view_set, self._active)
                 outcome = self._publisher.publish(step, result, names.lease, self._tick, sources)
                 if outcome.partition is not None and outcome.partition.file_path is not None:
@@ -160,8 +160,8 @@ def _is_sql(step: Step) -> bool:
 
 @contextmanager
 def one_task_each(session: SparkSession, count: int) -> Iterator[None]:
-    """Rows from memory become as many tasks as there are cores, or one if they are large, unless
-    Spark is told otherwise: with a lost task, all steps in it would be lost."""
+    """Give each row from memory a task of its own, so that a lost task loses one step. By default
+    Spark makes as many tasks as there are cores, or one if the rows are large."""
     settings = {
         "spark.sql.leafNodeDefaultParallelism": str(count),
         "spark.sql.execution.arrow.maxRecordsPerBatch": "1",

@@ -1,4 +1,4 @@
-"""What a plan needs to know, read from the catalog in one snapshot."""
+"""The input of a plan, read from the catalog in one snapshot."""
 
 from __future__ import annotations
 
@@ -47,40 +47,46 @@ def make_plan(
             tick = tick if last is None else max(tick, last + 1)
         registered = view_sets.list_active(connection)
         active = {entry.view_set.name: entry for entry in plan_ensure(registered, built_in())}
-        wanted = choose(named_view_sets, active) if named_view_sets or not names else []
-        within = _range(connection, tick, begin, end) if wanted else None
+        chosen_view_sets = choose(named_view_sets, active) if named_view_sets or not names else []
+        within = _range(connection, tick, begin, end) if chosen_view_sets else None
         folds: list[Step] = []
         if named_tables or not names:
             folds = _plan_folds(connection, named_tables, begin, end, limits)
         if within is None:
             return Plan(tick, tuple(folds), (), limits.fold_here_bytes)
-        known = within
+        read_range = within
         while True:
-            steps, skipped = _plan(connection, wanted, active, within, known, limits)
-            reached = [each.insert_range for each in (*steps, *skipped)]
+            steps, skipped = _plan(connection, chosen_view_sets, active, within, read_range, limits)
+            reached = [step.insert_range for step in (*steps, *skipped)]
             needed = TimeRange(
-                min([known.begin, *(each.begin for each in reached)]),
-                max([known.end, *(each.end for each in reached)]),
+                min([read_range.begin, *(step_range.begin for step_range in reached)]),
+                max([read_range.end, *(step_range.end for step_range in reached)]),
             )
-            if needed == known:
+            if needed == read_range:
                 every = (*steps, *folds)
                 return Plan(tick, every, tuple(skipped), limits.fold_here_bytes)
-            known = needed  # a step grew over the end of what was read: there may be more of it
+            read_range = (
+                needed  # a step grew over the end of what was read: there may be more of it
+            )
 
 
 def _plan(
     connection: Connection,
-    wanted: Sequence[ViewSet],
+    chosen_view_sets: Sequence[ViewSet],
     active: Mapping[str, ActiveViewSet],
     within: TimeRange,
-    known: TimeRange,
+    read_range: TimeRange,
     limits: Limits,
 ) -> tuple[list[Step], list[Skip]]:
-    """What is due within a range, knowing the partitions of a range that contains it."""
-    states = {each.name: _read_state(connection, active[each.name], known) for each in wanted}
+    """Return the steps and skips of a range. `read_range` contains it; the states hold the
+    partitions of `read_range`."""
+    states = {
+        view_set.name: _read_state(connection, active[view_set.name], read_range)
+        for view_set in chosen_view_sets
+    }
     steps: list[Step] = []
     skipped: list[Skip] = []
-    for view_set in wanted:
+    for view_set in chosen_view_sets:
         state = states[view_set.name]
         skipped += plan.plan_skips(state, within)
         if isinstance(view_set.source, BlockSource):
@@ -88,7 +94,7 @@ def _plan(
             steps += plan.plan_builds(state, within, landed, limits)
         elif isinstance(view_set.source, SqlSource):
             sources = {
-                name: states.get(name) or _read_state(connection, active[name], known)
+                name: states.get(name) or _read_state(connection, active[name], read_range)
                 for name in view_set.source.names
             }
             steps += plan.plan_queries(state, within, sources, limits)
@@ -104,32 +110,35 @@ def _plan_folds(
     end: int | None,
     limits: Limits,
 ) -> list[Step]:
-    """What is due for these tables, or all. Those whose buckets have one partition are not read."""
+    """Return the folds that are due for these tables, or for all. Tables whose buckets have one
+    partition each are not read."""
     low, high = -_EVER if begin is None else begin, _EVER if end is None else end
     if names:
-        wanted = [tables.get(connection, *name.split(".", 1)) for name in names]
+        user_tables = [tables.get(connection, *name.split(".", 1)) for name in names]
     else:
-        wanted = tables.list_tables(connection)
-    crowded = tables.list_crowded(connection) if wanted and low < high else set()
+        user_tables = tables.list_tables(connection)
+    crowded = tables.list_crowded(connection) if user_tables and low < high else set()
     steps: list[Step] = []
-    for table in wanted:
+    for table in user_tables:
         if table.stored_as in crowded:
             live = tables.list_partitions(connection, table.stored_as)
             restorable = tables.list_restorable(connection, table.stored_as)
             state = TableState(table, live, restorable)
-            steps += plan.plan_folds(state, TimeRange(low, high), limits, asked=bool(names))
+            steps += plan.plan_folds(state, TimeRange(low, high), limits, is_requested=bool(names))
     return steps
 
 
 def _merges_beside(steps: Sequence[Step], merges: Sequence[Step], view_set: ViewSet) -> list[Step]:
     """Merges that do not touch what another step of the same plan replaces."""
-    taken = {
-        each.partition_id
+    replaced_ids = {
+        partition.partition_id
         for step in steps
         if step.view_set.name == view_set.name
-        for each in step.replaces
+        for partition in step.replaces
     }
-    return [step for step in merges if not any(p.partition_id in taken for p in step.replaces)]
+    return [
+        step for step in merges if not any(p.partition_id in replaced_ids for p in step.replaces)
+    ]
 
 
 def choose(names: Sequence[str], active: Mapping[str, ActiveViewSet]) -> list[ViewSet]:
@@ -140,18 +149,23 @@ def choose(names: Sequence[str], active: Mapping[str, ActiveViewSet]) -> list[Vi
             f"no view set is called {unknown[0]!r}",
             hint="see what there is with: lakebed views list",
         )
-    wanted = set(names or active)
-    ordered = in_dependency_order(each.view_set for each in active.values())
+    needed_names = set(names or active)
+    ordered = in_dependency_order(entry.view_set for entry in active.values())
     for view_set in reversed(ordered):
-        if view_set.name in wanted and isinstance(view_set.source, SqlSource):
-            wanted.update(view_set.source.names)
-    return [each for each in ordered if each.name in wanted and each.source is not None]
+        if view_set.name in needed_names and isinstance(view_set.source, SqlSource):
+            needed_names.update(view_set.source.names)
+    return [
+        view_set
+        for view_set in ordered
+        if view_set.name in needed_names and view_set.source is not None
+    ]
 
 
 def _range(
     connection: Connection, tick: int, begin: int | None, end: int | None
 ) -> TimeRange | None:
-    """What can be built: from the first block to the tick; None if nothing landed there."""
+    """Return the range that can be built: from the first block to the tick; None if no block landed
+    in it."""
     first = blocks.first_insert_time(connection)
     if first is None:
         return None
@@ -162,7 +176,7 @@ def _range(
 
 def _read_state(connection: Connection, active: ActiveViewSet, within: TimeRange) -> State:
     view_set = active.view_set
-    found = partition_search.search(
+    live = partition_search.search(
         connection,
         PartitionFilter(
             view_sets=[(view_set.name, [view_set.schema_hash])], instance=GLOBAL, inserted=within
@@ -172,9 +186,9 @@ def _read_state(connection: Connection, active: ActiveViewSet, within: TimeRange
     failed = failures.list_failures(connection, view_set.name, view_set.schema_hash)
     return State(
         view_set,
-        found,
-        [each.insert_range for each in held],
-        [Failed(each.block_id, each.insert_time, each.reason) for each in failed],
+        live,
+        [partition.insert_range for partition in held],
+        [Failed(failure.block_id, failure.insert_time, failure.reason) for failure in failed],
         active.retained_from,
     )
 

@@ -1,4 +1,4 @@
-"""What a build does, as plain values: the plan that is shown, and the plan that is run."""
+"""The steps of a build as plain values: the same plan is shown and run."""
 
 from __future__ import annotations
 
@@ -63,14 +63,18 @@ class Query:
 
     @property
     def reads_rows(self) -> int:
-        return sum(each.num_rows for found in self.inputs.values() for each in found)
+        return sum(
+            partition.num_rows for partitions in self.inputs.values() for partition in partitions
+        )
 
     @property
     def reads_bytes(self) -> int:
-        return sum(each.file_size for found in self.inputs.values() for each in found)
+        return sum(
+            partition.file_size for partitions in self.inputs.values() for partition in partitions
+        )
 
     def describe(self) -> str:
-        count = sum(len(each) for each in self.inputs.values())
+        count = sum(len(partitions) for partitions in self.inputs.values())
         what = "partition" if count == 1 else "partitions"
         return f"query {count:,} {what} of {', '.join(self.inputs)}"
 
@@ -90,11 +94,11 @@ class Merge:
 
     @property
     def reads_rows(self) -> int:
-        return sum(each.num_rows for each in self.replaces)
+        return sum(partition.num_rows for partition in self.replaces)
 
     @property
     def reads_bytes(self) -> int:
-        return sum(each.file_size for each in self.replaces)
+        return sum(partition.file_size for partition in self.replaces)
 
     def describe(self) -> str:
         return f"merge {len(self.replaces):,} partitions with {self.reads_rows:,} rows"
@@ -128,7 +132,7 @@ class Fold:
 
     @property
     def reads_rows(self) -> int:
-        return sum(each.num_rows for each in self.replaces)
+        return sum(partition.num_rows for partition in self.replaces)
 
     @property
     def reads_bytes(self) -> int:
@@ -172,27 +176,29 @@ class Plan:
 
     def as_of(self, tick: int) -> Plan:
         """Without what is due only because of what came after a tick."""
-        return replace(self, steps=tuple(each for each in self.steps if _was_due(each, tick)))
+        return replace(self, steps=tuple(step for step in self.steps if _was_due(step, tick)))
 
     @property
     def is_small(self) -> bool:
-        """Whether starting Spark takes longer than what it is to do: then its JVM may compile less.
-        By what is read, not by steps, for one step may read hundreds of megabytes, and SQL over
-        many rows runs several times slower in such a JVM, which costs far more than it saves at the
-        start. What several steps read counts as often: each of them takes its time."""
+        """Return True if starting Spark takes longer than the steps themselves; then its JVM may
+        compile less. The measure is what is read, not the number of steps: one step may read
+        hundreds of megabytes, and SQL over many rows runs several times slower in such a JVM, which
+        costs far more than it saves at the start. Input that several steps read counts once for
+        each of them."""
         steps = [step for step in self.steps if not self.is_done_here(step)]
         rows = sum(step.reads_rows for step in steps)
         return rows <= _SMALL_ROWS and sum(step.reads_bytes for step in steps) <= _SMALL_BYTES
 
     def is_done_here(self, step: Step) -> bool:
-        """Whether a step is done in this process, because Spark would take longer to start."""
+        """Return True for folds small enough to run in this process, because Spark would take
+        longer to start."""
         return isinstance(step, Fold) and step.reads_bytes <= self.fold_here_bytes
 
 
 def _was_due(step: Step, tick: int) -> bool:
     match step:
         case Build(blocks=blocks) if blocks:
-            return any(each.insert_time < tick for each in blocks)
+            return any(block.insert_time < tick for block in blocks)
         case Merge():
             return step.insert_range.end <= tick + 1
     return step.insert_range.begin < tick

@@ -1,6 +1,6 @@
-"""What executors do for the steps of a plan: read segments and decode, or read partitions, and fold
-those of users' tables; then sort, write and validate one file, and return one result. A
-task gets paths, not rows, and knows the store and no catalog.
+"""The executors' tasks for the steps of a plan: read segments and decode, or read partitions, and
+fold those of users' tables; then sort, write and validate one file, and return one result. A task
+gets paths, not rows, and knows the store and no catalog.
 """
 
 from __future__ import annotations
@@ -106,22 +106,22 @@ def carry_out(store: Store, order: Order, attempt: int = 0) -> TaskResult:
     """Make, sort, write and validate the rows of one step."""
     if isinstance(order, FoldOrder):
         view_set = order.table.view_set
-        made = _fold(store, order)
+        step_rows = _fold(store, order)
     else:
         view_set = ViewSet.from_definition(order.definition)
         if order.is_merge:
-            made = _merge(store, order, view_set)
+            step_rows = _merge(store, order, view_set)
         else:
-            made = decode_blocks(store, view_set, order.blocks, order.processes, order.streams)
-    if made.failures or made.rows.num_rows == 0:
-        failures = tuple((block_id, reason) for block_id, reason in made.failures)
-        return TaskResult(failures=failures, fallbacks=made.fallbacks, attempt=attempt)
-    rows = parquet.conform(made.rows, view_set)
-    made.rows = None
+            step_rows = decode_blocks(store, view_set, order.blocks, order.processes, order.streams)
+    if step_rows.failures or step_rows.rows.num_rows == 0:
+        failures = tuple((block_id, reason) for block_id, reason in step_rows.failures)
+        return TaskResult(failures=failures, fallbacks=step_rows.fallbacks, attempt=attempt)
+    rows = parquet.conform(step_rows.rows, view_set)
+    step_rows.rows = None
     first = attempt % len(order.names)
     names = [*order.names[first:], *order.names[:first]]
     file = write_once(store, names, rows, view_set)
-    return TaskResult(file, fallbacks=made.fallbacks, attempt=attempt)
+    return TaskResult(file, fallbacks=step_rows.fallbacks, attempt=attempt)
 
 
 def _fold(store: Store, order: FoldOrder) -> MadeRows:

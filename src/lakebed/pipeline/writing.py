@@ -1,4 +1,4 @@
-"""What executors do to write a partition: one task has the rows of one partition, writes and
+"""The executors' task that writes a partition: it gets the rows of one partition, writes and
 validates the file, and returns one result. It knows the store and no catalog.
 """
 
@@ -29,7 +29,7 @@ RESULT = "step long, result binary"
 
 
 class TaskResult(msgspec.Struct, frozen=True):
-    """What a task did for one step: a file, no file because there were no rows, or an error."""
+    """The result of one step: a file, no file because there were no rows, or an error."""
 
     file: WrittenFile | None = None
     error: str | None = None
@@ -68,7 +68,7 @@ def by_position(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
     """These columns for `write_task`, in the view set's order and without their names: Spark takes
     a dot in a name for a path when it hands rows to Python."""
     quoted = ["`" + name.replace("`", "``") + "`" for name in columns]
-    return frame.select(*quoted).toDF(*(f"c{place}" for place in range(len(columns))))
+    return frame.select(*quoted).toDF(*(f"c{index}" for index in range(len(columns))))
 
 
 def write_task(

@@ -1,5 +1,5 @@
-"""What differs between SQLite and PostgreSQL: how to connect, how transactions begin, and how an
-error is recognised. Queries elsewhere are the same on both.
+"""The differences between SQLite and PostgreSQL: connecting, beginning transactions, and
+translating errors. Queries elsewhere are the same on both.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Dialect(Protocol):
     def create_engine(self) -> sa.Engine: ...
 
     def describe(self) -> str:
-        """Which database and which way of being durable, for people."""
+        """Return the database and its durability mode in words."""
         ...
 
     def name_database(self) -> str:
@@ -135,8 +135,8 @@ class SqliteDialect:
     def _require_same(
         self, _connection: object, record: sa.pool.ConnectionPoolEntry, _proxy: object
     ) -> None:
-        """A connection to a file that was deleted or replaced would go on as if nothing had
-        happened, and all that it writes be lost; so another is made, which finds what is there."""
+        """Raise `DisconnectionError` for a connection whose file was deleted or replaced. Without
+        it, writes would go to the old file and be lost; the pool then opens a new connection."""
         if record.info[_FILE] != _identify(self.path):
             raise sa.exc.DisconnectionError
 
@@ -253,7 +253,9 @@ class PostgresDialect:
             raise missing_extra("postgres", f"psycopg cannot be imported: {reason}") from None
         from lakebed.catalog.connections.silence import notice_silence
 
-        noticing = {name: each for name, each in _NOTICING.items() if name not in self.url.query}
+        noticing = {
+            name: parameter for name, parameter in _NOTICING.items() if name not in self.url.query
+        }
         engine = sa.create_engine(
             self.url,
             pool_size=5,
@@ -379,12 +381,12 @@ def _is_foreign(connection: Any) -> bool:
 
 
 def _identify(path: Path) -> tuple[int, int] | None:
-    """Which file is at a path, whatever is in it."""
+    """Return the device and inode of the file at a path, or None if there is none."""
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 def _newest_sqlite() -> ModuleType:

@@ -1,5 +1,5 @@
-"""What can be told of a catalog from outside, whatever its shape: its software, its revision, its
-clock, and whether it can be written. Nothing is changed.
+"""Read-only checks of a catalog of any revision: its software, its revision, its clock, and whether
+it can be written.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ def _connect(_dialect: object, _record: object, arguments: Any, options: Any) ->
 
 
 class _Probe(Enum):
-    """What a second connection finds out about a connection that waits for its server."""
+    """The state of a connection that waits for its server, as seen from a second connection."""
 
     WORKING = auto()
     IDLE = auto()

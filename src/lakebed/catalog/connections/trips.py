@@ -1,5 +1,5 @@
-"""How statements travel to PostgreSQL: in as few round trips as their results allow. A statement
-whose result nobody reads goes with the next one. On SQLite there is nothing to save.
+"""Statements to PostgreSQL in as few round trips as their results allow. A statement whose result
+is not read is sent with the next one. On SQLite there is nothing to save.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Which insert times are built: runs of partitions that touch each other, found in the index alone.
-What no run covers is what queries decode themselves.
+"""The insert times that are built: runs of adjacent partitions, found in the index alone. Queries
+decode the times that no run covers themselves.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """How a lake stands, in one statement."""
+    """The state of a lake, read in one statement."""
 
     since: int
     tick: int
@@ -61,9 +61,9 @@ _LOOK = sa.select(
 
 
 def look(connection: sa.Connection, since: int, lease_id: str | None = None) -> Look:
-    """How the lake stands, compared with an entry of the journal."""
-    wanted = {"since": since, "lease_id": lease_id or ""}
-    tick, leased, first, last, changed, failed = connection.execute(_LOOK, wanted).one()
+    """Return the state of the lake, compared with tick `since` of the journal."""
+    parameters = {"since": since, "lease_id": lease_id or ""}
+    tick, leased, first, last, changed, failed = connection.execute(_LOOK, parameters).one()
     if since == 0 or first is None or first > since:
         changed = True
     return Look(since, tick or 0, last or 0, bool(changed), bool(leased), bool(failed))
@@ -73,14 +73,16 @@ def list_runs(
     connection: sa.Connection, view_sets: Sequence[str], as_of: int | None = None
 ) -> list[Run]:
     """The runs of these view sets, of any schema, now or at a past tick."""
-    mine = sa.and_(series.c.view_set_name.in_(list(view_sets)), series.c.view_instance_id == GLOBAL)
+    in_view_sets = sa.and_(
+        series.c.view_set_name.in_(list(view_sets)), series.c.view_instance_id == GLOBAL
+    )
     before = sa.func.lag(table.c.end_insert_time).over(
         partition_by=table.c.series_id, order_by=table.c.begin_insert_time
     )
     behind = sa.func.lead(table.c.begin_insert_time).over(
         partition_by=table.c.series_id, order_by=table.c.begin_insert_time
     )
-    each = (
+    neighbours = (
         sa.select(
             table.c.series_id,
             table.c.begin_insert_time.label("begin"),
@@ -88,24 +90,26 @@ def list_runs(
             before.label("before"),
             behind.label("behind"),
         )
-        .where(is_live(as_of), table.c.series_id.in_(sa.select(series.c.series_id).where(mine)))
+        .where(
+            is_live(as_of), table.c.series_id.in_(sa.select(series.c.series_id).where(in_view_sets))
+        )
         .subquery()
     )
-    begins = each.c.before.is_(None) | (each.c.before != each.c.begin)
-    ends = each.c.behind.is_(None) | (each.c.behind != each.c.end)
+    begins = neighbours.c.before.is_(None) | (neighbours.c.before != neighbours.c.begin)
+    ends = neighbours.c.behind.is_(None) | (neighbours.c.behind != neighbours.c.end)
     edges = (
         sa.select(
             series.c.view_set_name,
             series.c.file_schema_hash,
-            each.c.series_id,
-            each.c.begin,
-            each.c.end,
+            neighbours.c.series_id,
+            neighbours.c.begin,
+            neighbours.c.end,
             begins.label("begins"),
             ends.label("ends"),
         )
-        .join(series, series.c.series_id == each.c.series_id)
+        .join(series, series.c.series_id == neighbours.c.series_id)
         .where(begins | ends)
-        .order_by(each.c.series_id, each.c.begin)
+        .order_by(neighbours.c.series_id, neighbours.c.begin)
     )
     runs = []
     begin = 0

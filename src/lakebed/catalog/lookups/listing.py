@@ -56,9 +56,9 @@ def list_columns(
     columns: list[Sequence[Any]] = list(zip(*connection.execute(query).all(), strict=True))
     if not columns:
         return [()] * len(_LISTED)
-    place = _LISTED.index(table.c.sort_order)
-    known = {text: msgspec.json.decode(text) for text in set(columns[place])}
-    columns[place] = [known[text] for text in columns[place]]
+    sort_order_index = _LISTED.index(table.c.sort_order)
+    sort_orders = {text: msgspec.json.decode(text) for text in set(columns[sort_order_index])}
+    columns[sort_order_index] = [sort_orders[text] for text in columns[sort_order_index]]
     return columns
 
 

@@ -1,5 +1,5 @@
-"""What a map of the whole lake is drawn from, read without making a value of every column: pieces
-of insert time with what became of them, what landed, and what the journal says of one partition.
+"""The data for a map of the whole lake, read without decoding every column: pieces of insert time
+with their state, the landed blocks, and the journal entries of one partition.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def find_extent(connection: sa.Connection) -> TimeRange | None:
 def list_told(
     connection: sa.Connection, partition_id: str, limit: int
 ) -> Sequence[tuple[int, str, str, str | None]]:
-    """What the journal says of one partition, the newest first: tick, operation, actor, reason."""
+    """Return the journal entries of one partition, newest first: tick, operation, actor, reason."""
     query = (
         sa.select(journal.c.tick, journal.c.operation, journal.c.actor, journal.c.reason)
         .where(journal.c.partition_id == partition_id)

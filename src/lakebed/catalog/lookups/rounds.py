@@ -18,10 +18,10 @@ _LIVE = sa.and_(partitions.c.retired_at.is_(None), partitions.c.file_path.is_not
 
 
 def weigh(connection: sa.Connection) -> tuple[int, int]:
-    """How many files there are, and their bytes."""
+    """Return the number of files and their total bytes."""
     count, size = 0, 0
-    for table, wanted in ((partitions, _LIVE), (segments, sa.true())):
-        sums = sa.select(sa.func.count(), sa.func.sum(table.c.file_size)).where(wanted)
+    for table, condition in ((partitions, _LIVE), (segments, sa.true())):
+        sums = sa.select(sa.func.count(), sa.func.sum(table.c.file_size)).where(condition)
         files, total = connection.execute(sums).one()
         count, size = count + files, size + int(total or 0)
     return count, size
@@ -29,15 +29,15 @@ def weigh(connection: sa.Connection) -> tuple[int, int]:
 
 def list_partitions(connection: sa.Connection, after: str, limit: int) -> list[Partition]:
     """The next live partitions with a file behind a path."""
-    wanted = sa.select(partitions).where(_LIVE, partitions.c.file_path > after)
-    rows = connection.execute(wanted.order_by(partitions.c.file_path).limit(limit))
+    query = sa.select(partitions).where(_LIVE, partitions.c.file_path > after)
+    rows = connection.execute(query.order_by(partitions.c.file_path).limit(limit))
     return [read_partition(row) for row in rows]
 
 
 def list_segments(connection: sa.Connection, after: str, limit: int) -> list[Segment]:
     """The next segments behind a path."""
-    wanted = sa.select(segments).where(segments.c.segment_path > after)
-    return _read(connection, wanted.order_by(segments.c.segment_path).limit(limit))
+    query = sa.select(segments).where(segments.c.segment_path > after)
+    return _read(connection, query.order_by(segments.c.segment_path).limit(limit))
 
 
 def list_at(
@@ -49,6 +49,6 @@ def list_at(
     return [read_partition(row) for row in connection.execute(live)], _read(connection, landed)
 
 
-def _read(connection: sa.Connection, wanted: sa.Select[tuple[object, ...]]) -> list[Segment]:
-    rows = connection.execute(wanted)
+def _read(connection: sa.Connection, query: sa.Select[tuple[object, ...]]) -> list[Segment]:
+    rows = connection.execute(query)
     return [Segment(row.segment_path, row.file_size, row.insert_time) for row in rows]

@@ -79,36 +79,36 @@ def insert_senders(
 ) -> None:
     """Record processes and streams that are not known yet; the clock keeps this unique."""
     if new_processes:
-        ids = [each.process_id for each in new_processes]
-        found = sa.select(processes.c.process_id).where(one_of(processes.c.process_id, ids))
-        known = set(connection.scalars(found))
+        ids = [process.process_id for process in new_processes]
+        existing = sa.select(processes.c.process_id).where(one_of(processes.c.process_id, ids))
+        existing_ids = set(connection.scalars(existing))
         rows = [
             {
-                "process_id": each.process_id,
-                "properties": _encode(each.properties),
+                "process_id": process.process_id,
+                "properties": _encode(process.properties),
                 "insert_time": tick,
             }
-            for each in new_processes
-            if each.process_id not in known
+            for process in new_processes
+            if process.process_id not in existing_ids
         ]
         if rows:
             connection.execute(sa.insert(processes), rows)
     if new_streams:
-        ids = [each.stream_id for each in new_streams]
-        known = set(
+        ids = [stream.stream_id for stream in new_streams]
+        existing_ids = set(
             connection.scalars(
                 sa.select(streams.c.stream_id).where(one_of(streams.c.stream_id, ids))
             )
         )
         rows = [
             {
-                "stream_id": each.stream_id,
-                "process_id": each.process_id,
-                "properties": _encode(each.properties),
+                "stream_id": stream.stream_id,
+                "process_id": stream.process_id,
+                "properties": _encode(stream.properties),
                 "insert_time": tick,
             }
-            for each in new_streams
-            if each.stream_id not in known
+            for stream in new_streams
+            if stream.stream_id not in existing_ids
         ]
         if rows:
             connection.execute(sa.insert(streams), rows)
@@ -119,7 +119,7 @@ def _encode(properties: dict[str, object]) -> str:
 
 
 def has_segment(connection: sa.Connection, segment_path: str) -> bool:
-    """Whether a segment was recorded."""
+    """Return True if a segment was recorded."""
     query = sa.select(segments.c.segment_path).where(segments.c.segment_path == segment_path)
     return connection.scalar(query) is not None
 
@@ -141,21 +141,21 @@ def list_blocks(
 def find_first(
     connection: sa.Connection, within: TimeRange, encodings: Iterable[str] | None = None
 ) -> int | None:
-    """When the first block of a range landed."""
+    """Return the insert time of the first block of a range, or None."""
     query = sa.select(sa.func.min(blocks.c.insert_time)).where(
         blocks.c.insert_time >= within.begin, blocks.c.insert_time < within.end
     )
     if encodings is not None:
         query = query.where(blocks.c.encoding.in_(list(encodings)))
-    found = connection.scalar(query)
-    return None if found is None else int(found)
+    insert_time = connection.scalar(query)
+    return None if insert_time is None else int(insert_time)
 
 
 def list_blocks_in(connection: sa.Connection, ranges: Sequence[TimeRange]) -> list[Block]:
     """Blocks of any kind that landed in one of a few ranges, in the order of insert times."""
     bounds = {
-        f"{edge}{place}": getattr(each, edge)
-        for place, each in enumerate(ranges)
+        f"{edge}{index}": getattr(insert_times, edge)
+        for index, insert_times in enumerate(ranges)
         for edge in ("begin", "end")
     }
     return [_read(row) for row in connection.execute(_in_ranges(len(ranges)), bounds)]
@@ -168,10 +168,10 @@ def _in_ranges(count: int) -> sa.Select[tuple[object, ...]]:
         sa.false(),
         *(
             sa.and_(
-                blocks.c.insert_time >= sa.bindparam(f"begin{place}", type_=sa.BigInteger),
-                blocks.c.insert_time < sa.bindparam(f"end{place}", type_=sa.BigInteger),
+                blocks.c.insert_time >= sa.bindparam(f"begin{index}", type_=sa.BigInteger),
+                blocks.c.insert_time < sa.bindparam(f"end{index}", type_=sa.BigInteger),
             )
-            for place in range(count)
+            for index in range(count)
         ),
     )
     return sa.select(blocks).where(inside).order_by(blocks.c.insert_time)
@@ -182,31 +182,31 @@ def list_senders(
 ) -> tuple[dict[str, tuple[int, str]], dict[str, tuple[int, str]]]:
     """Processes and streams of the blocks in a range: by id, insert time and properties."""
     landed = sa.and_(blocks.c.insert_time >= within.begin, blocks.c.insert_time < within.end)
-    found: list[dict[str, tuple[int, str]]] = []
+    senders: list[dict[str, tuple[int, str]]] = []
     for table, key in ((processes, "process_id"), (streams, "stream_id")):
-        wanted = sa.select(blocks.c[key]).where(landed)
+        ids = sa.select(blocks.c[key]).where(landed)
         rows = connection.execute(
             sa.select(table.c[key], table.c.insert_time, table.c.properties).where(
-                table.c[key].in_(wanted)
+                table.c[key].in_(ids)
             )
         )
-        found.append({row[0]: (row[1], row[2]) for row in rows})
-    return found[0], found[1]
+        senders.append({row[0]: (row[1], row[2]) for row in rows})
+    return senders[0], senders[1]
 
 
 def first_insert_time(connection: sa.Connection) -> int | None:
-    """When the oldest block landed."""
-    found = connection.scalar(sa.select(sa.func.min(blocks.c.insert_time)))
-    return None if found is None else int(found)
+    """Return the insert time of the oldest block, or None."""
+    insert_time = connection.scalar(sa.select(sa.func.min(blocks.c.insert_time)))
+    return None if insert_time is None else int(insert_time)
 
 
 def last_insert_time(connection: sa.Connection, before: int | None = None) -> int | None:
-    """When the newest block landed, or the newest before a tick."""
+    """Return the insert time of the newest block, or of the newest before a tick, or None."""
     query = sa.select(sa.func.max(blocks.c.insert_time))
     if before is not None:
         query = query.where(blocks.c.insert_time < before)
-    found = connection.scalar(query)
-    return None if found is None else int(found)
+    insert_time = connection.scalar(query)
+    return None if insert_time is None else int(insert_time)
 
 
 def list_segments(connection: sa.Connection) -> list[Segment]:
@@ -222,7 +222,7 @@ def list_segments_among(connection: sa.Connection, paths: Sequence[str]) -> list
 
 
 def count_blocks(connection: sa.Connection) -> int:
-    """How many blocks there are."""
+    """Return the number of blocks."""
     return int(connection.scalar(sa.select(sa.func.count()).select_from(blocks)) or 0)
 
 
@@ -249,7 +249,7 @@ def list_segments_before(connection: sa.Connection, tick: int) -> list[Segment]:
 
 
 def count_before(connection: sa.Connection, tick: int) -> int:
-    """How many blocks landed before a tick."""
+    """Return the number of blocks that landed before a tick."""
     query = sa.select(sa.func.count()).select_from(blocks).where(blocks.c.insert_time < tick)
     return int(connection.scalar(query) or 0)
 
@@ -263,8 +263,8 @@ def delete_before(connection: sa.Connection, tick: int) -> None:
 
 def list_in_segment(connection: sa.Connection, segment_path: str) -> list[Block]:
     """The blocks of one segment, in the order of their bytes."""
-    wanted = sa.select(blocks).where(blocks.c.segment_path == segment_path)
-    rows = connection.execute(wanted.order_by(blocks.c.segment_offset))
+    query = sa.select(blocks).where(blocks.c.segment_path == segment_path)
+    rows = connection.execute(query.order_by(blocks.c.segment_offset))
     return [_read(row) for row in rows]
 
 

@@ -13,7 +13,7 @@ from lakebed.catalog.schema import upkeep_duties as table
 
 @dataclass(frozen=True, slots=True)
 class DutyState:
-    """What is known of one duty."""
+    """The recorded state of one duty."""
 
     name: str
     last_begin: int | None = None
@@ -60,7 +60,7 @@ def record(connection: sa.Connection, state: DutyState) -> None:
 
 
 def find_memo(connection: sa.Connection, name: str) -> str | None:
-    """What a duty left for its next run."""
+    """Return the text that a duty stored for its next run, or None."""
     memo = connection.scalar(sa.select(table.c.memo).where(table.c.name == name))
     return None if memo is None else str(memo)
 

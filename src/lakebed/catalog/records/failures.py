@@ -28,12 +28,12 @@ class BuildFailure:
 def insert_many(connection: sa.Connection, failures: Sequence[BuildFailure], tick: int) -> None:
     """Remember failures; those that are known already stay as they are."""
     for failure in failures:
-        known = sa.select(table.c.block_id).where(
+        existing = sa.select(table.c.block_id).where(
             table.c.view_set_name == failure.view_set,
             table.c.file_schema_hash == failure.schema_hash,
             table.c.block_id == failure.block_id,
         )
-        if connection.scalar(known) is None:
+        if connection.scalar(existing) is None:
             connection.execute(
                 sa.insert(table).values(
                     view_set_name=failure.view_set,
@@ -49,7 +49,7 @@ def insert_many(connection: sa.Connection, failures: Sequence[BuildFailure], tic
 def list_failures(
     connection: sa.Connection, view_set: str | None = None, schema_hash: bytes | None = None
 ) -> list[BuildFailure]:
-    """What could not be built, by view set and insert time."""
+    """Return the blocks that could not be built, by view set and insert time."""
     query = sa.select(table)
     if view_set is not None:
         query = query.where(table.c.view_set_name == view_set)
@@ -59,7 +59,7 @@ def list_failures(
 
 
 def list_failures_of(connection: sa.Connection, view_sets: Sequence[str]) -> list[BuildFailure]:
-    """What of these view sets could not be built, in any schema."""
+    """Return the blocks of these view sets that could not be built, in any schema."""
     return _list(connection, _OF, {"view_sets": list(view_sets)})
 
 

@@ -54,13 +54,13 @@ def insert_many(connection: sa.Connection, files: Sequence[TemporaryFile]) -> No
 def discard(connection: sa.Connection, paths: Sequence[str], lease_id: str, tick: int) -> None:
     """Give up reservations whose files may exist: the next sweep deletes and forgets them."""
     table = temporary_files
-    mine = sa.and_(
+    own_staged = sa.and_(
         one_of(table.c.file_path, paths),
         table.c.state == FileState.STAGED.value,
         table.c.lease_id == lease_id,
     )
     values = {"state": FileState.DELETING.value, "lease_id": None, "expiration": tick}
-    connection.execute(sa.update(table).where(mine).values(**values))
+    connection.execute(sa.update(table).where(own_staged).values(**values))
 
 
 _TAKE_STAGED = sa.delete(temporary_files).where(

@@ -92,7 +92,7 @@ def list_of_format(
 
 
 def rewrite(connection: sa.Connection, footer: StoredFooter, old_digest: bytes) -> bool:
-    """Replace a footer's stored form, unless somebody else did or its file is gone."""
+    """Replace a footer's stored form, unless another process already has or its file is gone."""
     table = partition_metadata
     changed = connection.execute(
         sa.update(table)

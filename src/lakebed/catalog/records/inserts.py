@@ -1,5 +1,5 @@
-"""Inserts that carried a key: what each did is remembered, so that whoever repeats one is told of
-it and inserts nothing.
+"""Inserts that carried a key. The result of each is stored, so that a repeated insert returns it
+and writes nothing.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ _INSERTED_LIVE = _INSERTED.join_from(
 
 
 def find(connection: sa.Connection, table_id: str, key: str) -> KnownInsert | None:
-    """What an insert with this key did, if there was one; None too if the table is not there any
-    more, because its rows went with it."""
+    """Return the result of the insert with this key. None if there was no such insert, or if the
+    table is gone, because its rows went with it."""
     row = connection.execute(_INSERTED_LIVE, {"table_id": table_id, "key": key}).one_or_none()
     return None if row is None else KnownInsert(bytes(row[0]), *row[1:])
 
 
 def is_known(connection: sa.Connection, table_id: str, key: str) -> bool:
-    """Whether there was an insert with this key, whatever became of the table."""
+    """Return True if there was an insert with this key, of a deleted table too."""
     return connection.execute(_INSERTED, {"table_id": table_id, "key": key}).first() is not None
 
 
@@ -64,16 +64,16 @@ def list_beginning(
     return [(row[0], KnownInsert(bytes(row[1]), *row[2:])) for row in rows]
 
 
-def record(connection: sa.Connection, table_id: str, key: str, known: KnownInsert) -> None:
+def record(connection: sa.Connection, table_id: str, key: str, insert: KnownInsert) -> None:
     """Remember an insert by its key."""
     connection.execute(
         sa.insert(table_inserts).values(
             table_id=table_id,
             key=key,
-            digest=known.digest,
-            tick=known.tick,
-            rows=known.rows,
-            rejected=known.rejected,
+            digest=insert.digest,
+            tick=insert.tick,
+            rows=insert.rows,
+            rejected=insert.rejected,
         )
     )
 

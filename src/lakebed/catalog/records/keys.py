@@ -51,7 +51,7 @@ def list_keys(connection: sa.Connection) -> list[Key]:
 
 
 def has_any(connection: sa.Connection) -> bool:
-    """Whether a key was ever made."""
+    """Return True if a key was ever created."""
     return bool(connection.scalar(sa.select(sa.exists(sa.select(table.c.key_id)))))
 
 

@@ -12,7 +12,7 @@ from lakebed.errors import LakeNotFound
 
 @dataclass(frozen=True, slots=True)
 class LakeRow:
-    """What every process of one lake agrees on."""
+    """The values that all processes of one lake must agree on."""
 
     lake_id: str
     store_url: str
@@ -49,16 +49,16 @@ def find_in_any_shape(connection: sa.Connection) -> LakeRow | None:
 
 def get(connection: sa.Connection) -> LakeRow:
     """The lake of this catalog."""
-    found = find(connection)
-    if found is not None and found.copied_from is not None and not found.is_whole:
+    lake = find(connection)
+    if lake is not None and lake.copied_from is not None and not lake.is_whole:
         raise LakeNotFound(
             "the catalog is an unfinished copy", hint="remove it and make the copy again"
         )
-    if found is None or not found.is_whole:
+    if lake is None or not lake.is_whole:
         raise LakeNotFound(
             "the catalog has no lake yet", hint="finish it with: lakebed init --catalog … --store …"
         )
-    return found
+    return lake
 
 
 def insert(connection: sa.Connection, row: LakeRow) -> None:

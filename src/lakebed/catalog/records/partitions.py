@@ -31,13 +31,13 @@ _INSERT = sa.insert(table).inline().execution_options(**{LATER: True})
 def insert_many(
     connection: sa.Connection,
     partitions: Sequence[Partition],
-    known: Mapping[SeriesKey, int] | None = None,
+    series_ids: Mapping[SeriesKey, int] | None = None,
 ) -> None:
     """Make partitions live; their footers must be there. `Overlap` if the range is taken.
 
-    ``known`` are numbers of series that this transaction has seen already.
+    ``series_ids`` holds the series that this transaction has already looked up.
     """
-    numbers = dict(known or {})
+    numbers = dict(series_ids or {})
     rows = []
     for partition in partitions:
         key = (partition.view_set, partition.instance, partition.schema_hash)
@@ -63,11 +63,11 @@ def _series_id(connection: sa.Connection, view_set: str, instance: str, schema_h
         "view_instance_id": instance,
         "file_schema_hash": schema_hash,
     }
-    found = connection.scalar(_SERIES, columns)
-    if found is None:
+    series_id = connection.scalar(_SERIES, columns)
+    if series_id is None:
         statement = sa.insert(series).values(**columns).returning(series.c.series_id)
-        found = connection.scalar(statement)
-    return int(found)
+        series_id = connection.scalar(statement)
+    return int(series_id)
 
 
 def retire(
@@ -145,7 +145,7 @@ def find_newer_copy(connection: sa.Connection, partition: Partition) -> Partitio
 
 
 def count_live(connection: sa.Connection) -> dict[str, int]:
-    """How many live partitions each view set has."""
+    """Return the number of live partitions of each view set."""
     rows = connection.execute(
         sa.select(table.c.view_set_name, sa.func.count())
         .where(table.c.retired_at.is_(None))
@@ -166,8 +166,8 @@ def count_live_by_schema(connection: sa.Connection) -> dict[tuple[str, bytes], i
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """What the catalog says about a range that somebody wants to publish, and about what the next
-    tick will be. A series has no number before its first partition."""
+    """The catalog's state for a range that is about to be published, with the next tick. A series
+    has no number before its first partition."""
 
     version: int
     schema_hash: bytes
@@ -205,8 +205,13 @@ def find_ground(
 ) -> Ground | None:
     """The active version of a view set, its floor, and whether something in a range is held; in
     one statement, because every publish asks twice."""
-    wanted = {"view_set": view_set, "instance": instance, "begin": within.begin, "end": within.end}
-    row = connection.execute(_GROUND, wanted).one_or_none()
+    parameters = {
+        "view_set": view_set,
+        "instance": instance,
+        "begin": within.begin,
+        "end": within.end,
+    }
+    row = connection.execute(_GROUND, parameters).one_or_none()
     if row is None:
         return None
     version, schema_hash, retained_from, has_held, series_id, upcoming = row
@@ -219,9 +224,15 @@ def list_held(
     connection: sa.Connection, view_set: str, instance: str, within: TimeRange
 ) -> list[Partition]:
     """Held partitions that overlap a range, of any schema."""
-    wanted = {"view_set": view_set, "instance": instance, "begin": within.begin, "end": within.end}
+    parameters = {
+        "view_set": view_set,
+        "instance": instance,
+        "begin": within.begin,
+        "end": within.end,
+    }
     return [
-        read_partition(row) for row in connection.execute(sa.select(table).where(*_HELD), wanted)
+        read_partition(row)
+        for row in connection.execute(sa.select(table).where(*_HELD), parameters)
     ]
 
 
@@ -283,7 +294,7 @@ def last_retirement(connection: sa.Connection, paths: Sequence[str]) -> int:
 
 
 def list_live_among(connection: sa.Connection, paths: Sequence[str]) -> list[str]:
-    """Which of these paths belong to a live partition."""
+    """Return the paths among these that belong to a live partition."""
     query = sa.select(table.c.file_path).where(
         one_of(table.c.file_path, paths), table.c.retired_at.is_(None)
     )

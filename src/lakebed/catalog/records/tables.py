@@ -49,19 +49,19 @@ def insert_database(connection: sa.Connection, database: Database) -> None:
 def find_database(connection: sa.Connection, name: str) -> Database | None:
     """The database of this name, if there is one."""
     require_text(name)
-    found = [each for each in list_databases(connection) if each.name == name]
-    return found[0] if found else None
+    matching = [database for database in list_databases(connection) if database.name == name]
+    return matching[0] if matching else None
 
 
 def get_database(connection: sa.Connection, name: str) -> Database:
     """The database of this name."""
-    found = find_database(connection, name)
-    if found is None:
+    database = find_database(connection, name)
+    if database is None:
         raise UnknownDatabase(
             f"there is no database {name!r}",
             hint="lakebed tables list shows those that are there, lakebed tables create makes one",
         )
-    return found
+    return database
 
 
 def list_databases(connection: sa.Connection, *, deleted: bool = False) -> list[Database]:
@@ -108,11 +108,11 @@ def list_tables(connection: sa.Connection, as_of: int | None = None) -> list[Use
     refused."""
     if as_of is None:
         return _read(connection.execute(_ALL_LIVE).all())
-    there = _LIVE.where(
+    live_then = _LIVE.where(
         tables.c.created_at <= as_of,
         sa.or_(tables.c.deleted_at.is_(None), tables.c.deleted_at > as_of),
     )
-    return _read(connection.execute(there).all())
+    return _read(connection.execute(live_then).all())
 
 
 def list_deleted(connection: sa.Connection, database_id: str | None = None) -> list[UserTable]:
@@ -120,15 +120,15 @@ def list_deleted(connection: sa.Connection, database_id: str | None = None) -> l
     query = _LIVE.where(tables.c.deleted_at.is_not(None))
     if database_id is not None:
         query = query.where(tables.c.database_id == database_id)
-    found = _read(connection.execute(query).all())
-    return sorted(found, key=lambda each: -(each.deleted_at or 0))
+    deleted = _read(connection.execute(query).all())
+    return sorted(deleted, key=lambda table: -(table.deleted_at or 0))
 
 
 def list_names(connection: sa.Connection) -> dict[str, str]:
-    """What people call tables, deleted ones too, by the name under which the catalog has their
-    partitions."""
-    found = [*list_deleted(connection), *list_tables(connection)]
-    return {each.stored_as: each.full_name for each in found}
+    """Return the names of tables, including deleted ones, by the name under which the catalog
+    stores their partitions."""
+    all_tables = [*list_deleted(connection), *list_tables(connection)]
+    return {table.stored_as: table.full_name for table in all_tables}
 
 
 def find_stored(connection: sa.Connection, name: str | None) -> str | None:
@@ -144,28 +144,28 @@ def find_stored(connection: sa.Connection, name: str | None) -> str | None:
 def find(connection: sa.Connection, database: str, name: str) -> UserTable | None:
     """The table of this name, if there is one."""
     require_text(database, name)
-    found = _read(connection.execute(_ONE, {"database": database, "name": name}).all())
-    return found[0] if found else None
+    matching = _read(connection.execute(_ONE, {"database": database, "name": name}).all())
+    return matching[0] if matching else None
 
 
 def get(connection: sa.Connection, database: str, name: str) -> UserTable:
     """The table of this name."""
-    found = find(connection, database, name)
-    if found is None:
+    table = find(connection, database, name)
+    if table is None:
         get_database(connection, database)
         raise UnknownTable(
             f"there is no table {name!r} in database {database}",
             hint=f"see what there is with: lakebed tables list {database}",
         )
-    return found
+    return table
 
 
 def get_by_id(connection: sa.Connection, table_id: str) -> UserTable:
     """The table with this id, deleted or not."""
-    found = _read(connection.execute(_BY_ID, {"table_id": table_id}).all())
-    if not found:
+    matching = _read(connection.execute(_BY_ID, {"table_id": table_id}).all())
+    if not matching:
         raise UnknownTable(f"no table has the id {table_id!r}")
-    return found[0]
+    return matching[0]
 
 
 def list_versions(connection: sa.Connection, table_id: str) -> list[tuple[int, TableSchema]]:
@@ -237,8 +237,8 @@ def touch(connection: sa.Connection, table_id: str, tick: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """What an insert must know of its table: how new it is, when it changed, and of the buckets
-    that it writes to the numbers of their series and how many live partitions they have."""
+    """The state of its table that an insert needs: the schema version, the last change, and for
+    each bucket it writes the series number and the count of live partitions."""
 
     version: int
     changed_at: int
@@ -279,20 +279,22 @@ _GROUND = (
 def find_ground(
     connection: sa.Connection, table: UserTable, instances: Sequence[str]
 ) -> Ground | None:
-    """What there is to know before an insert; None if the table is not there any more."""
-    wanted = {
+    """Return the state that an insert needs, or None if the table no longer exists."""
+    parameters = {
         "table_id": table.table_id,
         "view_set": table.stored_as,
         "schema_hash": table.view_set.schema_hash,
         "instances": list(instances),
     }
-    rows = connection.execute(_GROUND, wanted).all()
+    rows = connection.execute(_GROUND, parameters).all()
     if not rows:
         return None
     version, changed_at = rows[0][:2]
-    known = [row[2:] for row in rows if row[2] is not None]
-    numbers = {instance: number for instance, number, _ in known}
-    return Ground(version, changed_at, numbers, {instance: live for instance, _, live in known})
+    known_series = [row[2:] for row in rows if row[2] is not None]
+    numbers = {instance: number for instance, number, _ in known_series}
+    return Ground(
+        version, changed_at, numbers, {instance: live for instance, _, live in known_series}
+    )
 
 
 def list_partitions(
@@ -363,23 +365,23 @@ def list_restorable(
 
 
 def _read(rows: Sequence[sa.Row[tuple[object, ...]]]) -> list[UserTable]:
-    found: dict[str, list[sa.Row[tuple[object, ...]]]] = {}
+    by_table: dict[str, list[sa.Row[tuple[object, ...]]]] = {}
     for row in rows:
-        found.setdefault(row.table_id, []).append(row)
+        by_table.setdefault(row.table_id, []).append(row)
     return [
         UserTable(
             table_id=first.table_id,
             database=first.database,
             name=first.name,
             bucket=Bucket(first.bucket),
-            versions=tuple(_read_schema(each.definition) for each in versions),
+            versions=tuple(_read_schema(version.definition) for version in versions),
             retention_us=first.retention_us,
             rejects_of=first.rejects_of,
             created_at=first.created_at,
             changed_at=first.changed_at,
             deleted_at=first.deleted_at,
         )
-        for versions in found.values()
+        for versions in by_table.values()
         for first in versions[:1]
     ]
 

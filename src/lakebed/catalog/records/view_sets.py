@@ -38,13 +38,13 @@ def find(connection: sa.Connection, name: str) -> ActiveViewSet | None:
 
 def get(connection: sa.Connection, name: str) -> ActiveViewSet:
     """The active definition of one view set."""
-    found = find(connection, name)
-    if found is None:
+    active = find(connection, name)
+    if active is None:
         raise UnknownViewSet(
             f"no view set is called {name!r}",
             hint="see what there is with: lakebed views list",
         )
-    return found
+    return active
 
 
 def activate(connection: sa.Connection, view_set: ViewSet, tick: int) -> None:

@@ -1,5 +1,5 @@
-"""What Spark says about the SQL of a view set before it is declared: the columns that it gives,
-analysed over empty tables without a job.
+"""The columns of a view set's SQL, which Spark analyses over empty tables without a job before the
+view set is declared.
 """
 
 from __future__ import annotations
@@ -119,7 +119,10 @@ def _arrow_type(kind: DataType, path: str) -> pa.DataType:
             )
         case spark.StructType() if kind.fields:
             return pa.struct(
-                [(each.name, _arrow_type(each.dataType, f"{path}.{each.name}")) for each in kind]
+                [
+                    (field.name, _arrow_type(field.dataType, f"{path}.{field.name}"))
+                    for field in kind
+                ]
             )
     raise BadInput(f"column {path} is {kind.simpleString()}, which cannot be stored; cast it")
 

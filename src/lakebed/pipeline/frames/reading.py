@@ -66,11 +66,11 @@ def read_versions(
     by_name = {path.rpartition("/")[2]: version for path, version in versions.items()}
     frame = frame.withColumn("_file", sql.col("_metadata.file_name"))
     if len(by_name) <= _FEW_FILES:  # a list to look through; a table to join costs a job
-        pairs = [sql.lit(each) for pair in by_name.items() for each in pair]
+        pairs = [sql.lit(item) for pair in by_name.items() for item in pair]
         frame = frame.withColumn("_since", sql.create_map(*pairs)[sql.col("_file")])
     else:
-        known = spark.createDataFrame(list(by_name.items()), "_file string, _since bigint")
-        frame = frame.join(sql.broadcast(known), "_file", "left")
+        file_versions = spark.createDataFrame(list(by_name.items()), "_file string, _since bigint")
+        frame = frame.join(sql.broadcast(file_versions), "_file", "left")
     version = sql.coalesce(sql.col(VERSION), sql.col("_since")).cast("bigint").alias(VERSION)
     names = spark_schema(definition).names
     return frame.select(*(version if name == VERSION else f"`{name}`" for name in names))
@@ -84,22 +84,22 @@ def _read_through_store(
     versions: Mapping[str, int] | None = None,
 ) -> DataFrame:
     schema = spark_schema(definition)
-    given = dict(versions or {})
+    file_versions = dict(versions or {})
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow.compute as pc
         from pyspark.sql.pandas.types import to_arrow_schema
 
-        wanted = to_arrow_schema(schema, timezone="UTC")
+        target_schema = to_arrow_schema(schema, timezone="UTC")
         store = address.open()
         for batch in batches:
             for path in batch.column("path").to_pylist():
                 for rows in parquet.read_batches(store, path, _BATCH_ROWS):
-                    if given:
-                        column = pc.fill_null(rows.column(VERSION), given[path])
+                    if file_versions:
+                        column = pc.fill_null(rows.column(VERSION), file_versions[path])
                         index = rows.schema.get_field_index(VERSION)
                         rows = rows.set_column(index, VERSION, column)
-                    yield rows.cast(wanted)
+                    yield rows.cast(target_schema)
 
     listed = spark.createDataFrame([(path,) for path in paths], "path string")
     return listed.mapInArrow(read, schema)

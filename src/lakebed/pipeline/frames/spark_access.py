@@ -1,4 +1,4 @@
-"""How statements on Spark read a lake's files: with the pipeline's sessions and readers."""
+"""Read a lake's files for statements on Spark, with the pipeline's sessions and readers."""
 
 from __future__ import annotations
 

@@ -50,8 +50,8 @@ class SqlSteps:
                 self._offer(self._active[name], partitions, step.insert_range)
             result = self._session.sql(source.sql)
         task = write_task(self._address, step.view_set.definition(), names)
-        chosen = by_position(as_declared(result, step.view_set), step.view_set.schema.names)
-        rows = chosen.repartition(1).mapInArrow(task, RESULT).collect()
+        columns = by_position(as_declared(result, step.view_set), step.view_set.schema.names)
+        rows = columns.repartition(1).mapInArrow(task, RESULT).collect()
         return read_results(rows).get(0, TaskResult())
 
     def _offer(
@@ -61,9 +61,11 @@ class SqlSteps:
         within: TimeRange | None = None,
     ) -> None:
         """Make partitions readable under their view set's name; partial results are added up."""
-        paths = [each.file_path for each in partitions if each.file_path is not None]
+        paths = [partition.file_path for partition in partitions if partition.file_path is not None]
         frame = read_files(self._session, self._store, self._address, paths, view_set)
-        whole = within is None or all(within.contains(each.insert_range) for each in partitions)
+        whole = within is None or all(
+            within.contains(partition.insert_range) for partition in partitions
+        )
         if within is not None and not whole and tells_insert_time(view_set):
             frame = frame.where(
                 f"unix_micros(insert_time) >= {within.begin} "

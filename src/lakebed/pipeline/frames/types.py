@@ -42,12 +42,12 @@ def to_view_set(table: pa.Table, view_set: ViewSet) -> pa.Table:
     return pa.table(columns, names=view_set.schema.names)
 
 
-def _cast(column: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:
+def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     import pyarrow as pa
 
-    if pa.types.is_dictionary(wanted):
-        return column.dictionary_encode().cast(wanted)
-    return column.cast(wanted)
+    if pa.types.is_dictionary(kind):
+        return column.dictionary_encode().cast(kind)
+    return column.cast(kind)
 
 
 def _spark_type(kind: pa.DataType, path: str) -> DataType:
@@ -100,8 +100,8 @@ def _spark_type(kind: pa.DataType, path: str) -> DataType:
         fields = [kind.field(index) for index in range(kind.num_fields)]
         return spark.StructType(
             [
-                spark.StructField(each.name, _spark_type(each.type, f"{path}.{each.name}"))
-                for each in fields
+                spark.StructField(field.name, _spark_type(field.type, f"{path}.{field.name}"))
+                for field in fields
             ]
         )
     raise BadInput(f"column {path} is {kind}, which spark cannot read")

@@ -1,10 +1,10 @@
-"""Spark's classes, parsed once: an AppCDS archive in the cache folder, which makes the JVM start in
+"""Spark's classes, parsed once: an AppCDS archive in the cache folder, with which the JVM starts in
 about half of the time.
 
 The first session on a machine records which classes it loads; when its process ends, a detached
-``java -Xshare:dump`` with the lowest priority makes the archive from that list and moves it to its
-place. Later sessions map it. The JVM checks that an archive fits (same Java, same jars) and goes on
-without one that does not, so nothing here can break a start.
+``java -Xshare:dump`` with the lowest priority makes the archive from that list and moves it into
+the cache. Later sessions map it. The JVM checks that an archive fits (same Java, same jars) and
+ignores one that does not, so the archive cannot break a start.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Archive:
     def key(self) -> str:
         """Changes with the Java and with the jars, whose times the JVM compares as well."""
         core = sorted(self.jars.glob("spark-core_*.jar"))
-        stamps = [f"{each.name} {each.stat().st_mtime_ns}" for each in core]
+        stamps = [f"{jar.name} {jar.stat().st_mtime_ns}" for jar in core]
         text = "\n".join([str(self.java.program), self.java.version, str(self.jars), *stamps])
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -50,7 +50,7 @@ class Archive:
 
     @property
     def _making(self) -> Path:
-        """A folder that exists while somebody records or makes this archive."""
+        """The folder that exists while a process records or makes this archive."""
         return self.cache / f"spark-{self.key}.making"
 
     def use(self) -> str:
@@ -114,7 +114,7 @@ class Archive:
 
     def _class_path(self) -> str:
         """As Spark's launcher composes it: an archive fits only the same class path."""
-        first = sorted(str(each) for each in self.jars.glob("slf4j-api-*.jar"))
+        first = sorted(str(jar) for jar in self.jars.glob("slf4j-api-*.jar"))
         return ":".join([str(self.jars.parent / "conf"), *first, f"{self.jars}/*"])
 
     def _remove_unused(self) -> None:
@@ -123,19 +123,19 @@ class Archive:
         go with them."""
         before = time.time() - _UNUSED_SECONDS
         newest_first = sorted(_list_used(self.cache, "spark-*.jsa"), reverse=True)
-        for place, (used, each) in enumerate(newest_first):
-            if place >= _MOST_ARCHIVES - 1 or used < before:
+        for index, (used, path) in enumerate(newest_first):
+            if index >= _MOST_ARCHIVES - 1 or used < before:
                 with contextlib.suppress(OSError):  # another process, or it is not ours
-                    each.unlink()
-        for used, each in _list_used(self.cache, "spark-*.making"):
+                    path.unlink()
+        for used, path in _list_used(self.cache, "spark-*.making"):
             if used < before:
-                shutil.rmtree(each, ignore_errors=True)
+                shutil.rmtree(path, ignore_errors=True)
 
 
 def _list_used(folder: Path, pattern: str) -> list[tuple[float, Path]]:
-    """When each file was used last."""
-    found = []
-    for each in folder.glob(pattern):
+    """Return the files that match, each with the time of its last use."""
+    used_files = []
+    for path in folder.glob(pattern):
         with contextlib.suppress(OSError):  # another process was faster
-            found.append((each.stat().st_mtime, each))
-    return found
+            used_files.append((path.stat().st_mtime, path))
+    return used_files

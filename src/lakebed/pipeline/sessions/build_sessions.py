@@ -83,9 +83,9 @@ class BuildSessions:
     def close(self) -> None:
         """Stop the session that was kept, if there is one."""
         self._silence()
-        kept, self._kept = self._kept, None
-        if kept is not None:
-            kept[1].close()
+        session, self._kept = self._kept, None
+        if session is not None:
+            session[1].close()
 
     def _silence(self) -> None:
         """Let the kept session print nothing about tasks that are cut off, unless it is shared."""

@@ -72,8 +72,8 @@ class StoreAddress:
         if not store.url.startswith("s3://"):
             return cls(store.url, log=find_stderr_level())
         names = _PLACE + (_SECRETS if pass_credentials else ())
-        known = tuple((name, os.environ[name]) for name in names if os.environ.get(name))
-        return cls(store.url, known, find_stderr_level())
+        variables = tuple((name, os.environ[name]) for name in names if os.environ.get(name))
+        return cls(store.url, variables, find_stderr_level())
 
     def open(self, *, retry_seconds: float | None = None) -> Store:
         """Return the store, and print log records from now on if the driver does. The process's
@@ -85,9 +85,9 @@ class StoreAddress:
 
 
 @contextmanager
-def _environment(wanted: dict[str, str]) -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in wanted}
-    os.environ.update(wanted)
+def _environment(variables: dict[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
     try:
         yield
     finally:
@@ -135,7 +135,7 @@ def _runs_here(session: SparkSession) -> bool:
 
 def _has_this_version(session: SparkSession) -> bool:
     """Asks as many tasks as there are cores; an executor that was not asked may still differ."""
-    wanted = _version()
+    version = _version()
 
     def look(batches: Iterator[Any]) -> Iterator[Any]:  # sent by value: it must not need lakebed
         import importlib
@@ -143,7 +143,7 @@ def _has_this_version(session: SparkSession) -> bool:
         import pyarrow as pa
 
         try:
-            has = importlib.import_module("lakebed").__version__ == wanted
+            has = importlib.import_module("lakebed").__version__ == version
         except ImportError:
             has = False
         for batch in batches:

@@ -69,16 +69,16 @@ def find_java(environment: Mapping[str, str]) -> Java:
             raise BadInput(f"JAVA_HOME is {home}, which has no bin/java", hint=_HINT)
         return _require_new_enough(Java(program.resolve(), _read_version(program.resolve())))
     on_path = shutil.which("java", path=environment.get("PATH", ""))
-    found = None
+    path_java = None
     if on_path:
-        found = Java(Path(on_path).resolve(), _read_version(Path(on_path).resolve()))
-        if _major(found.version) >= OLDEST:
-            return found
+        path_java = Java(Path(on_path).resolve(), _read_version(Path(on_path).resolve()))
+        if _major(path_java.version) >= OLDEST:
+            return path_java
     bundled = _find_bundled()
     if bundled is not None:
         return bundled
-    if found is not None:
-        return _require_new_enough(found)
+    if path_java is not None:
+        return _require_new_enough(path_java)
     raise BadInput("spark needs Java, and there is none on the PATH", hint=_HINT)
 
 
@@ -110,23 +110,23 @@ def _read_version(program: Path) -> str:
     """The version, from the file that every runtime has beside it, or by asking it."""
     with contextlib.suppress(OSError):
         text = (program.parent.parent / "release").read_text()
-        known = re.search(r'^JAVA_VERSION="(.*)"$', text, re.MULTILINE)
-        if known is not None:
-            return known[1]
+        stated = re.search(r'^JAVA_VERSION="(.*)"$', text, re.MULTILINE)
+        if stated is not None:
+            return stated[1]
     try:
-        said = subprocess.run(  # noqa: S603  (the user's own Java)
+        version_text = subprocess.run(  # noqa: S603  (the user's own Java)
             [program, "-version"], capture_output=True, text=True, check=True, timeout=60
         ).stderr
     except (OSError, subprocess.SubprocessError) as error:
         raise BadInput(f"the Java at {program} does not run: {error}", hint=_HINT) from error
-    match = re.search(r'version "([^"]+)"', said)
+    match = re.search(r'version "([^"]+)"', version_text)
     if match is None:
         raise BadInput(f"the Java at {program} does not say its version", hint=_HINT)
     return match[1]
 
 
 def cache_folder(environment: Mapping[str, str]) -> Path | None:
-    """Where what is made once is kept, by the XDG rules; None if it cannot be written."""
+    """Return the cache folder, by the XDG rules; None if it cannot be written."""
     home = environment.get("XDG_CACHE_HOME")
     folder = (Path(home) if home else Path.home() / ".cache") / "lakebed"
     try:
@@ -147,9 +147,9 @@ def make_wrapper(java: Java, cache: Path) -> Path:
         if wrapper.read_text() == text and os.access(wrapper, os.X_OK):
             return wrapper.parent.parent
     wrapper.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, made = tempfile.mkstemp(dir=wrapper.parent)
+    descriptor, temporary = tempfile.mkstemp(dir=wrapper.parent)
     with os.fdopen(descriptor, "w") as file:
         file.write(text)
-    Path(made).chmod(0o755)
-    Path(made).replace(wrapper)
+    Path(temporary).chmod(0o755)
+    Path(temporary).replace(wrapper)
     return wrapper.parent.parent

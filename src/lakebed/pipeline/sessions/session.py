@@ -6,7 +6,7 @@
     spark = open_session(remote="sc://host:15002")      # Spark Connect; needs no Java here
     spark = open_session(remote="local[2]")             # a Connect server in this process
 
-    with use_session(given) as spark: ...               # the caller's, or (None) one of our own
+    with use_session(session) as spark: ...             # the caller's, or (None) one of our own
 
 A session that the caller passes is neither configured nor stopped. Everything above this module
 uses only what classic Spark and Spark Connect have in common: no RDDs, no ``_jvm``.
@@ -83,21 +83,21 @@ def open_session(
             "a spark session runs in this process already",
             hint="pass that one, or stop it before you open another",
         )
-    wanted = dict(settings or {})
+    own_settings = dict(settings or {})
     if remote is not None and not remote.startswith("local"):
-        return _start(app, {"spark.remote": remote} | _RUNTIME | wanted)
+        return _start(app, {"spark.remote": remote} | _RUNTIME | own_settings)
     where = _with_retries(remote or master or "local", cores)
     local = where.startswith("local")
     target = {"spark.master" if remote is None else "spark.remote": where}
     with _launching(local=local) as classes:
         java = _java_options(classes if archive else None, local=local, quick=quick)
-        own = {name: f"{java[name]} {wanted.get(name, '')}".strip() for name in java}
-        return _start(app, target | _RUNTIME | _launch_options(local=local) | wanted | own)
+        own = {name: f"{java[name]} {own_settings.get(name, '')}".strip() for name in java}
+        return _start(app, target | _RUNTIME | _launch_options(local=local) | own_settings | own)
 
 
 @contextmanager
 def use_session(
-    given: SparkSession | None = None,
+    session: SparkSession | None = None,
     *,
     master: str | None = None,
     remote: str | None = None,
@@ -105,9 +105,9 @@ def use_session(
 ) -> Iterator[SparkSession]:
     """The caller's session, untouched; or one of our own, which is stopped at the end."""
     require_spark(remote=remote is not None)
-    given = given or (_find_active() if master is None and remote is None else None)
-    if given is not None:
-        yield given
+    session = session or (_find_active() if master is None and remote is None else None)
+    if session is not None:
+        yield session
         return
     session = open_session(master=master, remote=remote, quick=quick)
     if not is_remote(session):
@@ -129,7 +129,7 @@ def own_java() -> Java:
 
 
 def is_remote(session: SparkSession) -> bool:
-    """Whether a session speaks Spark Connect."""
+    """Return True if a session uses Spark Connect."""
     return type(session).__module__.startswith("pyspark.sql.connect")
 
 
@@ -190,7 +190,7 @@ def _with_retries(master: str, cores: int | None) -> str:
 
 
 def _java_options(classes: Archive | None, *, local: bool, quick: bool) -> dict[str, str]:
-    """What the driver's JVM, and those of executors that it starts, are told."""
+    """Return the JVM options of the driver and of the executors that it starts."""
     common = f'"-Dlog4j2.configurationFile={_LOG4J.as_uri()}"'
     if quick:
         common += " -XX:TieredStopAtLevel=1"
@@ -213,7 +213,7 @@ def _finish(classes: Archive, recorder: int) -> None:
 
 
 def _launch_options(*, local: bool) -> dict[str, str]:
-    """What a JVM of our own is started with."""
+    """Return the launch options of a JVM that this process starts."""
     options = {
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",

@@ -1,8 +1,8 @@
 """Footers move to a table of their own, keyed by the file they belong to.
 
 `prepare` and `move_batch` are committed on their own, so that a large catalog moves in small steps
-and a killed migration goes on where it stopped; `upgrade` finishes what is left and drops the old
-column. This revision is frozen.
+and a killed migration resumes where it stopped; `upgrade` moves the remaining rows and drops the
+old column. This revision is frozen.
 """
 
 import hashlib
