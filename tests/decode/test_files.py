@@ -48,7 +48,7 @@ def test_json_lines_of_the_file_exporter(compress: Any, ending: bytes, tmp_path:
         (signal, "json", line) for (signal, _), line in zip(requests, lines, strict=True)
     ]
     step = ending.count(b"\n")
-    assert [each.place for each in found] == [
+    assert [each.location for each in found] == [
         f"{path} line {1 + number * step}" for number in range(len(lines))
     ]
     for each in found:
@@ -63,7 +63,7 @@ def test_length_prefixed_protobuf_of_the_file_exporter(compress: Any) -> None:
     assert [(each.signal, each.content, each.body) for each in found] == [
         (signal, "protobuf", body) for (signal, _), body in zip(requests, bodies, strict=True)
     ]
-    assert found[1].place == f"name at byte {len(bodies[0]) + 4:,}"
+    assert found[1].location == f"name at byte {len(bodies[0]) + 4:,}"
 
 
 @COMPRESSED
@@ -74,7 +74,7 @@ def test_a_single_request(compress: Any, signal: Signal) -> None:
     pretty = json.dumps(json.loads(text), indent=2).encode()
     for body, content in ((binary, "protobuf"), (text, "json"), (pretty, "json")):
         (found,) = read(compress(body))
-        assert found == FileRequest(signal, content, body, found.place)  # type: ignore[arg-type]
+        assert found == FileRequest(signal, content, body, found.location)  # type: ignore[arg-type]
         assert read(compress(body), signal) == [found]
 
 

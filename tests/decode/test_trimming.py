@@ -28,7 +28,7 @@ def records(*given: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("beside", [{"logRecords": None}, {}, {"scope": None}, {"logRecords": []}])
 def test_scopes_without_records_stand_beside_others(beside: dict[str, Any]) -> None:
     found = trimmed({"scopeLogs": [beside, {"logRecords": [BAD, GOOD]}, beside]})
-    assert (found.kept, found.rejected) == (1, 1)
+    assert (found.valid, found.rejected) == (1, 1)
     (resource,) = json.loads(found.body)["resourceLogs"]
     assert [each.get("logRecords") or [] for each in resource["scopeLogs"]] == [[], [GOOD], []]
 
@@ -63,7 +63,7 @@ def test_metrics_are_left_out_whole() -> None:
     body = {"resourceMetrics": [{"scopeMetrics": [{"metrics": [kept, bad]}]}]}
     found = trim(Signal.METRICS, json.dumps(body).encode())
     assert found is not None
-    assert (found.kept, found.rejected) == (1, 2)
+    assert (found.valid, found.rejected) == (1, 2)
     assert "at resourceMetrics[0].scopeMetrics[0].metrics[1].gauge.dataPoints[1].asInt" in (
         found.reason or ""
     )
@@ -75,4 +75,4 @@ def test_a_metric_with_a_number_that_nothing_holds_is_left_out() -> None:
     metrics = b'{"resourceMetrics":[{"scopeMetrics":[{"metrics":[%b,%b]}]}]}' % (kept, bad)
     found = trim(Signal.METRICS, metrics)
     assert found is not None
-    assert (found.kept, found.rejected) == (1, 2)
+    assert (found.valid, found.rejected) == (1, 2)

@@ -1,4 +1,4 @@
-"""What decoding takes and gives: landed blocks in; rows, failures and a count of detours out."""
+"""The input and output of decoding: landed blocks in; rows and failures out."""
 
 from __future__ import annotations
 

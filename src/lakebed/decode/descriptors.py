@@ -1,8 +1,9 @@
 """The OTLP request messages that Lakebed parses with: OpenTelemetry's own descriptors, relaxed.
 
 Every ``string`` field is ``bytes`` here. The wire format is the same, but a payload with bad UTF-8
-parses, so that one wrong byte in a log line does not cost the whole request; whoever shows a text
-decides what becomes of it. The messages live in a pool of their own, beside the generated ones.
+parses, so that one wrong byte in a log line does not cost the whole request; the code that converts
+a field to text decides how to mark bad bytes. The messages live in a pool of their own, beside the
+generated ones.
 """
 
 from __future__ import annotations

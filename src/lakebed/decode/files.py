@@ -1,9 +1,8 @@
 """Files of OTLP requests, read one request after another.
 
-A file may hold a single request as protobuf or JSON; what the OpenTelemetry Collector's file
-exporter writes, which is one JSON request per line, or protobuf requests with a length of four
-bytes before each; or gzip of any of these. What it holds is told from its first bytes, not from its
-name.
+A file may hold a single request as protobuf or JSON; the output of the OpenTelemetry Collector's
+file exporter, which is one JSON request per line, or protobuf requests with a length of four bytes
+before each; or gzip of any of these. The first bytes decide which, not the file's name.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ class FileRequest(NamedTuple):
     signal: Signal
     content: Content
     body: bytes
-    place: str
+    location: str
 
 
 def read_file(
@@ -136,16 +135,16 @@ class _Reader:
         self.check_size(len(line), f"{self.name} line {number}")
         return line
 
-    def read_whole(self, begun: bytes = b"") -> bytes:
+    def read_whole(self, prefix: bytes = b"") -> bytes:
         """All that is left, after what was read already."""
-        data = begun + self.read(self.most_bytes + 1)
+        data = prefix + self.read(self.most_bytes + 1)
         self.check_size(len(data), self.name)
         return data
 
-    def check_size(self, size_bytes: int, place: str) -> None:
+    def check_size(self, size_bytes: int, location: str) -> None:
         if size_bytes > self.most_bytes:
             raise PayloadTooLarge(
-                f"{place} holds a request of more than {self.most_bytes:,} bytes",
+                f"{location} holds a request of more than {self.most_bytes:,} bytes",
                 hint="write it in several smaller requests",
             )
 
@@ -177,43 +176,45 @@ def _is_json(text: bytes) -> bool:
     return True
 
 
-def _json_requests(text: bytes, signal: Signal | None, place: str) -> Iterator[FileRequest]:
+def _json_requests(text: bytes, signal: Signal | None, location: str) -> Iterator[FileRequest]:
     try:
-        found = json_signals(text)
+        signals = json_signals(text)
     except RecursionError:
-        raise BadPayload(f"{place} is nested too deeply") from None
+        raise BadPayload(f"{location} is nested too deeply") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         reason = str(error)
-        raise BadPayload(f"{place} is no OTLP request: {begin_small(reason)}") from None
-    if not found:
+        raise BadPayload(f"{location} is no OTLP request: {begin_small(reason)}") from None
+    if not signals:
         *first, last = (to_json_name(signal.spec.resources) for signal in Signal)
-        raise BadPayload(f"{place} has none of {', '.join(first)} and {last}")
-    if signal is not None and found != [signal]:
-        raise BadPayload(f"{place} holds {' and '.join(found)}, not {signal}")
-    for each in found:
-        yield FileRequest(each, "json", text, place)
+        raise BadPayload(f"{location} has none of {', '.join(first)} and {last}")
+    if signal is not None and signals != [signal]:
+        raise BadPayload(f"{location} holds {' and '.join(signals)}, not {signal}")
+    for found_signal in signals:
+        yield FileRequest(found_signal, "json", text, location)
 
 
 def _read_prefixed(reader: _Reader, signal: Signal | None) -> Iterator[FileRequest]:
     offset = 0
     last = None
     while prefix := reader.read(_PREFIX_BYTES):
-        place = f"{reader.name} at byte {offset:,}"
+        location = f"{reader.name} at byte {offset:,}"
         length = int.from_bytes(prefix, "big")
         if len(prefix) == _PREFIX_BYTES:
-            reader.check_size(length, place)
+            reader.check_size(length, location)
         body = reader.read(length)
         if len(prefix) < _PREFIX_BYTES or len(body) < length:
-            raise BadPayload(f"{place} is truncated: {_EXPECTED}")
+            raise BadPayload(f"{location} is truncated: {_EXPECTED}")
         if body:
-            request = _request(body, signal, last, place)
+            request = _request(body, signal, last, location)
             last = request.signal
             yield request
         offset += _PREFIX_BYTES + length
 
 
-def _request(body: bytes, given: Signal | None, last: Signal | None, place: str) -> FileRequest:
-    signal = given or guess_signal(body) or last
+def _request(
+    body: bytes, file_signal: Signal | None, last: Signal | None, location: str
+) -> FileRequest:
+    signal = file_signal or guess_signal(body) or last
     if signal is None:
-        raise BadPayload(f"{place} is no OTLP request whose signal can be told", hint=_WHICH)
-    return FileRequest(signal, "protobuf", body, place)
+        raise BadPayload(f"{location} is no OTLP request whose signal can be told", hint=_WHICH)
+    return FileRequest(signal, "protobuf", body, location)

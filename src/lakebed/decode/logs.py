@@ -18,7 +18,7 @@ from lakebed.decode.columns.arrays import (
     optional_text,
 )
 from lakebed.decode.columns.batches import decode_blocks
-from lakebed.decode.columns.columnar import Way
+from lakebed.decode.columns.columnar import ReadMode
 from lakebed.decode.columns.envelope import LEADING, PROCESS_PROPERTIES, TRAILING, Envelope
 from lakebed.decode.columns.values import render_with_kinds, string_maps
 from lakebed.model.signal import Signal
@@ -82,7 +82,7 @@ def decode(
 
 
 def _flatten(
-    envelope: Envelope, records: pa.RecordBatch, record_scope: pa.Array, way: Way
+    envelope: Envelope, records: pa.RecordBatch, record_scope: pa.Array, mode: ReadMode
 ) -> dict[str, pa.Array]:
     marks = Marks(records.num_rows)
     columns = envelope.columns(record_scope, marks)
@@ -94,7 +94,7 @@ def _flatten(
         "time": _time(happened, observed, columns["insert_time"]),
         "level": _levels(severity),
         "msg": msg,
-        "properties": string_maps(records["attributes"], marks, way).array(),
+        "properties": string_maps(records["attributes"], marks, mode).array(),
         "time_unix_nano": happened,
         "observed_time_unix_nano": observed,
         "severity_number": severity,
@@ -115,5 +115,5 @@ def _time(happened: pa.Array, observed: pa.Array, landed: pa.Array) -> pa.Array:
 
 
 def _levels(severity: pa.Array) -> pa.Array:
-    known = pc.and_(pc.greater_equal(severity, 1), pc.less_equal(severity, 24))
-    return _LEVELS.take(pc.if_else(known, severity, 0))
+    has_level = pc.and_(pc.greater_equal(severity, 1), pc.less_equal(severity, 24))
+    return _LEVELS.take(pc.if_else(has_level, severity, 0))

@@ -17,7 +17,7 @@ from lakebed.decode.columns.arrays import (
     optional_text,
 )
 from lakebed.decode.columns.batches import decode_blocks
-from lakebed.decode.columns.columnar import CannotRead, Way
+from lakebed.decode.columns.columnar import CannotRead, ReadMode
 from lakebed.decode.columns.envelope import LEADING, PROCESS_PROPERTIES, TRAILING, Envelope
 from lakebed.decode.columns.spread import Family
 from lakebed.decode.columns.values import string_maps
@@ -88,11 +88,11 @@ def decode(
 
 
 def _flatten(
-    envelope: Envelope, metrics: pa.RecordBatch, metric_scope: pa.Array, way: Way
+    envelope: Envelope, metrics: pa.RecordBatch, metric_scope: pa.Array, mode: ReadMode
 ) -> dict[str, pa.Array]:
     _refuse_two_kinds(metrics)
     envelope.expect_rows(sum(count_points(metrics[kind]) for kind in _KINDS))
-    parts = [read_points(kind, metrics[kind], way) for kind in _KINDS]
+    parts = [read_points(kind, metrics[kind], mode) for kind in _KINDS]
     marks = Marks.joined([part.marks for part in parts])
     row_metric = pa.concat_arrays([part.metric for part in parts])
     order = pc.sort_indices(row_metric)  # stable: points stay in the order of their metric
@@ -103,7 +103,7 @@ def _flatten(
         for name in parts[0].columns
     }
     columns |= envelope.columns(metric_scope.take(row_metric), marks)
-    columns |= _of_metrics(envelope, metrics, Family.of(row_metric), marks, way)
+    columns |= _of_metrics(envelope, metrics, Family.of(row_metric), marks, mode)
     time = microseconds(columns["time_unix_nano"])
     columns["time"] = pc.coalesce(time, columns["insert_time"]) if time.null_count else time
     columns["problems"] = marks.column()
@@ -121,14 +121,14 @@ def _refuse_two_kinds(metrics: pa.RecordBatch) -> None:
 
 
 def _of_metrics(
-    envelope: Envelope, metrics: pa.RecordBatch, rows: Family, marks: Marks, way: Way
+    envelope: Envelope, metrics: pa.RecordBatch, rows: Family, marks: Marks, mode: ReadMode
 ) -> dict[str, pa.Array]:
-    found = Marks(metrics.num_rows)
+    metric_marks = Marks(metrics.num_rows)
     columns = {
-        name: rows.spread(optional_text(metrics[name], found), envelope.budget)
+        name: rows.spread(optional_text(metrics[name], metric_marks), envelope.budget)
         for name in ("name", "unit", "description")
     }
-    metadata = string_maps(metrics["metadata"], found, way)
+    metadata = string_maps(metrics["metadata"], metric_marks, mode)
     columns["metadata"] = rows.spread_maps(metadata, envelope.budget)
-    marks.add_all(found.spread(rows.parents))
+    marks.add_all(metric_marks.spread(rows.parents))
     return columns

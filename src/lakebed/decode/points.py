@@ -18,7 +18,7 @@ from lakebed.decode.columns.arrays import (
     relist,
     relist_structs,
 )
-from lakebed.decode.columns.columnar import CannotRead, Way
+from lakebed.decode.columns.columnar import CannotRead, ReadMode
 from lakebed.decode.columns.values import string_maps
 
 EXEMPLAR = pa.struct(
@@ -72,11 +72,11 @@ class Points:
 
 
 def count_points(data: pa.Array) -> int:
-    """How many points all metrics of a kind have."""
+    """Return the number of points that all metrics of a kind have."""
     return len(_children(data)["data_points"].flatten())
 
 
-def read_points(kind: str, data: pa.Array, way: Way) -> Points:
+def read_points(kind: str, data: pa.Array, mode: ReadMode) -> Points:
     """The points of all metrics of a kind; `data` has a struct, or NULL, for each metric."""
     parts = _children(data)
     lists = parts["data_points"]
@@ -85,7 +85,7 @@ def read_points(kind: str, data: pa.Array, way: Way) -> Points:
     marks = Marks(len(metric))
     columns: dict[str, pa.Array] = {
         "kind": pa.repeat(pa.scalar(kind), len(metric)),
-        "properties": string_maps(points["attributes"], marks, way).array(),
+        "properties": string_maps(points["attributes"], marks, mode).array(),
         "time_unix_nano": instants(points["time_unix_nano"], marks),
         "start_time_unix_nano": instants(points["start_time_unix_nano"], marks),
         "flags": points["flags"].cast(pa.int64()),
@@ -120,7 +120,7 @@ def read_points(kind: str, data: pa.Array, way: Way) -> Points:
         columns["quantiles"] = relist(lists, pairs["quantile"])
         columns["quantile_values"] = relist(lists, pairs["value"])
     if "exemplars" in points:
-        columns["exemplars"] = _exemplars(points["exemplars"], marks, way)
+        columns["exemplars"] = _exemplars(points["exemplars"], marks, mode)
     for name, type_ in POINT_TYPES.items():
         if name not in columns:
             columns[name] = pa.nulls(len(metric), type_)
@@ -143,23 +143,23 @@ def _numbers(points: dict[str, pa.Array]) -> tuple[pa.Array, pa.Array]:
 
 
 def _bucket_counts(lists: pa.Array, marks: Marks) -> pa.Array:
-    found = Marks(len(lists.flatten()))
-    numbers = counts(lists.flatten(), found)
-    if found.masks:
-        marks.add_all(found.gather(pc.list_parent_indices(lists), len(lists)))
+    count_marks = Marks(len(lists.flatten()))
+    numbers = counts(lists.flatten(), count_marks)
+    if count_marks.masks:
+        marks.add_all(count_marks.gather(pc.list_parent_indices(lists), len(lists)))
     return relist(lists, numbers)
 
 
-def _exemplars(lists: pa.Array, marks: Marks, way: Way) -> pa.Array:
-    each = _children(lists.flatten())
-    found = Marks(len(each["time_unix_nano"]))
-    value, int_value = _numbers(each)
+def _exemplars(lists: pa.Array, marks: Marks, mode: ReadMode) -> pa.Array:
+    exemplars = _children(lists.flatten())
+    exemplar_marks = Marks(len(exemplars["time_unix_nano"]))
+    value, int_value = _numbers(exemplars)
     columns = [
-        instants(each["time_unix_nano"], found),
+        instants(exemplars["time_unix_nano"], exemplar_marks),
         value,
         int_value,
-        hex_ids(each["trace_id"], 16, found),
-        hex_ids(each["span_id"], 8, found),
-        string_maps(each["filtered_attributes"], found, way).array(),
+        hex_ids(exemplars["trace_id"], 16, exemplar_marks),
+        hex_ids(exemplars["span_id"], 8, exemplar_marks),
+        string_maps(exemplars["filtered_attributes"], exemplar_marks, mode).array(),
     ]
-    return relist_structs(lists, columns, EXEMPLAR, found, marks)
+    return relist_structs(lists, columns, EXEMPLAR, exemplar_marks, marks)

@@ -1,8 +1,8 @@
 """Find the signal of a request from its bytes.
 
-A JSON request names its signal. A protobuf request does not: the kinds are told apart by
-whether the first records read as what they would have to be, without a field left over. Where more
-than one kind or none fits, nothing is guessed.
+A JSON request names its signal. A protobuf request does not: its signal is the one as which its
+first records parse without an unknown field. Where more than one signal fits, or none, the result
+is None.
 """
 
 from __future__ import annotations

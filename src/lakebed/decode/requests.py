@@ -1,9 +1,9 @@
-"""Splitting a request at landing: one part per resource, each with the bytes as received, who sent
-it, how much it holds and when that happened.
+"""Split a request at landing: one part per resource, each with the bytes as received, the sender,
+the number of records and their times.
 
 A part of a protobuf request is the resource's field with its tag and length, which is itself a
 valid request; a part of a JSON request is the text of the array's element. The whole body is
-validated first, so that whatever lands can be decoded later.
+validated first, so that all that lands can be decoded later.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _RESOURCES = 1 << 3 | 2
 
 @dataclass(frozen=True, slots=True)
 class RequestPart:
-    """What one resource sent in a request."""
+    """The part of a request that one resource sent."""
 
     payload: bytes
     resource: Resource
@@ -159,11 +159,11 @@ def _json_resources(signal: Signal, body: bytes) -> list[bytes]:
 def _refuse_others(signal: Signal, body: bytes) -> None:
     """A request that holds nothing may be one of another signal, of which nothing would land."""
     try:
-        others = json_signals(body)
+        found_signals = json_signals(body)
     except RecursionError:
         raise BadPayload(TOO_DEEP) from None
-    if others and signal not in others:
-        raise BadPayload(f"the request holds {' and '.join(others)}, not {signal}")
+    if found_signals and signal not in found_signals:
+        raise BadPayload(f"the request holds {' and '.join(found_signals)}, not {signal}")
 
 
 @cache

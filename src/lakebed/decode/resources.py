@@ -1,8 +1,8 @@
-"""Who sent a request: its resource's attributes as strings, and the names derived from them.
+"""The sender of a request: its resource's attributes as strings, and the names derived from them.
 
 The strings are the same as those of the columns that are built later: texts as they are, whole
 numbers in decimal, doubles as Arrow writes them, bools ``true`` or ``false``, bytes in base64,
-arrays and key-value lists as compact JSON. A value that holds nothing is None, bad UTF-8 becomes
+arrays and key-value lists as compact JSON. An attribute without a value is None, bad UTF-8 becomes
 U+FFFD, and of several attributes with the same key the last counts.
 """
 
@@ -61,7 +61,7 @@ def _describe(resource: Any) -> Resource:
 
 
 def spell_exe(service: str | None, namespace: str | None) -> str | None:
-    """What ``exe`` is everywhere: the service's name, after its namespace and a slash if it has
+    """Return the value of ``exe``: the service's name, after its namespace and a slash if it has
     one; None without a name."""
     if not service:
         return None
@@ -99,7 +99,7 @@ def _plain(value: Any) -> Any:
         case "bytes_value":
             return base64.b64encode(value.bytes_value).decode()
         case "array_value":
-            return [_plain(each) for each in value.array_value.values]
+            return [_plain(item) for item in value.array_value.values]
         case "kvlist_value":
             pairs = value.kvlist_value.values
             return {_text(pair.key): _plain(pair.value) for pair in pairs}

@@ -21,7 +21,7 @@ from lakebed.decode.columns.arrays import (
     relist_structs,
 )
 from lakebed.decode.columns.batches import decode_blocks
-from lakebed.decode.columns.columnar import Way
+from lakebed.decode.columns.columnar import ReadMode
 from lakebed.decode.columns.envelope import LEADING, PROCESS_PROPERTIES, TRAILING, Envelope
 from lakebed.decode.columns.values import string_maps
 from lakebed.model.signal import Signal
@@ -112,7 +112,7 @@ def decode(
 
 
 def _flatten(
-    envelope: Envelope, spans: pa.RecordBatch, span_scope: pa.Array, way: Way
+    envelope: Envelope, spans: pa.RecordBatch, span_scope: pa.Array, mode: ReadMode
 ) -> dict[str, pa.Array]:
     marks = Marks(spans.num_rows)
     columns = envelope.columns(span_scope, marks)
@@ -136,9 +136,9 @@ def _flatten(
         "duration_ns": pc.subtract(end, begin),
         "start_time_unix_nano": begin,
         "end_time_unix_nano": end,
-        "properties": string_maps(spans["attributes"], marks, way).array(),
-        "events": _events(spans["events"], marks, way),
-        "links": _links(spans["links"], marks, way),
+        "properties": string_maps(spans["attributes"], marks, mode).array(),
+        "events": _events(spans["events"], marks, mode),
+        "links": _links(spans["links"], marks, mode),
         "flags": spans["flags"].cast(pa.int64()),
         "dropped_attributes_count": spans["dropped_attributes_count"].cast(pa.int64()),
         "dropped_events_count": spans["dropped_events_count"].cast(pa.int64()),
@@ -147,27 +147,27 @@ def _flatten(
     }
 
 
-def _events(lists: pa.Array, marks: Marks, way: Way) -> pa.Array:
+def _events(lists: pa.Array, marks: Marks, mode: ReadMode) -> pa.Array:
     time, name, attributes, dropped = lists.flatten().flatten()
-    found = Marks(len(time))
+    event_marks = Marks(len(time))
     columns = [
-        instants(time, found),
-        optional_text(name, found),
-        string_maps(attributes, found, way).array(),
+        instants(time, event_marks),
+        optional_text(name, event_marks),
+        string_maps(attributes, event_marks, mode).array(),
         dropped.cast(pa.int64()),
     ]
-    return relist_structs(lists, columns, _EVENT, found, marks)
+    return relist_structs(lists, columns, _EVENT, event_marks, marks)
 
 
-def _links(lists: pa.Array, marks: Marks, way: Way) -> pa.Array:
+def _links(lists: pa.Array, marks: Marks, mode: ReadMode) -> pa.Array:
     trace_id, span_id, trace_state, attributes, dropped, flags = lists.flatten().flatten()
-    found = Marks(len(trace_id))
+    link_marks = Marks(len(trace_id))
     columns = [
-        hex_ids(trace_id, 16, found),
-        hex_ids(span_id, 8, found),
-        optional_text(trace_state, found),
-        string_maps(attributes, found, way).array(),
+        hex_ids(trace_id, 16, link_marks),
+        hex_ids(span_id, 8, link_marks),
+        optional_text(trace_state, link_marks),
+        string_maps(attributes, link_marks, mode).array(),
         dropped.cast(pa.int64()),
         flags.cast(pa.int64()),
     ]
-    return relist_structs(lists, columns, _LINK, found, marks)
+    return relist_structs(lists, columns, _LINK, link_marks, marks)

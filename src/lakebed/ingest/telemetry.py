@@ -161,11 +161,11 @@ class Telemetry:
                 source.seek(0)
                 requests = islice(read_requests(source, name, expected_signal), limit)
                 for number, request in enumerate(requests, start=1):
-                    with _naming(request.place):
+                    with _naming(request.location):
                         blocks = self._read(
                             request.signal, request.body, request.content, request_id, number
                         )
-                    yield request.place, blocks
+                    yield request.location, blocks
 
             with Operation(_log, "land file", file=name) as operation:
                 sound = sum(1 for _ in read_all())

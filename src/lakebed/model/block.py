@@ -12,7 +12,7 @@ from lakebed.model.signal import Signal
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """Who sends: one OpenTelemetry resource."""
+    """A sender: one OpenTelemetry resource."""
 
     process_id: str
     properties: dict[str, Any]
@@ -20,7 +20,7 @@ class Process:
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """What a process sends: one signal of it."""
+    """One signal that a process sends."""
 
     stream_id: str
     process_id: str
@@ -46,7 +46,7 @@ class Block:
 
 
 def encoding_of(signal: Signal, content: str) -> str:
-    """How a payload is to be read, e.g. ``otlp/logs+protobuf``."""
+    """Return the encoding of a payload, e.g. ``otlp/logs+protobuf``."""
     return f"otlp/{signal}+{content}"
 
 

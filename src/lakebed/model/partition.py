@@ -15,7 +15,7 @@ from lakebed.model.time import TimeRange, format_instant
 
 
 class FileState(enum.StrEnum):
-    """Why a file is in the store without being part of the lake."""
+    """The reasons why a file is in the store without being part of the lake."""
 
     STAGED = "staged"  # reserved by a living writer
     RETIRED = "retired"  # its partition was retired
@@ -84,7 +84,7 @@ class Partition:
 
     @property
     def is_empty(self) -> bool:
-        """Whether this is the proof that its range gave no rows."""
+        """Return True for a partition without a file, which records that its range gave no rows."""
         return self.file_path is None
 
     @property
@@ -121,7 +121,7 @@ NO_SOURCE = bytes(SOURCE_HASH_BYTES)
 
 def add_source_hashes(hashes: Iterable[bytes]) -> bytes:
     """The set hash of a union of disjoint sources: sums of SHA-256, so that merges add up."""
-    total = sum(int.from_bytes(each, "big") for each in hashes)
+    total = sum(int.from_bytes(digest, "big") for digest in hashes)
     return (total % (1 << 8 * SOURCE_HASH_BYTES)).to_bytes(SOURCE_HASH_BYTES, "big")
 
 

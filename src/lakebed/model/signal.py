@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 
 class Signal(enum.StrEnum):
-    """What an OTLP request holds, spelled as in its path: ``/v1/logs``."""
+    """The kinds of OTLP requests, spelled as in their paths: ``/v1/logs``."""
 
     LOGS = "logs"
     METRICS = "metrics"
@@ -92,5 +92,5 @@ SPECS = {
 
 def to_json_name(field: str) -> str:
     """Return a protobuf field's name in OTLP/JSON: ``log_records`` is ``logRecords``."""
-    first, *others = field.split("_")
-    return first + "".join(word.capitalize() for word in others)
+    first, *following = field.split("_")
+    return first + "".join(word.capitalize() for word in following)

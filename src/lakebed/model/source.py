@@ -1,5 +1,5 @@
-"""Where a view set's rows come from: landed blocks through a decoder, or SQL over other view sets.
-View sets without a source hold what programs publish by themselves.
+"""The source of a view set's rows: landed blocks through a decoder, or SQL over other view sets.
+View sets without a source hold the rows that programs publish themselves.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ Source = BlockSource | SqlSource
 
 
 def describe_source(source: Source | None) -> str:
-    """What rows are made of, for people: ``blocks: logs``, ``sql over log_entries``, ``none``."""
+    """Return the source in words: ``blocks: logs``, ``sql over log_entries``, ``none``."""
     if source is None:
         return "none"
     if isinstance(source, BlockSource):
@@ -57,7 +57,7 @@ def describe_source(source: Source | None) -> str:
 
 
 def fingerprint(source: Source | None) -> str:
-    """What of a source belongs to the schema hash, because other rows come out of other SQL."""
+    """Return the part of a source that belongs to the schema hash: other SQL gives other rows."""
     if not isinstance(source, SqlSource):
         return ""
     text = json.dumps(encode_source(source), sort_keys=True, separators=(",", ":"))
@@ -82,6 +82,6 @@ def decode_source(value: Any) -> Source | None:
         case {"blocks": str(decoder)}:
             return BlockSource(decoder)
         case {"sql": str(sql), "merge_sql": str(merge_sql), "reads": dict(reads)}:
-            known = tuple(sorted((name, bytes.fromhex(text)) for name, text in reads.items()))
-            return SqlSource(sql, merge_sql, known)
+            read_hashes = tuple(sorted((name, bytes.fromhex(text)) for name, text in reads.items()))
+            return SqlSource(sql, merge_sql, read_hashes)
     raise BadInput(f"{value!r} is not a source of a view set")

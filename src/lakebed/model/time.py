@@ -128,7 +128,7 @@ def parse_duration(text: str) -> int:
 
 
 def is_duration(text: str) -> bool:
-    """Whether `parse_duration` reads it."""
+    """Return True if `parse_duration` accepts the text."""
     return _DURATION.fullmatch(text.strip()) is not None
 
 
@@ -190,15 +190,15 @@ class TimeRange:
         return cls(to_instant(begin, "up"), to_instant(end, "down"))
 
     def overlaps(self, other: TimeRange) -> bool:
-        """Whether the two share an instant."""
+        """Return True if the two ranges share an instant."""
         return self.begin < other.end and other.begin < self.end
 
     def intersect(self, other: TimeRange) -> TimeRange:
-        """What two overlapping ranges share."""
+        """Return the intersection of two overlapping ranges."""
         return TimeRange(max(self.begin, other.begin), min(self.end, other.end))
 
     def contains(self, other: TimeRange) -> bool:
-        """Whether every instant of the other is in this one."""
+        """Return True if every instant of `other` is in this range."""
         return self.begin <= other.begin and other.end <= self.end
 
     def __str__(self) -> str:
@@ -206,27 +206,27 @@ class TimeRange:
 
 
 def covers(ranges: list[TimeRange], target: TimeRange) -> bool:
-    """Whether the union of the ranges contains the target without a gap."""
+    """Return True if the union of the ranges contains the target without a gap."""
     reached = target.begin
-    for each in sorted(ranges):
-        if each.begin > reached:
+    for time_range in sorted(ranges):
+        if time_range.begin > reached:
             return False
-        reached = max(reached, each.end)
+        reached = max(reached, time_range.end)
         if reached >= target.end:
             return True
     return False
 
 
 def find_gaps(within: TimeRange, covered: Iterable[TimeRange]) -> list[TimeRange]:
-    """What of a range the others leave uncovered, in order."""
+    """Return the parts of a range that `covered` leaves uncovered, in order."""
     gaps = []
     reached = within.begin
-    for each in sorted(covered):
-        if each.begin >= within.end:
+    for time_range in sorted(covered):
+        if time_range.begin >= within.end:
             break
-        if each.begin > reached:
-            gaps.append(TimeRange(reached, each.begin))
-        reached = max(reached, each.end)
+        if time_range.begin > reached:
+            gaps.append(TimeRange(reached, time_range.begin))
+        reached = max(reached, time_range.end)
     if reached < within.end:
         gaps.append(TimeRange(reached, within.end))
     return gaps

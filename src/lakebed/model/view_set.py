@@ -51,7 +51,8 @@ _PLAIN = [
 
 @dataclass(frozen=True, slots=True)
 class ViewSet:
-    """What a program declares: the rows' schema, its version, the event time and the sort order."""
+    """The declaration of a view set: the rows' schema, its version, the event time and the sort
+    order."""
 
     name: str
     version: int
@@ -107,17 +108,17 @@ class ViewSet:
         return hash_schema(self.schema, self.version, fingerprint(self.source))
 
     def require_no_source(self) -> None:
-        """Raise `BadInput` if builds make the rows: those of somebody else would stand in for what
-        landed in their range, and nothing would say so."""
+        """Raise `BadInput` if builds make the rows: rows that a program publishes would silently
+        replace those that landed in their range."""
         if self.source is not None:
-            made = describe_source(self.source)
+            source_text = describe_source(self.source)
             raise BadInput(
-                f"view set {self.name} takes no rows: builds make them ({made})",
+                f"view set {self.name} takes no rows: builds make them ({source_text})",
                 hint="register a view set of your own for these rows",
             )
 
     def definition(self) -> str:
-        """What the catalog stores: JSON that `from_definition` reads back."""
+        """Return the JSON that the catalog stores and `from_definition` reads back."""
         parts = {
             "name": self.name,
             "version": self.version,
@@ -128,8 +129,8 @@ class ViewSet:
             "source": encode_source(self.source),
             "target_bytes": self.target_bytes,
         }
-        said = {"description": self.description} if self.description else {}
-        return _canonical_json(parts | said)
+        optional = {"description": self.description} if self.description else {}
+        return _canonical_json(parts | optional)
 
     @classmethod
     def from_definition(cls, text: str) -> ViewSet:
@@ -201,7 +202,7 @@ def _encode_item(name: str, field: pa.Field) -> list[Any]:
 
 
 def _has_order(kind: Any) -> bool:
-    """Whether rows can be sorted by a column of this encoded type."""
+    """Return True if rows can be sorted by a column of this encoded type."""
     unsortable = {"list", "large_list", "map", "struct", "dictionary"}
     return isinstance(kind, str) or not unsortable & set(kind)
 

@@ -1,1 +1,1 @@
-"""What is materialized: the registry of view sets."""
+"""The registry of view sets: the definitions of all that is materialized."""

@@ -111,31 +111,31 @@ def _nanoseconds(instant: int) -> int:
 
 
 def _stream(insert_time: int, properties: str) -> dict[str, Any]:
-    known = msgspec.json.decode(properties)
+    decoded = msgspec.json.decode(properties)
     return {
         "streams.dependencies_metadata": b"",
         "streams.objects_metadata": b"",
-        "streams.tags": known.get("tags", []),
+        "streams.tags": decoded.get("tags", []),
         "streams.properties": [],
         "streams.insert_time": insert_time,
-        "streams.format": known.get("format", ""),
+        "streams.format": decoded.get("format", ""),
     }
 
 
 def _process(insert_time: int, properties: str) -> dict[str, Any]:
-    known: dict[str, str | None] = msgspec.json.decode(properties)
-    exe = spell_exe(known.get("service.name"), known.get("service.namespace"))
+    decoded: dict[str, str | None] = msgspec.json.decode(properties)
+    exe = spell_exe(decoded.get("service.name"), decoded.get("service.namespace"))
     return {
         "processes.start_time": insert_time,
         "processes.start_ticks": insert_time * 1000,
         "processes.tsc_frequency": 1_000_000_000,
         "processes.exe": exe or "",
-        "processes.username": known.get("process.owner") or "",
+        "processes.username": decoded.get("process.owner") or "",
         "processes.realname": "",
-        "processes.computer": known.get("host.name") or "",
-        "processes.distro": known.get("os.description") or "",
-        "processes.cpu_brand": known.get("host.cpu.model.name") or "",
+        "processes.computer": decoded.get("host.name") or "",
+        "processes.distro": decoded.get("os.description") or "",
+        "processes.cpu_brand": decoded.get("host.cpu.model.name") or "",
         "processes.insert_time": insert_time,
         "processes.parent_process_id": "",
-        "processes.properties": list(known.items()),
+        "processes.properties": list(decoded.items()),
     }

@@ -216,5 +216,7 @@ def _schema(columns: dict[str, str], **types: pa.DataType) -> pa.Schema:
 
 def _sql(sql: str, merge_sql: str, *reads: ViewSet) -> SqlSource:
     return SqlSource(
-        sql.strip(), merge_sql.strip(), tuple((each.name, each.schema_hash) for each in reads)
+        sql.strip(),
+        merge_sql.strip(),
+        tuple((view_set.name, view_set.schema_hash) for view_set in reads),
     )

@@ -1,4 +1,4 @@
-"""Which view sets are made of which others, and in the end of which blocks."""
+"""Dependencies between view sets, and the kinds of blocks that each is finally built from."""
 
 from __future__ import annotations
 
@@ -14,11 +14,17 @@ from lakebed.model.view_set import ViewSet
 
 
 def in_dependency_order(view_sets: Iterable[ViewSet]) -> list[ViewSet]:
-    """What is read comes before its readers; otherwise by name. `BadInput` for a circle."""
-    known = {each.name: each for each in sorted(view_sets, key=lambda each: each.name)}
-    sorter = TopologicalSorter({name: _reads(each) & known.keys() for name, each in known.items()})
+    """Return the view sets with sources before their readers, otherwise by name. `BadInput` for a
+    cycle."""
+    by_name = {
+        view_set.name: view_set
+        for view_set in sorted(view_sets, key=lambda view_set: view_set.name)
+    }
+    sorter = TopologicalSorter(
+        {name: _reads(view_set) & by_name.keys() for name, view_set in by_name.items()}
+    )
     try:
-        return [known[name] for name in sorter.static_order()]
+        return [by_name[name] for name in sorter.static_order()]
     except CycleError as error:
         circle = " → ".join(reversed(error.args[1]))
         raise BadInput(
@@ -27,19 +33,19 @@ def in_dependency_order(view_sets: Iterable[ViewSet]) -> list[ViewSet]:
         ) from None
 
 
-def plan_dependents(evolved: ViewSet, others: Sequence[ViewSet]) -> list[ViewSet]:
+def plan_dependents(evolved: ViewSet, candidates: Sequence[ViewSet]) -> list[ViewSet]:
     """The SQL view sets that read an evolved one, directly or not, each in a new version that
     reads the new schema."""
     hashes = {evolved.name: evolved.schema_hash}
     dependents: list[ViewSet] = []
-    for each in in_dependency_order(others):
-        source = each.source
-        if each.name == evolved.name or not isinstance(source, SqlSource):
+    for candidate in in_dependency_order(candidates):
+        source = candidate.source
+        if candidate.name == evolved.name or not isinstance(source, SqlSource):
             continue
-        if not _reads(each) & hashes.keys():
+        if not _reads(candidate) & hashes.keys():
             continue
-        reads = tuple((name, hashes.get(name, known)) for name, known in source.reads)
-        new = replace(each, version=each.version + 1, source=replace(source, reads=reads))
+        reads = tuple((name, hashes.get(name, schema_hash)) for name, schema_hash in source.reads)
+        new = replace(candidate, version=candidate.version + 1, source=replace(source, reads=reads))
         hashes[new.name] = new.schema_hash
         dependents.append(new)
     return dependents
@@ -47,7 +53,7 @@ def plan_dependents(evolved: ViewSet, others: Sequence[ViewSet]) -> list[ViewSet
 
 def list_readers(name: str, view_sets: Iterable[ViewSet]) -> list[str]:
     """The view sets whose SQL reads this one, by name."""
-    return sorted(each.name for each in view_sets if name in _reads(each))
+    return sorted(view_set.name for view_set in view_sets if name in _reads(view_set))
 
 
 def _reads(view_set: ViewSet) -> set[str]:
@@ -55,7 +61,7 @@ def _reads(view_set: ViewSet) -> set[str]:
 
 
 def list_encodings(view_set: ViewSet) -> tuple[str, ...] | None:
-    """Which blocks a block view set is made of; None for all."""
+    """Return the encodings of the blocks that a block view set is built from; None for all."""
     assert isinstance(view_set.source, BlockSource)  # noqa: S101
     decoder = view_set.source.decoder
     return None if decoder == "blocks" else encodings_of(Signal(decoder))
@@ -70,14 +76,14 @@ class Sources:
 
 
 def find_sources(view_set: ViewSet, active: Mapping[str, ViewSet]) -> Sources:
-    """Which blocks a view set's rows come from in the end."""
+    """Return the kinds of blocks that a view set's rows finally come from."""
     if isinstance(view_set.source, BlockSource):
         encodings = list_encodings(view_set)
         return Sources(encodings is None, encodings or ())
-    every, found = False, set[str]()
+    every, needed = False, set[str]()
     if isinstance(view_set.source, SqlSource):
         for name in view_set.source.names:
             below = find_sources(active[name], active)
             every |= below.every
-            found |= set(below.encodings)
-    return Sources(every, tuple(sorted(found)))
+            needed |= set(below.encodings)
+    return Sources(every, tuple(sorted(needed)))

@@ -35,8 +35,8 @@ def lines() -> Iterator[str]:
 
 def rewrite(page: str) -> str:
     """The page with everything after the mark made anew."""
-    kept = page.split(MARK)[0]
-    return f"{kept}{MARK}\n\n" + "\n".join(lines()).rstrip() + "\n"
+    prose = page.split(MARK)[0]
+    return f"{prose}{MARK}\n\n" + "\n".join(lines()).rstrip() + "\n"
 
 
 def main() -> None:

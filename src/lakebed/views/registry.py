@@ -22,7 +22,7 @@ from lakebed.views.dependencies import list_readers, plan_dependents
 
 
 class Change(enum.StrEnum):
-    """What registering a definition does."""
+    """The effect of registering a definition."""
 
     CREATED = "created"
     EVOLVED = "evolved"
@@ -30,33 +30,33 @@ class Change(enum.StrEnum):
     UNCHANGED = "unchanged"
 
 
-def plan_registration(active: ActiveViewSet | None, wanted: ViewSet) -> Change:
-    """What registering would do, or the reason why it may not."""
-    if is_table(wanted.name):
-        raise BadInput(f"{wanted.name} would be taken for a user's table", hint="choose another")
+def plan_registration(active: ActiveViewSet | None, declared: ViewSet) -> Change:
+    """Return the effect of registering a definition; raise if it may not be registered."""
+    if is_table(declared.name):
+        raise BadInput(f"{declared.name} would be taken for a user's table", hint="choose another")
     if active is None:
         return Change.CREATED
     now = active.view_set
-    if wanted.version < now.version:
+    if declared.version < now.version:
         raise Outdated(
-            f"view set {wanted.name} is active in version {now.version}, "
-            f"this program declares version {wanted.version}",
+            f"view set {declared.name} is active in version {now.version}, "
+            f"this program declares version {declared.version}",
             hint="update this program",
         )
-    if wanted.version > now.version:
+    if declared.version > now.version:
         return Change.EVOLVED
-    if wanted.schema_hash != active.schema_hash:
+    if declared.schema_hash != active.schema_hash:
         raise BadInput(
-            f"the schema of view set {wanted.name} differs from its active version {now.version}",
+            f"the schema of view set {declared.name} differs from its active version {now.version}",
             hint=f"declare it as version {now.version + 1}",
         )
-    if wanted.time_column != now.time_column:
+    if declared.time_column != now.time_column:
         raise BadInput(
-            f"view set {wanted.name} finds its partitions by the column {now.time_column}, "
-            f"not {wanted.time_column}",
+            f"view set {declared.name} finds its partitions by the column {now.time_column}, "
+            f"not {declared.time_column}",
             hint=f"declare it as version {now.version + 1}",
         )
-    return Change.UNCHANGED if wanted == now else Change.AMENDED
+    return Change.UNCHANGED if declared == now else Change.AMENDED
 
 
 def _activate(transaction: Transaction, view_set: ViewSet, change: Change) -> None:
@@ -79,7 +79,7 @@ def _refuse_removal(name: str, active: Sequence[ActiveViewSet]) -> None:
             hint=f"to drop what was built of it: lakebed partitions retire {name} "
             "--begin 1970-01-01T00Z --end 2100-01-01T00Z",
         )
-    readers = list_readers(name, [each.view_set for each in active])
+    readers = list_readers(name, [entry.view_set for entry in active])
     if readers:
         raise Refused(
             f"view set {name} is read by {', '.join(readers)}",
@@ -107,8 +107,8 @@ class Registry:
             if change is not Change.UNCHANGED:
                 _activate(transaction, view_set, change)
             if change is Change.EVOLVED:
-                others = view_sets.list_active(transaction.connection)
-                for dependent in plan_dependents(view_set, [each.view_set for each in others]):
+                entries = view_sets.list_active(transaction.connection)
+                for dependent in plan_dependents(view_set, [entry.view_set for entry in entries]):
                     _activate(transaction, dependent, Change.EVOLVED)
             return change
 
@@ -134,8 +134,8 @@ class Registry:
                 _activate(transaction, view_set, change)
 
     def ensure(self, wanted: Sequence[ViewSet]) -> None:
-        """Register what is missing or older; what is newer belongs to a newer program. How long
-        rows are kept is the operator's to say, whatever the version."""
+        """Register view sets that are missing or older than declared; a newer one belongs to a
+        newer program. Retention is always the operator's, for every version."""
         registered = self._read_registered()
         for view_set in wanted:
             due = find_due(view_set, registered)
@@ -150,12 +150,12 @@ class Registry:
         """Say how long a view set keeps its rows after they landed, as ``30d``; None for ever. The
         view set as the catalog has it then. Nothing is retired by this alone: upkeep does, and
         `plan_by_retention` of ``lake.retirement`` shows what."""
-        kept = None if retention is None else parse_duration(retention)
+        retention_us = None if retention is None else parse_duration(retention)
         self._ensure_if_built_in(name)
         with self._catalog.write() as transaction:
             now = view_sets.get(transaction.connection, name).view_set
-            if kept != now.retention_us:
-                _activate(transaction, replace(now, retention_us=kept), Change.AMENDED)
+            if retention_us != now.retention_us:
+                _activate(transaction, replace(now, retention_us=retention_us), Change.AMENDED)
         return self.get(name)
 
     def _ensure_if_built_in(self, name: str) -> None:

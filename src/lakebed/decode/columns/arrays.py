@@ -31,7 +31,7 @@ def list_of(kind: pa.DataType) -> pa.DataType:
 
 @dataclass(slots=True)
 class Marks:
-    """Which rows could not be represented as they were sent, by kind of problem."""
+    """The rows that could not be represented as they were sent, by kind of problem."""
 
     rows: int
     masks: dict[str, pa.Array] = field(default_factory=dict)
@@ -74,16 +74,16 @@ class Marks:
 
     def column(self) -> pa.Array:
         """The markers of each row, separated by commas; NULL where there are none."""
-        found = [marker for marker in _MARKERS if marker in self.masks]
+        present = [marker for marker in _MARKERS if marker in self.masks]
         code = None
-        for bit, marker in enumerate(found):
+        for bit, marker in enumerate(present):
             part = pc.multiply(self.masks[marker].cast(pa.int32()), pa.scalar(1 << bit, pa.int32()))
             code = part if code is None else pc.add(code, part)
         if code is None:
             return pa.nulls(self.rows, pa.string())
         spelled = [
-            ",".join(marker for bit, marker in enumerate(found) if number >> bit & 1) or None
-            for number in range(1 << len(found))
+            ",".join(marker for bit, marker in enumerate(present) if number >> bit & 1) or None
+            for number in range(1 << len(present))
         ]
         return pa.array(spelled, pa.string()).take(code)
 
@@ -94,7 +94,7 @@ def counting(count: int) -> pa.Array:
 
 
 def offsets_of(array: pa.Array) -> pa.Array:
-    """Where each value of a string or binary array begins in its data, and where the last ends."""
+    """Return each value's offset in the data of a string or binary array, and the end."""
     return pa.Array.from_buffers(
         pa.int32(), len(array) + 1, [None, array.buffers()[1]], offset=array.offset
     )
@@ -113,10 +113,10 @@ def int32_view(array: pa.Array) -> memoryview:
 
 def null_where_empty(texts: pa.Array) -> pa.Array:
     """Without presence on the wire, empty and absent are the same: NULL."""
-    some = pc.greater(pc.binary_length(texts), 0)
+    non_empty = pc.greater(pc.binary_length(texts), 0)
     if texts.offset or texts.null_count or not len(texts):
-        return pc.if_else(some, texts, None)
-    buffers = [some.buffers()[1], *texts.buffers()[1:]]
+        return pc.if_else(non_empty, texts, None)
+    buffers = [non_empty.buffers()[1], *texts.buffers()[1:]]
     return pa.Array.from_buffers(texts.type, len(texts), buffers)
 
 
@@ -129,8 +129,8 @@ def text(raw: pa.Array, marks: Marks) -> pa.Array:
 
 
 def _replace_bad_utf8(value: bytes) -> tuple[str, Collection[str]]:
-    shown = value.decode("utf-8", "replace")
-    return shown, () if shown.encode() == value else ("bad_utf8",)
+    text = value.decode("utf-8", "replace")
+    return text, () if text.encode() == value else ("bad_utf8",)
 
 
 def each_distinct(
@@ -139,10 +139,10 @@ def each_distinct(
     """Convert each distinct value in Python; the second result has its markers."""
     encoded = raw.dictionary_encode()
     converted = [convert(value) for value in encoded.dictionary.to_pylist()]
-    for marker in {marker for _, found in converted for marker in found}:
-        marked = pa.array([marker in found for _, found in converted], pa.bool_())
+    for marker in {marker for _, markers in converted for marker in markers}:
+        marked = pa.array([marker in markers for _, markers in converted], pa.bool_())
         marks.add(marker, marked.take(encoded.indices))
-    return pa.array([shown for shown, _ in converted], pa.string()).take(encoded.indices)
+    return pa.array([text for text, _ in converted], pa.string()).take(encoded.indices)
 
 
 def optional_text(raw: pa.Array, marks: Marks) -> pa.Array:
@@ -157,28 +157,28 @@ def hex_ids(raw: pa.Array, length: int, marks: Marks) -> pa.Array:
     digits = data_of(raw)[begin:end].hex().encode()
     doubled = pc.multiply(pc.subtract(offsets, offsets[0]), pa.scalar(2, pa.int32()))
     lengths = pc.binary_length(raw)
-    some = pc.greater(lengths, 0)
-    wrong = pc.and_(some, pc.not_equal(lengths, length))
+    non_empty = pc.greater(lengths, 0)
+    wrong = pc.and_(non_empty, pc.not_equal(lengths, length))
     if pc.any(wrong).as_py():
         marks.add("bad_id_length", wrong)
-    buffers = [some.buffers()[1], doubled.buffers()[1], pa.py_buffer(digits)]
+    buffers = [non_empty.buffers()[1], doubled.buffers()[1], pa.py_buffer(digits)]
     return pa.Array.from_buffers(pa.string(), len(raw), buffers)
 
 
 def instants(nanoseconds: pa.Array, marks: Marks) -> pa.Array:
     """Exact nanoseconds: NULL where absent (0) or, marked, where past the year 2262."""
-    least = pc.min(nanoseconds).as_py()
-    if least is None or least > 0:
+    minimum = pc.min(nanoseconds).as_py()
+    if minimum is None or minimum > 0:
         return nanoseconds
-    if least < 0:
+    if minimum < 0:
         marks.add("absurd_time", pc.less(nanoseconds, 0))
     return pc.if_else(pc.greater(nanoseconds, 0), nanoseconds, None)
 
 
 def counts(numbers: pa.Array, marks: Marks) -> pa.Array:
     """Counts: NULL, and marked, where they do not fit into 63 bits."""
-    least = pc.min(numbers).as_py()
-    if least is None or least >= 0:
+    minimum = pc.min(numbers).as_py()
+    if minimum is None or minimum >= 0:
         return numbers
     marks.add("absurd_count", pc.less(numbers, 0))
     return pc.if_else(pc.less(numbers, 0), None, numbers)
@@ -199,11 +199,11 @@ def first_valid(arrays: list[pa.Array], otherwise: Any) -> pa.Array:
 
 def enum_text(numbers: pa.Array, names: list[str | None]) -> pa.Array:
     """The names of an enum's numbers; what has none is the number itself."""
-    known = pc.and_(pc.greater_equal(numbers, 0), pc.less(numbers, len(names)))
-    named = pa.array(names, pa.string()).take(pc.if_else(known, numbers, 0))
-    if pc.all(known).as_py() is not False:
+    has_name = pc.and_(pc.greater_equal(numbers, 0), pc.less(numbers, len(names)))
+    named = pa.array(names, pa.string()).take(pc.if_else(has_name, numbers, 0))
+    if pc.all(has_name).as_py() is not False:
         return named
-    return pc.if_else(known, named, numbers.cast(pa.string()))
+    return pc.if_else(has_name, named, numbers.cast(pa.string()))
 
 
 def relist(lists: pa.Array, values: pa.Array) -> pa.Array:
@@ -216,9 +216,9 @@ def relist(lists: pa.Array, values: pa.Array) -> pa.Array:
 
 
 def relist_structs(
-    lists: pa.Array, columns: list[pa.Array], kind: pa.DataType, found: Marks, marks: Marks
+    lists: pa.Array, columns: list[pa.Array], kind: pa.DataType, item_marks: Marks, marks: Marks
 ) -> pa.Array:
-    """Lists of structs made of these columns; what was found inside a list marks its row."""
-    if found.masks:
-        marks.add_all(found.gather(pc.list_parent_indices(lists), len(lists)))
+    """Lists of structs made of these columns; problems inside a list mark its row."""
+    if item_marks.masks:
+        marks.add_all(item_marks.gather(pc.list_parent_indices(lists), len(lists)))
     return relist(lists, pa.StructArray.from_arrays(columns, fields=list(kind)))

@@ -11,7 +11,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.decode.blocks import Decoded, Failure, LandedBlock
-from lakebed.decode.columns.columnar import CannotRead, Way, envelope_reader, read, record_reader
+from lakebed.decode.columns.columnar import (
+    CannotRead,
+    ReadMode,
+    envelope_reader,
+    read,
+    record_reader,
+)
 from lakebed.decode.columns.envelope import Envelope
 from lakebed.decode.columns.spread import TooLarge
 from lakebed.errors import BadInput
@@ -23,7 +29,7 @@ enough to keep intermediate arrays out of main memory's way."""
 _RECORD_BYTES = 64
 _SLOW_RECORDS = 5_000
 
-Flatten = Callable[[Envelope, pa.RecordBatch, pa.Array, Way], dict[str, pa.Array]]
+Flatten = Callable[[Envelope, pa.RecordBatch, pa.Array, ReadMode], dict[str, pa.Array]]
 """From an envelope, some of its records and the scope of each, to the columns of their rows."""
 
 
@@ -45,7 +51,7 @@ class _Run:
                 self._decode_slowly(block, payload)
             return
         try:
-            self.tables += list(self._rows(blocks, payloads, Way.FAST))
+            self.tables += list(self._rows(blocks, payloads, ReadMode.FAST))
         except (CannotRead, TooLarge, pa.ArrowException) as error:
             if len(blocks) == 1 and isinstance(error, TooLarge):
                 self.fail(blocks[0], error)
@@ -58,7 +64,7 @@ class _Run:
 
     def _decode_slowly(self, block: LandedBlock, payload: bytes) -> None:
         try:
-            self.tables += list(self._rows([block], [payload], Way.SLOW))
+            self.tables += list(self._rows([block], [payload], ReadMode.SLOW))
             self.fallbacks += 1
         except (CannotRead, TooLarge, pa.ArrowException) as error:
             self.fail(block, error)
@@ -68,18 +74,18 @@ class _Run:
         self.failures.append(Failure(block.block_id, lines[0] if lines else repr(error)))
 
     def _rows(
-        self, blocks: Sequence[LandedBlock], payloads: Sequence[bytes], way: Way
+        self, blocks: Sequence[LandedBlock], payloads: Sequence[bytes], mode: ReadMode
     ) -> Iterator[pa.Table]:
         requests = pa.array(payloads, pa.binary())
-        read_down = read(envelope_reader(self.signal), requests, way)
-        envelope = Envelope.of(blocks, read_down, way, compact=self.compact)
+        read_down = read(envelope_reader(self.signal), requests, mode)
+        envelope = Envelope.of(blocks, read_down, mode, compact=self.compact)
         envelope.expect_rows(len(envelope.records))
         reader = record_reader(self.signal)
-        for begin, rows in _slices(envelope.records, way):
-            records = read(reader, envelope.records.slice(begin, rows), way)
+        for begin, rows in _slices(envelope.records, mode):
+            records = read(reader, envelope.records.slice(begin, rows), mode)
             envelope.budget.spend(2 * records.nbytes)  # what is inside is made into columns
             scopes = envelope.record_scope.slice(begin, rows)
-            columns = self.flatten(envelope, records, scopes, way)
+            columns = self.flatten(envelope, records, scopes, mode)
             arrays = [columns[name] for name in self.schema.names]
             if self.compact:
                 yield pa.Table.from_arrays(arrays, names=self.schema.names)
@@ -99,7 +105,7 @@ def decode_blocks(
     """Decode blocks of one signal; a block gives all its rows, or none and a failure. Compact rows
     have dictionary arrays where the schema has strings that many of them share."""
     run = _Run(signal, schema, flatten, slowly, compact)
-    taken: list[LandedBlock] = []
+    batch: list[LandedBlock] = []
     payloads: list[bytes] = []
     size = 0
     for block in blocks:
@@ -108,16 +114,16 @@ def decode_blocks(
         except BadInput as error:
             run.fail(block, error)
             continue
-        if taken and size + len(payload) > BATCH_BYTES:
-            run.decode(taken, payloads)
-            taken, payloads, size = [], [], 0
-        taken.append(block)
+        if batch and size + len(payload) > BATCH_BYTES:
+            run.decode(batch, payloads)
+            batch, payloads, size = [], [], 0
+        batch.append(block)
         payloads.append(payload)
         size += len(payload)
-    if taken:
-        run.decode(taken, payloads)
+    if batch:
+        run.decode(batch, payloads)
     table = pa.concat_tables(run.tables) if run.tables else schema.empty_table()
-    order = {block.block_id: place for place, block in enumerate(blocks)}
+    order = {block.block_id: index for index, block in enumerate(blocks)}
     failures = sorted(run.failures, key=lambda failure: order[failure.block_id])
     return Decoded(table, tuple(failures), run.fallbacks)
 
@@ -132,12 +138,13 @@ def _protobuf(block: LandedBlock, signal: Signal) -> bytes:
     raise BadInput(f"a block of {signal} has the encoding {block.encoding!r}")
 
 
-def _slices(records: pa.Array, way: Way) -> Iterator[tuple[int, int]]:
-    """Where to begin, and how many records to read together, so that memory stays within bounds."""
+def _slices(records: pa.Array, mode: ReadMode) -> Iterator[tuple[int, int]]:
+    """Yield the begin and the count of records to read together, so that memory stays within
+    bounds."""
     total = (pc.sum(pc.binary_length(records)).as_py() or 0) + _RECORD_BYTES * len(records)
     parts = 1 + total // (2 * BATCH_BYTES)
     rows = -(-len(records) // parts) or 1
-    if way is Way.SLOW:
+    if mode is ReadMode.SLOW:
         rows = min(rows, _SLOW_RECORDS)
     for begin in range(0, len(records), rows):
         yield begin, min(rows, len(records) - begin)

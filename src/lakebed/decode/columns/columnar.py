@@ -34,8 +34,8 @@ bytes of stack and one byte of message a level, and dies of a stack overflow, no
 longer messages must pass `upb`, which refuses more than 100 levels."""
 
 
-class Way(enum.Enum):
-    """How messages are read."""
+class ReadMode(enum.Enum):
+    """The two ways of reading messages."""
 
     FAST = "all at once"
     SLOW = "one by one"
@@ -47,7 +47,7 @@ class CannotRead(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """How to read one kind of message."""
+    """A reader of one kind of message."""
 
     message: Any
     """The `upb` class of the whole message."""
@@ -82,9 +82,11 @@ class Reader:
         return pa.record_batch(columns, schema=self.schema)
 
 
-def read(reader: Reader, messages: pa.Array, way: Way) -> pa.RecordBatch:
+def read(reader: Reader, messages: pa.Array, mode: ReadMode) -> pa.RecordBatch:
     """One row for each message; raises `CannotRead` if one is not readable this way."""
-    return reader.read(messages) if way is Way.FAST else reader.read_slowly(messages.to_pylist())
+    return (
+        reader.read(messages) if mode is ReadMode.FAST else reader.read_slowly(messages.to_pylist())
+    )
 
 
 @cache
@@ -159,7 +161,7 @@ def _flatten(message: Any, *, as_bytes: set[str]) -> None:
 
 
 def _fields(descriptor: Any) -> list[pa.Field]:
-    return [_field(field) for field in sorted(descriptor.fields, key=lambda each: each.number)]
+    return [_field(field) for field in sorted(descriptor.fields, key=lambda field: field.number)]
 
 
 def _field(field: Any) -> pa.Field:
@@ -200,11 +202,11 @@ def _plain(message: Any, fields: Iterable[pa.Field]) -> dict[str, Any]:
     """The whole message as the flat one's fields, in the values that pyarrow takes."""
     row: dict[str, Any] = {}
     for field in fields:
-        known = message.DESCRIPTOR.fields_by_name[field.name]
+        declared = message.DESCRIPTOR.fields_by_name[field.name]
         value = getattr(message, field.name)
-        if known.is_repeated:
-            row[field.name] = [_convert(each, field.type.value_type) for each in value]
-        elif known.has_presence and not message.HasField(field.name):
+        if declared.is_repeated:
+            row[field.name] = [_convert(item, field.type.value_type) for item in value]
+        elif declared.has_presence and not message.HasField(field.name):
             row[field.name] = [] if pa.types.is_list(field.type) else None
         elif pa.types.is_list(field.type):
             row[field.name] = [_convert(value, field.type.value_type)]

@@ -1,5 +1,5 @@
-"""What stands around the records of a request: its resources and scopes, and the columns that every
-row takes from them. All three signals nest alike: request, resources, scopes, records.
+"""The resources and scopes around the records of a request, and the columns that every row takes
+from them. All three signals nest alike: request, resources, scopes, records.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from lakebed.decode.blocks import LandedBlock
 from lakebed.decode.columns.arrays import TIME, Marks, optional_text
-from lakebed.decode.columns.columnar import Way
+from lakebed.decode.columns.columnar import ReadMode
 from lakebed.decode.columns.spread import Budget, Family, StringMaps
 from lakebed.decode.columns.values import string_maps
 from lakebed.decode.resources import spell_exe
@@ -70,7 +70,7 @@ class Envelope:
         cls,
         blocks: Sequence[LandedBlock],
         batch: pa.RecordBatch,
-        way: Way,
+        mode: ReadMode,
         *,
         compact: bool = False,
     ) -> Envelope:
@@ -80,9 +80,9 @@ class Envelope:
         scopes, record_lists, scope_urls = scope_lists.flatten().flatten()
         resource_marks, scope_marks = Marks(len(resources)), Marks(len(scopes))
         attributes, resource_dropped = resources.flatten()
-        resource_maps = string_maps(_no_nulls(attributes), resource_marks, way)
+        resource_maps = string_maps(_no_nulls(attributes), resource_marks, mode)
         name, version, attributes, scope_dropped = scopes.flatten()
-        scope_maps = string_maps(_no_nulls(attributes), scope_marks, way)
+        scope_maps = string_maps(_no_nulls(attributes), scope_marks, mode)
         return cls(
             blocks=blocks,
             resource_block=pc.list_parent_indices(groups),
@@ -122,7 +122,7 @@ class Envelope:
         row_block = self.resource_block.take(resources.parents)
         columns: dict[str, pa.Array] = {}
         for family, values in ((scopes, self.scope_columns), (resources, self.resource_columns)):
-            columns |= {name: self._give(each, family) for name, each in values.items()}
+            columns |= {name: self._give(column, family) for name, column in values.items()}
         columns["target"] = columns["scope_name"]
         for name in ("process_id", "stream_id", "block_id"):
             values = pa.array([getattr(block, name) for block in self.blocks], pa.string())

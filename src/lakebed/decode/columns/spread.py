@@ -25,15 +25,15 @@ class TooLarge(ValueError):
 
 @dataclass(slots=True)
 class Budget:
-    """How many bytes may still be used."""
+    """A limit on the bytes of decoded values."""
 
-    left: int = MOST_BYTES
+    free: int = MOST_BYTES
 
     def spend(self, size: int) -> None:
-        self.left -= size
-        if self.left < 0:
+        self.free -= size
+        if self.free < 0:
             raise TooLarge(
-                f"the rows would take {MOST_BYTES - self.left:,} bytes or more, too many for one "
+                f"the rows would take {MOST_BYTES - self.free:,} bytes or more, too many for one "
                 "block: they are very many, or they share very long attributes or names"
             )
 

@@ -27,7 +27,7 @@ from lakebed.decode.columns.arrays import (
     offsets_of,
     text,
 )
-from lakebed.decode.columns.columnar import CannotRead, Way, attribute_reader, parse, read
+from lakebed.decode.columns.columnar import CannotRead, ReadMode, attribute_reader, parse, read
 from lakebed.decode.columns.spread import StringMaps
 from lakebed.decode.descriptors import relaxed_pool
 
@@ -51,7 +51,7 @@ def render_with_kinds(values: pa.Array, marks: Marks) -> tuple[pa.Array, pa.Arra
 
 
 def _members(values: pa.Array) -> list[pa.Array]:
-    """What each kind holds: a value, or NULL for those that are of another kind."""
+    """Return an array for each kind of value, with NULL where the value is of another kind."""
     return [
         _only(member) if pa.types.is_list(member.type) else member for member in values.flatten()
     ]
@@ -71,13 +71,13 @@ def _only(lists: pa.Array) -> pa.Array:
 
 
 def _render(members: list[pa.Array], marks: Marks) -> pa.Array:
-    shown = [
+    rendered = [
         _RENDERERS[kind](member, marks)
         for kind, member in zip(KINDS, members, strict=True)
         if member.null_count < len(member)
     ]
-    merged = first_valid(shown, pa.nulls(len(members[0]), pa.string()))
-    if sum(len(each) - each.null_count for each in shown) > len(merged) - merged.null_count:
+    merged = first_valid(rendered, pa.nulls(len(members[0]), pa.string()))
+    if sum(len(texts) - texts.null_count for texts in rendered) > len(merged) - merged.null_count:
         raise CannotRead("a value is of several kinds at once")
     return merged
 
@@ -90,7 +90,7 @@ def _kinds(members: list[pa.Array]) -> pa.Array:
     return pa.array(KINDS, pa.string()).take(codes)
 
 
-def string_maps(lists: pa.Array, marks: Marks, way: Way) -> StringMaps:
+def string_maps(lists: pa.Array, marks: Marks, mode: ReadMode) -> StringMaps:
     """Lists of KeyValue, as bytes, as maps of strings with unique keys.
 
     Senders repeat themselves: each distinct pair of key and value is read once.
@@ -99,46 +99,46 @@ def string_maps(lists: pa.Array, marks: Marks, way: Way) -> StringMaps:
     if offsets[0].as_py():
         offsets = pc.subtract(offsets, offsets[0])
     pairs = lists.flatten().dictionary_encode()
-    raw_keys, raw_values = read(attribute_reader(), pairs.dictionary, way).columns
-    found = Marks(len(raw_keys))
-    keys = text(raw_keys, found)
-    items = render(raw_values, found)
-    if found.masks:
+    raw_keys, raw_values = read(attribute_reader(), pairs.dictionary, mode).columns
+    pair_marks = Marks(len(raw_keys))
+    keys = text(raw_keys, pair_marks)
+    items = render(raw_values, pair_marks)
+    if pair_marks.masks:
         parents = pc.list_parent_indices(lists)
-        marks.add_all(found.spread(pairs.indices).gather(parents, len(lists)))
+        marks.add_all(pair_marks.spread(pairs.indices).gather(parents, len(lists)))
     codes = keys.dictionary_encode().indices
-    offsets, chosen = _last_of_each_key(offsets, codes, pairs.indices, marks)
-    return StringMaps(offsets, keys.take(chosen), items.take(chosen))
+    offsets, entries = _last_of_each_key(offsets, codes, pairs.indices, marks)
+    return StringMaps(offsets, keys.take(entries), items.take(entries))
 
 
 def _last_of_each_key(
-    offsets: pa.Array, codes: pa.Array, chosen: pa.Array, marks: Marks
+    offsets: pa.Array, codes: pa.Array, entry_pairs: pa.Array, marks: Marks
 ) -> tuple[pa.Array, pa.Array]:
     """The offsets and entries that remain when each row keeps the last entry of each key.
 
-    `codes` has a number for the key of each pair, `chosen` the pair of each entry.
+    `codes` has a number for the key of each pair, `entry_pairs` the pair of each entry.
     """
     rows = len(offsets) - 1
-    entry_codes = codes.take(chosen)
+    entry_codes = codes.take(entry_pairs)
     # Each row's key codes, seen as one binary value: few distinct ones stand for many rows.
     places = pc.multiply(offsets, pa.scalar(4, pa.int32()))
     buffers = [None, places.buffers()[1], entry_codes.buffers()[1]]
     shapes = pa.Array.from_buffers(pa.binary(), rows, buffers).dictionary_encode()
     twins = pa.array([_has_twins(shape) for shape in shapes.dictionary.to_pylist()], pa.bool_())
     if not pc.any(twins).as_py():
-        return offsets, chosen
+        return offsets, entry_pairs
     affected = twins.take(shapes.indices)
     marks.add("duplicate_key", affected)
     earlier = _earlier_twins(offsets, entry_codes, affected)
-    hits = pc.scatter(pa.repeat(True, len(earlier)), earlier, max_index=len(chosen) - 1)
-    kept = pc.is_null(hits)
-    left = pc.cumulative_sum(kept.cast(pa.int32()))
-    ends = pa.concat_arrays([pa.array([0], pa.int32()), left]).take(offsets)
-    return ends, chosen.filter(kept)
+    hits = pc.scatter(pa.repeat(True, len(earlier)), earlier, max_index=len(entry_pairs) - 1)
+    is_kept = pc.is_null(hits)
+    kept_counts = pc.cumulative_sum(is_kept.cast(pa.int32()))
+    ends = pa.concat_arrays([pa.array([0], pa.int32()), kept_counts]).take(offsets)
+    return ends, entry_pairs.filter(is_kept)
 
 
 def _earlier_twins(offsets: pa.Array, codes: pa.Array, affected: pa.Array) -> pa.Array:
-    """Which entries of the affected rows have the key of a later entry of the same row."""
+    """Return the entries of the affected rows whose key a later entry of the same row has too."""
     lists = pa.ListArray.from_arrays(offsets, codes)
     begins = offsets.slice(0, len(lists)).filter(affected)
     lists = lists.filter(affected)
@@ -162,33 +162,35 @@ def _base64(value: bytes) -> tuple[str, Collection[str]]:
 
 def _json(value: bytes, message: str) -> tuple[str, Collection[str]]:
     parsed = parse(_message_class(message), value)
-    found: set[str] = set()
-    plain = _plain_list(parsed, found) if message == "ArrayValue" else _plain_object(parsed, found)
-    return json.dumps(plain, ensure_ascii=False, separators=(",", ":")), found
+    markers: set[str] = set()
+    plain = (
+        _plain_list(parsed, markers) if message == "ArrayValue" else _plain_object(parsed, markers)
+    )
+    return json.dumps(plain, ensure_ascii=False, separators=(",", ":")), markers
 
 
-def _plain_list(array: Any, found: set[str]) -> list[Any]:
-    return [_plain(value, found) for value in array.values]
+def _plain_list(array: Any, markers: set[str]) -> list[Any]:
+    return [_plain(value, markers) for value in array.values]
 
 
-def _plain_object(pairs: Any, found: set[str]) -> dict[str, Any]:
-    plain = {_plain_text(pair.key, found): _plain(pair.value, found) for pair in pairs.values}
+def _plain_object(pairs: Any, markers: set[str]) -> dict[str, Any]:
+    plain = {_plain_text(pair.key, markers): _plain(pair.value, markers) for pair in pairs.values}
     if len(plain) < len(pairs.values):
-        found.add("duplicate_key")
+        markers.add("duplicate_key")
     return plain
 
 
-def _plain_text(raw: bytes, found: set[str]) -> str:
-    shown = raw.decode("utf-8", "replace")
-    if shown.encode() != raw:
-        found.add("bad_utf8")
-    return shown
+def _plain_text(raw: bytes, markers: set[str]) -> str:
+    text = raw.decode("utf-8", "replace")
+    if text.encode() != raw:
+        markers.add("bad_utf8")
+    return text
 
 
-def _plain(value: Any, found: set[str]) -> Any:
+def _plain(value: Any, markers: set[str]) -> Any:
     match value.WhichOneof("value"):
         case "string_value":
-            return _plain_text(value.string_value, found)
+            return _plain_text(value.string_value, markers)
         case "bool_value":
             return value.bool_value
         case "int_value":
@@ -197,9 +199,9 @@ def _plain(value: Any, found: set[str]) -> Any:
             number = value.double_value
             return number if math.isfinite(number) else str(number)
         case "array_value":
-            return _plain_list(value.array_value, found)
+            return _plain_list(value.array_value, markers)
         case "kvlist_value":
-            return _plain_object(value.kvlist_value, found)
+            return _plain_object(value.kvlist_value, markers)
         case "bytes_value":
             return base64.b64encode(value.bytes_value).decode()
     return None

@@ -31,7 +31,8 @@ class Unfit(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class ScalarWriter:
-    """How one kind of field is written: its wire type, and its bytes without tag and length."""
+    """The encoding of one kind of field: its wire type, and a writer of its bytes without tag and
+    length."""
 
     wire_type: int
     write: Callable[[Any], bytes]
@@ -170,8 +171,8 @@ def _show(value: Any) -> str:
         return "an array"
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
-    shown = ascii(value).replace("'", '"') if isinstance(value, str) else _show_number(value)
-    return shown if len(shown) <= _LONGEST_SHOWN else shown[:_LONGEST_SHOWN] + "…"
+    text = ascii(value).replace("'", '"') if isinstance(value, str) else _show_number(value)
+    return text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + "…"
 
 
 def _show_number(value: float) -> str:

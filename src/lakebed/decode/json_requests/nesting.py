@@ -1,5 +1,6 @@
-"""How deep JSON may be nested. Without a limit of its own a text would be read or not depending on
-how much of its stack the reading thread has left: it could land here and be unreadable there.
+"""The limit on the nesting of JSON. Without a fixed limit, whether a text can be read would depend
+on the stack that the reading thread has left: it could land in one thread and be unreadable in
+another.
 """
 
 from __future__ import annotations
@@ -20,22 +21,22 @@ _STEPS = bytes.maketrans(b"{}", b"\x01\xff")
 _PEELED = 4
 
 
-def check_nesting(text: bytes, most: int = MAX_LEVELS) -> None:
+def check_nesting(text: bytes, max_levels: int = MAX_LEVELS) -> None:
     """Refuses JSON of more levels; what is no JSON may pass, and its parser refuses it.
 
     Whole-text operations, because every request is looked at: a few percent of its parsing.
     """
-    if text.count(b"{") + text.count(b"[") <= most:
+    if text.count(b"{") + text.count(b"[") <= max_levels:
         return
     if b"\\" in text:
         text = _ESCAPE.sub(b"", text)
     marks = text.translate(_ALIKE, _OTHERS).replace(b'""', b"")
     brackets = b"".join(marks.split(b'"')[::2])  # every other piece is inside of a string
-    peeled = min(_PEELED, most)
+    peeled = min(_PEELED, max_levels)
     for _ in range(peeled):  # without its leaves a tree has one level less, and is much smaller
         brackets = brackets.replace(b"{}", b"")
     steps = memoryview(brackets.translate(_STEPS)).cast("b")
-    if any(level > most - peeled for level in accumulate(steps)):
+    if any(level > max_levels - peeled for level in accumulate(steps)):
         raise BadPayload(
             f"the JSON is nested more than {MAX_LEVELS} levels deep",
             hint="unknown fields are ignored but must be read too; leave them out",

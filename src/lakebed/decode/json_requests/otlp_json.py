@@ -93,7 +93,7 @@ def _request_writers() -> dict[Signal, _Writer]:
 
 
 def _plan(message: Any, plans: dict[str, dict[str, _Writer]]) -> dict[str, _Writer]:
-    """How to write each field of a message, by its name in JSON; messages may hold themselves."""
+    """Return the writers of a message's fields, by JSON name. Messages may be recursive."""
     plan = plans.get(message.full_name)
     if plan is None:
         plan = plans[message.full_name] = {}

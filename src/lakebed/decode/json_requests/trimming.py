@@ -28,7 +28,7 @@ class Trimmed:
     """A request without what cannot be read of it."""
 
     body: bytes = b""
-    kept: int = 0
+    valid: int = 0
     """Records, or metrics, of resources that had others."""
     rejected: int = 0
     """Log records, spans, or data points of metrics."""
@@ -47,40 +47,44 @@ def trim(signal: Signal, body: bytes) -> Trimmed | None:
         texts = msgspec.json.decode(request[name], type=list[msgspec.Raw])
         request[name] = _array(
             [
-                _trim_resource(signal, each, f"{name}[{number}]", trimmed)
-                for number, each in enumerate(texts)
+                _trim_resource(signal, resource, f"{name}[{number}]", trimmed)
+                for number, resource in enumerate(texts)
             ]
         )
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, KeyError):
         return None
     trimmed.body = msgspec.json.encode(request)
-    return trimmed if trimmed.kept and trimmed.rejected else None
+    return trimmed if trimmed.valid and trimmed.rejected else None
 
 
-def _trim_resource(signal: Signal, text: msgspec.Raw, place: str, trimmed: Trimmed) -> msgspec.Raw:
+def _trim_resource(
+    signal: Signal, text: msgspec.Raw, location: str, trimmed: Trimmed
+) -> msgspec.Raw:
     if _find_problem(signal, bytes(text)) is None:
-        trimmed.kept += 1
+        trimmed.valid += 1
         return text
     scopes_name = to_json_name(signal.spec.scopes)
     records_name = to_json_name(signal.spec.records)
     resource = msgspec.json.decode(text, type=_Fields)
     scopes = msgspec.json.decode(resource[scopes_name], type=list[_Fields])
     for at, scope in enumerate(scopes):
-        given = scope.get(records_name, b"null")
-        records = msgspec.json.decode(given, type=list[msgspec.Raw] | None)
-        kept = []
+        records_text = scope.get(records_name, b"null")
+        records = msgspec.json.decode(records_text, type=list[msgspec.Raw] | None)
+        valid_records = []
         for number, record in enumerate(records or ()):
             alone = {scopes_name: [{records_name: [record]}]}
             problem = _find_problem(signal, msgspec.json.encode(alone))
             if problem is None:
-                kept.append(record)
+                valid_records.append(record)
                 continue
             trimmed.rejected += _count(signal, record)
             if trimmed.reason is None:
-                found = f"{place}.{scopes_name}[{at}].{records_name}[{number}]"
-                trimmed.reason = _place(problem, f"{scopes_name}[0].{records_name}[0]", found)
-        trimmed.kept += len(kept)
-        scope[records_name] = _array(kept)
+                location_in_request = f"{location}.{scopes_name}[{at}].{records_name}[{number}]"
+                trimmed.reason = _place(
+                    problem, f"{scopes_name}[0].{records_name}[0]", location_in_request
+                )
+        trimmed.valid += len(valid_records)
+        scope[records_name] = _array(valid_records)
     resource[scopes_name] = msgspec.Raw(msgspec.json.encode(scopes))
     return msgspec.Raw(msgspec.json.encode(resource))
 
@@ -94,21 +98,21 @@ def _find_problem(signal: Signal, text: bytes) -> str | None:
     return None
 
 
-def _place(problem: str, alone: str, found: str) -> str:
-    """What was said of a record that was read alone, said of where it stands in its request."""
+def _place(problem: str, alone: str, location_in_request: str) -> str:
+    """Return the problem of a record read alone, with its location in the whole request."""
     if f" at {alone}" in problem:
-        return problem.replace(alone, found, 1)
-    return f"{_BYTE.sub('', problem)}, at {found}"
+        return problem.replace(alone, location_in_request, 1)
+    return f"{_BYTE.sub('', problem)}, at {location_in_request}"
 
 
 def _count(signal: Signal, record: msgspec.Raw) -> int:
-    """How many records that is; of a metric, its data points, as far as they can be told."""
+    """Return the number of records; of a metric, its data points, as far as they can be counted."""
     if signal.spec.points_in is None:
         return 1
     metric: Any = read_json(bytes(record))
     kinds = metric.values() if isinstance(metric, dict) else ()
-    points = [each.get("dataPoints") for each in kinds if isinstance(each, dict)]
-    return max(1, sum(len(each) for each in points if isinstance(each, list)))
+    points = [kind.get("dataPoints") for kind in kinds if isinstance(kind, dict)]
+    return max(1, sum(len(kind_points) for kind_points in points if isinstance(kind_points, list)))
 
 
 def _array(items: list[msgspec.Raw]) -> msgspec.Raw:

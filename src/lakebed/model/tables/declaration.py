@@ -42,17 +42,17 @@ def parse_schema(value: Any) -> TableSchema:
     declared, out_of_range = _unwrap(value, problems)
     columns = [_parse_column(name, spec, problems) for name, spec in declared]
     problems += _check_names([name for name, _ in declared])
-    known = [column for column in columns if column is not None]
+    valid_columns = [column for column in columns if column is not None]
     if not declared and not problems:
         problems.append("a table needs columns")
     if len(declared) > MOST_COLUMNS:
         problems.append(f"{len(declared)} columns are more than the {MOST_COLUMNS} allowed")
     if declared:
-        known = _find_time(known, problems, sure=len(known) == len(columns))
-    problems += _check_required(declared, known)
+        valid_columns = _find_time(valid_columns, problems, sure=len(valid_columns) == len(columns))
+    problems += _check_required(declared, valid_columns)
     if problems:
         raise BadSchema(problems)
-    return TableSchema(tuple(known), out_of_range)
+    return TableSchema(tuple(valid_columns), out_of_range)
 
 
 def plan_alteration(
@@ -61,14 +61,14 @@ def plan_alteration(
     add: Mapping[str, Any] | None = None,
     widen: Sequence[str] = (),
     relax: Sequence[str] = (),
-    **others: Any,
+    **unsupported: Any,
 ) -> TableSchema:
-    """The schema with optional columns added, int columns widened to float and required columns
-    made optional: what every row written before still fits. `BadSchema` with all that is wrong,
-    among it whatever else was asked for."""
+    """Return the schema with optional columns added, int columns widened to float and required
+    columns made optional: changes that every row written before still fits. `BadSchema` with all
+    problems, including any other change that was requested."""
     problems = [
-        f"{each}: only add, widen and relax are known; anything else would make stored rows wrong"
-        for each in others
+        f"{change}: only add, widen and relax are known; anything else would make stored rows wrong"
+        for change in unsupported
     ]
     columns = {column.name: column for column in old.columns}
     if not isinstance(add, Mapping | None):
@@ -128,7 +128,7 @@ def _widened(column: Column) -> Column:
 
 def _names(value: Any, what: str, problems: list[str]) -> list[str]:
     names = [value] if isinstance(value, str) else value
-    if not isinstance(names, list | tuple) or not all(isinstance(each, str) for each in names):
+    if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
         problems.append(f"{what}: names of columns, not {_show(value)}")
         return []
     return list(dict.fromkeys(names))
@@ -157,21 +157,21 @@ def _unwrap(value: Any, problems: list[str]) -> tuple[list[tuple[Any, Any]], str
     if isinstance(columns, Mapping):
         return list(columns.items()), out_of_range
     declared = []
-    for place, spec in enumerate(columns):
+    for index, spec in enumerate(columns):
         if isinstance(spec, Mapping) and "name" in spec:
             declared.append((spec["name"], {k: v for k, v in spec.items() if k != "name"}))
         else:
-            problems.append(f"column {place}: expected an object with a name, not {_show(spec)}")
+            problems.append(f"column {index}: expected an object with a name, not {_show(spec)}")
     return declared, out_of_range
 
 
 def _read_json(text: str | bytes, problems: list[str]) -> Any:
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        seen = dict(pairs)
-        if len(seen) < len(pairs):
+        mapping = dict(pairs)
+        if len(mapping) < len(pairs):
             twice = {name for name, _ in pairs if [key for key, _ in pairs].count(name) > 1}
             problems.extend(f"{name}: is given twice" for name in sorted(twice))
-        return seen
+        return mapping
 
     try:
         return json.loads(text, object_pairs_hook=unique)
@@ -182,7 +182,7 @@ def _read_json(text: str | bytes, problems: list[str]) -> Any:
 
 def _check_names(names: Sequence[Any]) -> list[str]:
     problems = []
-    seen: dict[str, str] = {}
+    names_by_lower: dict[str, str] = {}
     for name in names:
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             problems.append(
@@ -191,13 +191,13 @@ def _check_names(names: Sequence[Any]) -> list[str]:
             )
         elif name.lower() == BUCKET_COLUMN:
             problems.append(f"{name}: is the name of the column that shows a row's bucket")
-        elif (other := seen.get(name.lower())) is not None:
+        elif (other := names_by_lower.get(name.lower())) is not None:
             same = other == name
             problems.append(
                 f"{name}: {'is there already' if same else f'differs from {other} only in case'}"
             )
         else:
-            seen[name.lower()] = name
+            names_by_lower[name.lower()] = name
     return problems
 
 
@@ -309,7 +309,9 @@ def _find_time(columns: list[Column], problems: list[str], *, sure: bool) -> lis
         names = ", ".join(str(column.name) for column in times)
         problems.append(f"only one column can be the time, not {names}")
     elif not times and len(datetimes) == 1:
-        return [replace(each, time=True) if each is datetimes[0] else each for each in columns]
+        return [
+            replace(column, time=True) if column is datetimes[0] else column for column in columns
+        ]
     elif not times and datetimes:
         names = ", ".join(str(column.name) for column in datetimes)
         problems.append(f"mark the one that is the time with time: true, of {names}")
@@ -319,7 +321,8 @@ def _find_time(columns: list[Column], problems: list[str], *, sure: bool) -> lis
 
 
 def _check_required(declared: Sequence[tuple[Any, Any]], columns: Sequence[Column]) -> list[str]:
-    """Who says that a key or a time may be missing expects what will not happen."""
+    """Return a problem for each key or time column that is declared optional: it always has a
+    value."""
     optional = [
         name
         for name, spec in declared

@@ -38,7 +38,7 @@ _HOUR = 3600 * SECOND
 
 
 class Bucket(StrEnum):
-    """How a table's rows are split by time; a bucket's name is its begin in UTC."""
+    """The unit of time by which a table's rows are split; a bucket's name is its begin in UTC."""
 
     HOUR = "hour"
     """``2026-11-16T05``"""
@@ -96,7 +96,7 @@ NAME_LENGTHS = {Bucket.HOUR: 13, Bucket.DAY: 10, Bucket.WEEK: 10, Bucket.MONTH: 
 
 @cache
 def _arrow_types() -> dict[str, pa.DataType]:
-    """How each type of a column is stored."""
+    """Return the Arrow type in which each type of column is stored."""
     import pyarrow as pa
 
     items = {
@@ -136,7 +136,7 @@ class Column:
 
     @property
     def is_array(self) -> bool:
-        """Whether its values are lists."""
+        """Return True if the column's values are lists."""
         return self.type.endswith("[]")
 
     @property
@@ -193,8 +193,8 @@ class TableSchema:
 
         return pa.schema(
             [
-                pa.field(each.name, each.arrow, nullable=not (each.unique or each.time))
-                for each in self.columns
+                pa.field(column.name, column.arrow, nullable=not (column.unique or column.time))
+                for column in self.columns
             ]
         )
 
@@ -215,7 +215,7 @@ class TableSchema:
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> TableSchema:
         """The schema that `to_json` wrote; it is trusted."""
-        return cls(tuple(Column(**each) for each in value["columns"]), value["out_of_range"])
+        return cls(tuple(Column(**column) for column in value["columns"]), value["out_of_range"])
 
 
 # ---- declaring ----------------------------------------------------------------------------------

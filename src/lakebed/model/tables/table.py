@@ -33,7 +33,7 @@ _UNSPEAKABLE = re.compile(r"[\x00\ud800-\udfff]")
 
 
 def is_table(view_set: str) -> bool:
-    """Whether partitions of this name belong to a user's table."""
+    """Return True if partitions of this name belong to a user's table."""
     return view_set.startswith(_PREFIX)
 
 
@@ -51,34 +51,34 @@ def split_name(full_name: str) -> tuple[str, str]:
 
 
 def parse_retention(text: str) -> int:
-    """How long rows are kept, in microseconds; not less than the shortest bucket, because a 0 that
-    slipped in would take everything."""
-    kept = parse_duration(text)
-    if kept < 3600 * SECOND:
+    """Return the retention of rows in microseconds. `BadInput` below the shortest bucket, because a
+    mistaken 0 would delete all rows."""
+    retention_us = parse_duration(text)
+    if retention_us < 3600 * SECOND:
         raise BadInput(
             f"rows are kept for 1h or longer, not {text}",
             hint="write how long, such as 90d; without it they are kept for ever",
         )
-    return kept
+    return retention_us
 
 
 def name_import(database: str, name: str) -> str:
-    """How the reasons begin for which imports into a table set files aside."""
+    """Return the prefix of the reasons with which imports into a table set files aside."""
     return f"import into {database}.{name}:"
 
 
 def is_speakable(text: str) -> bool:
-    """Whether a catalog can be asked for a text."""
+    """Return True if a text can be a parameter of a catalog query."""
     return not _UNSPEAKABLE.search(text)
 
 
 def require_text(*names: object) -> None:
     """Raise for what cannot be the name of anything, nor be asked for: it comes from a mistake in
     a program, or from a shell with another encoding."""
-    for each in names:
-        if not isinstance(each, str) or not is_speakable(each):
+    for name in names:
+        if not isinstance(name, str) or not is_speakable(name):
             raise BadInput(
-                f"{each!r} is not a name", hint="name the database and the table, each by a text"
+                f"{name!r} is not a name", hint="name the database and the table, each by a text"
             )
 
 
@@ -144,16 +144,16 @@ class UserTable:
 
     @cached_property
     def stored(self) -> Mapping[bytes, ViewSet]:
-        """How each version stores its rows, by schema hash; the last is the present one."""
-        made = [
+        """The stored form of each schema version, by schema hash; the last is the current one."""
+        stored_versions = [
             _stored(self.stored_as, number, schema)
             for number, schema in enumerate(self.versions, start=1)
         ]
-        return {each.schema_hash: each for each in made}
+        return {version.schema_hash: version for version in stored_versions}
 
     @property
     def view_set(self) -> ViewSet:
-        """How rows are stored now."""
+        """The current stored form of the rows."""
         return list(self.stored.values())[-1]
 
     @cached_property
@@ -161,7 +161,7 @@ class UserTable:
         """The table as SQL sees it: without what is ours, with the name of each row's bucket."""
         import pyarrow as pa
 
-        fields = [each for each in self.view_set.schema if each.name not in (VERSION, DELETED)]
+        fields = [field for field in self.view_set.schema if field.name not in (VERSION, DELETED)]
         fields.append(pa.field(BUCKET_COLUMN, pa.string()))
         return ViewSet(self.stored_as, self.version, pa.schema(fields), self.time_column)
 

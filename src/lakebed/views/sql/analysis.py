@@ -24,7 +24,7 @@ SPARK, EMBEDDED = "spark", "the embedded engine"
 
 @dataclass(frozen=True, slots=True)
 class Engines:
-    """What the engines say about SQL; each raises `BadInput` with its reason."""
+    """The analyses of SQL that the engines offer; each raises `BadInput` with its reason."""
 
     spark_columns: Callable[[str, Mapping[str, ViewSet]], pa.Schema]
     embedded_columns: Callable[[str, Mapping[str, pa.Schema]], pa.Schema]
@@ -55,7 +55,7 @@ def as_view_set(
     view: SqlView, version: int, schema: pa.Schema, sources: Mapping[str, ViewSet]
 ) -> ViewSet:
     """The declaration with the columns that its SQL gives."""
-    reads = tuple(sorted((name, each.schema_hash) for name, each in sources.items()))
+    reads = tuple(sorted((name, source.schema_hash) for name, source in sources.items()))
     return ViewSet(
         view.name,
         version,
@@ -91,11 +91,11 @@ def _find_column_problems(view: SqlView, schema: pa.Schema) -> Iterator[str]:
 
 def _find_merge_problems(view_set: ViewSet, view: SqlView, engines: Engines) -> Iterator[str]:
     """Both engines must give the declared columns."""
-    asked: dict[str, Callable[[], pa.Schema]] = {
+    engine_columns: dict[str, Callable[[], pa.Schema]] = {
         SPARK: lambda: engines.spark_columns(view.merge_sql, {view.name: view_set}),
         EMBEDDED: lambda: engines.embedded_columns(view.merge_sql, {view.name: view_set.schema}),
     }
-    for engine, ask in asked.items():
+    for engine, ask in engine_columns.items():
         try:
             got = ask()
         except BadInput as error:
@@ -117,15 +117,15 @@ def _find_merge_problems(view_set: ViewSet, view: SqlView, engines: Engines) -> 
 def _find_sums(
     view_set: ViewSet, view: SqlView, sources: Mapping[str, ViewSet], engines: Engines
 ) -> Iterator[str]:
-    """Whether parts add up. SQL over several view sets is not tried: made-up rows of two would not
-    belong together as landed ones do."""
-    made, merged = sql.parse(view.sql), sql.parse(view.merge_sql)
+    """Yield a problem if partial results do not add up. SQL over several view sets is not tested:
+    independent sample rows of two view sets would not match each other as landed rows do."""
+    parsed_sql, merged = sql.parse(view.sql), sql.parse(view.merge_sql)
     problem = additive.find_merge_problem(view_set, merged, engines.embedded_rows)
     if problem:
         yield f"merge_sql {problem}"
     elif len(sources) == 1:
         (source,) = sources.values()
         rows = engines.embedded_rows
-        problem = additive.find_sql_problem(view_set, source, made, merged, rows)
+        problem = additive.find_sql_problem(view_set, source, parsed_sql, merged, rows)
         if problem:
             yield f"sql {problem}"

@@ -1,5 +1,5 @@
-"""A SQL view set as somebody declares it: a TOML file, or the same from Python. What is wrong with
-it by itself is found here; whether its SQL works is for `lakebed.views.sql.definitions` to ask.
+"""The declaration of a SQL view set: a TOML file, or the same values from Python. Its own mistakes
+are found here; `lakebed.views.sql.definitions` checks that its SQL works.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _MOST_BYTES = 1 << 31
 
 @dataclass(frozen=True, slots=True)
 class SqlView:
-    """What a SQL view set is to be.
+    """The declaration of a SQL view set.
 
-    ``sql`` makes rows of other view sets; each partition holds what it gives for the rows that
-    landed in its range. ``merge_sql`` reads the view set itself by its own name and adds such
+    ``sql`` makes rows of other view sets; each partition holds its result for the rows that landed
+    in the partition's range. ``merge_sql`` reads the view set itself by its own name and adds such
     partial results up.
     """
 
@@ -67,7 +67,7 @@ class SqlView:
         return None if self.retention is None else parse_duration(self.retention)
 
     def find_problems(self) -> Iterator[str]:
-        """What is wrong with everything but the SQL."""
+        """Yield the problems of everything but the SQL."""
         try:
             check_view_set_name(self.name)
         except BadInput as error:
@@ -139,7 +139,7 @@ def _find_problems(values: dict[str, Any], where: str) -> Iterator[str]:
             yield f"{where}: {key} is missing"
     for key, value in values.items():
         if key == "sort_order":
-            if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+            if not isinstance(value, list) or not all(isinstance(column, str) for column in value):
                 yield f"{where}: sort_order must be a list of columns"
         elif key in (*_REQUIRED, *_OPTIONAL) and not isinstance(value, str):
             yield f"{where}: {key} must be text, not {value!r}"

@@ -30,17 +30,19 @@ class Definition:
 
 
 def plan_definitions(
-    wanted: Sequence[SqlView],
+    declarations: Sequence[SqlView],
     active: Mapping[str, ViewSet],
     built_in: Mapping[str, ViewSet],
     engines: Engines,
 ) -> list[Definition]:
-    """What defining these would do; what is read comes before its readers. `BadDefinition` with
-    everything that is wrong. No engine is asked about SQL that is active already."""
-    plan = _Plan({view.name: view for view in wanted}, active, {**built_in, **active}, engines)
-    counted = Counter(view.name for view in wanted)
+    """Return the effect of each definition, sources before their readers. `BadDefinition` with all
+    problems. SQL that is active already is not analysed again."""
+    plan = _Plan(
+        {view.name: view for view in declarations}, active, {**built_in, **active}, engines
+    )
+    counted = Counter(view.name for view in declarations)
     problems = [f"{name}: is declared twice" for name, count in counted.items() if count > 1]
-    for view in wanted:
+    for view in declarations:
         problems += plan.check(view, built_in)
     if not problems:
         plan.derive_all()
@@ -51,7 +53,7 @@ def plan_definitions(
 
 @dataclass(slots=True)
 class _Plan:
-    wanted: Mapping[str, SqlView]
+    declarations: Mapping[str, SqlView]
     active: Mapping[str, ViewSet]
     existing: Mapping[str, ViewSet]
     """What is active, and what is built in and not registered yet."""
@@ -64,16 +66,16 @@ class _Plan:
     def check(self, view: SqlView, built_in: Mapping[str, ViewSet]) -> Iterator[str]:
         yield from view.find_problems()
         yield from self._check_name(view.name, built_in)
-        made, merged = sql.parse(view.sql), sql.parse(view.merge_sql)
-        taken = {*self.existing, *self.wanted}
-        for what, parsed in (("sql", made), ("merge_sql", merged)):
+        parsed_sql, merged = sql.parse(view.sql), sql.parse(view.merge_sql)
+        view_set_names = {*self.existing, *self.declarations}
+        for what, parsed in (("sql", parsed_sql), ("merge_sql", merged)):
             for problem in parsed.problems:
                 yield f"{view.name}: {what} {problem}"
-            for name in sorted(parsed.own & taken):
+            for name in sorted(parsed.own & view_set_names):
                 yield f"{view.name}: {what} calls a part of itself {name}, which is a view set"
-        for cut in made.cuts:
+        for cut in parsed_sql.cuts:
             yield f"{view.name}: sql has {cut} in it, and what it leaves of parts does not add up"
-        if made.compares:
+        if parsed_sql.compares:
             yield (
                 f"{view.name}: sql has an aggregate in a subquery, which is another one for each "
                 "part; compare with it in statements that read the view set"
@@ -85,8 +87,8 @@ class _Plan:
             )
         if "\\" in view.merge_sql:
             yield f"{view.name}: merge_sql has a \\ in it, which the engines read differently"
-        if not made.problems:
-            yield from self._check_reads(view.name, made)
+        if not parsed_sql.problems:
+            yield from self._check_reads(view.name, parsed_sql)
         if not merged.problems and set(merged.reads) != {view.name}:
             read = ", ".join(merged.reads) or "nothing"
             yield f"{view.name}: merge_sql must read {view.name} itself and only that, not {read}"
@@ -104,16 +106,16 @@ class _Plan:
             )
 
     def _check_reads(self, name: str, parsed: Parsed) -> Iterator[str]:
-        known = {*self.existing, *self.wanted} - {name}
+        readable = {*self.existing, *self.declarations} - {name}
         if not parsed.reads:
             yield f"{name}: sql reads no view set"
         for read in parsed.reads:
             if read == name:
                 yield f"{name}: sql reads {name} itself; that is for merge_sql"
-            elif read not in known:
-                there = ", ".join(sorted(known))
-                yield f"{name}: sql reads {read}, which is no view set; there are {there}"
-            elif read not in self.wanted and self.existing[read].source is None:
+            elif read not in readable:
+                readable_text = ", ".join(sorted(readable))
+                yield f"{name}: sql reads {read}, which is no view set; there are {readable_text}"
+            elif read not in self.declarations and self.existing[read].source is None:
                 yield (
                     f"{name}: sql reads {read}, whose rows programs publish and replace as they "
                     "like; only what is built from blocks can be read"
@@ -128,7 +130,11 @@ class _Plan:
         except BadInput as error:
             self.problems.append(f"{error}; {error.hint}")
             return
-        now = {name: each for name, each in self.existing.items() if name not in self.wanted}
+        now = {
+            name: view_set
+            for name, view_set in self.existing.items()
+            if name not in self.declarations
+        }
         changed, failed = set[str](), set[str]()
         for outline in order:
             name, reads = outline.name, _reads(outline)
@@ -136,7 +142,7 @@ class _Plan:
             if failed & set(reads):
                 failed.add(name)  # it was said where it begins
                 continue
-            if name not in self.wanted and cause is None:
+            if name not in self.declarations and cause is None:
                 continue
             definition = self._derive(name, {read: now[read] for read in reads}, cause)
             if definition is None:
@@ -152,7 +158,7 @@ class _Plan:
         import pyarrow as pa
 
         outlines = {}
-        for name, view in self.wanted.items():
+        for name, view in self.declarations.items():
             schema = pa.schema([(view.time_column, pa.timestamp("us", "UTC"))])
             reads = tuple((read, b"") for read in sql.parse(view.sql).reads)
             source = SqlSource(view.sql, view.merge_sql, reads)
@@ -162,11 +168,11 @@ class _Plan:
     def _derive(
         self, name: str, sources: Mapping[str, ViewSet], cause: str | None
     ) -> Definition | None:
-        declared = self.wanted.get(name)
+        declared = self.declarations.get(name)
         active = self.active.get(name)
         view = declared or SqlView.of(self.existing[name])
         try:
-            made = self._find_unchanged(view, active, sources) or analyse(
+            view_set = self._find_unchanged(view, active, sources) or analyse(
                 view, active.version if active else 1, sources, self.engines
             )
         except BadDefinition as error:
@@ -175,10 +181,10 @@ class _Plan:
                 before += f"reads {cause} and would not work any more: "
             self.problems += [f"{before}{problem}" for problem in error.problems]
             return None
-        change = _compare(active, made)
+        change = _compare(active, view_set)
         if change is Change.EVOLVED:
-            made = replace(made, version=made.version + 1)
-        return Definition(made, change, None if declared else cause)
+            view_set = replace(view_set, version=view_set.version + 1)
+        return Definition(view_set, change, None if declared else cause)
 
     @staticmethod
     def _find_unchanged(
@@ -194,12 +200,12 @@ class _Plan:
         return same if same.source == active.source else None
 
 
-def _compare(active: ViewSet | None, made: ViewSet) -> Change:
+def _compare(active: ViewSet | None, derived: ViewSet) -> Change:
     if active is None:
         return Change.CREATED
-    if made.schema_hash != active.schema_hash or made.time_column != active.time_column:
+    if derived.schema_hash != active.schema_hash or derived.time_column != active.time_column:
         return Change.EVOLVED
-    return Change.UNCHANGED if made == active else Change.AMENDED
+    return Change.UNCHANGED if derived == active else Change.AMENDED
 
 
 def _reads(view_set: ViewSet) -> tuple[str, ...]:

@@ -1,5 +1,5 @@
-"""Which SQL functions a view set may not use, and why: building a range again must give the same
-rows. This is the only list; the rules that apply it are in `lakebed.views.sql.rules`.
+"""The SQL functions that a view set may not use, with the reasons: building a range again must give
+the same rows. This is the only list; `lakebed.views.sql.rules` applies it.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Whether partial results add up: a view set's partitions are made range by range and merged in any
-grouping, so both ways must give the same rows. Tried on made-up rows when a view set is declared.
+"""A test whether partial results add up: a view set's partitions are made range by range and merged
+in any grouping, so both ways must give the same rows. It runs on sample rows when a view set is
+declared.
 """
 
 from __future__ import annotations
@@ -21,13 +22,14 @@ Run = Callable[[str, Mapping[str, pa.Table]], pa.Table]
 """Runs a SELECT over tables; `BadInput` if it cannot."""
 
 _SIZES = [(20, 0), (20, 20), (24, 12), (8, 30), (90, 90), (250, 200)]
-"""How many rows the two parts have: few, in which mistakes show, and many, so that counts pass the
-limits that somebody may have set."""
+"""The numbers of rows in the two parts: few, in which mistakes show, and many, so that counts pass
+limits that the SQL may have.
+"""
 
 
 def find_merge_problem(view_set: ViewSet, merged: Parsed, run: Run) -> str | None:
-    """Why ``merge_sql`` does not add up, if it does not: nothing must merge to nothing, and
-    merging two parts that were merged before must be like merging everything at once."""
+    """Return the reason why ``merge_sql`` does not add up, or None: nothing must merge to nothing,
+    and merging two parts that were merged before must be like merging everything at once."""
 
     def merge(rows: pa.Table) -> pa.Table:
         return _merge(view_set, rows, run)
@@ -35,9 +37,9 @@ def find_merge_problem(view_set: ViewSet, merged: Parsed, run: Run) -> str | Non
     try:
         if merge(view_set.schema.empty_table()).num_rows:
             return "gives rows where there are none; group by a column"
-        for seed, (left, right) in enumerate(_SIZES):
-            first = make_rows(view_set.schema, left, 2 * seed, merged.picked)
-            second = make_rows(view_set.schema, right, 2 * seed + 1, merged.picked)
+        for seed, (first_rows, second_rows) in enumerate(_SIZES):
+            first = make_rows(view_set.schema, first_rows, 2 * seed, merged.picked)
+            second = make_rows(view_set.schema, second_rows, 2 * seed + 1, merged.picked)
             at_once = merge(pa.concat_tables([first, second]))
             in_parts = merge(pa.concat_tables([merge(first), merge(second)]))
             difference = _compare(at_once, in_parts)
@@ -52,13 +54,14 @@ def find_merge_problem(view_set: ViewSet, merged: Parsed, run: Run) -> str | Non
 
 
 def find_sql_problem(
-    view_set: ViewSet, source: ViewSet, made: Parsed, merged: Parsed, run: Run
+    view_set: ViewSet, source: ViewSet, parsed_sql: Parsed, merged: Parsed, run: Run
 ) -> str | None:
-    """Why what ``sql`` makes of parts does not add up to what it makes of everything, if it does
-    not. None also where the embedded engine cannot run it: then it is not known."""
+    """Return the reason why the results of ``sql`` for parts do not add up to its result for
+    everything, or None. None also where the embedded engine cannot run it: then the answer is
+    unknown."""
     assert isinstance(view_set.source, SqlSource)  # noqa: S101
     text = view_set.source.sql
-    picked, used = made.picked, made.columns
+    picked, used = parsed_sql.picked, parsed_sql.columns
     if isinstance(source.source, SqlSource):
         below = sql.parse(source.source.merge_sql)
         picked, used = picked | below.picked, used | below.columns
@@ -70,9 +73,9 @@ def find_sql_problem(
     try:
         if query(source.schema.empty_table()).num_rows:
             return "gives rows where there are none; group by a column"
-        for seed, (left, right) in enumerate(_SIZES):
-            first = make_rows(source.schema, left, 2 * seed, picked, used)
-            second = make_rows(source.schema, right, 2 * seed + 1, picked, used)
+        for seed, (first_rows, second_rows) in enumerate(_SIZES):
+            first = make_rows(source.schema, first_rows, 2 * seed, picked, used)
+            second = make_rows(source.schema, second_rows, 2 * seed + 1, picked, used)
             whole = _merge(view_set, query(pa.concat_tables([first, second])), run)
             parts = pa.concat_tables([query(first), query(second)])
             difference = _compare(whole, _merge(view_set, parts, run), merged.picked)
@@ -106,14 +109,15 @@ def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> Any:
 
 
 def _compare(at_once: pa.Table, in_parts: pa.Table, ignored: Collection[str] = ()) -> str | None:
-    """How two sets of rows differ; sums of floats may by their last digits."""
+    """Return the first difference of two sets of rows, or None; sums of floats may differ by their
+    last digits."""
     if at_once.num_rows != in_parts.num_rows:
         return f"{in_parts.num_rows} rows, not {at_once.num_rows}"
     names = [name for name in at_once.column_names if name.lower() not in ignored]
     for one, other in zip(_rows(at_once, names), _rows(in_parts, names), strict=True):
-        for name, left, right in zip(names, one, other, strict=True):
-            if not _is_same(left, right):
-                return f"{name} {_show(right)}, not {_show(left)}"
+        for name, expected, actual in zip(names, one, other, strict=True):
+            if not _is_same(expected, actual):
+                return f"{name} {_show(actual)}, not {_show(expected)}"
     return None
 
 
@@ -126,11 +130,11 @@ def _sort_key(value: Any) -> str:
     return f"{value:.6g}" if isinstance(value, float) else repr(value)
 
 
-def _is_same(left: Any, right: Any) -> bool:
-    if isinstance(left, float) and isinstance(right, float):
-        both_nan = math.isnan(left) and math.isnan(right)
-        return both_nan or math.isclose(left, right, rel_tol=1e-6)
-    return bool(left == right)
+def _is_same(expected: Any, actual: Any) -> bool:
+    if isinstance(expected, float) and isinstance(actual, float):
+        both_nan = math.isnan(expected) and math.isnan(actual)
+        return both_nan or math.isclose(expected, actual, rel_tol=1e-6)
+    return bool(expected == actual)
 
 
 def _show(value: Any) -> str:

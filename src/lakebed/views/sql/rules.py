@@ -38,7 +38,7 @@ _WITH_A_DATE = re.compile(rf"{_AROUND}[+-]?\d{{4,}}(?:-.*)?", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """What a SELECT reads, and everything that is wrong with it, one line each."""
+    """The names that a SELECT reads, and all its problems, one line each."""
 
     reads: tuple[str, ...] = ()
     own: frozenset[str] = frozenset()
@@ -86,8 +86,8 @@ def parse(text: str) -> Parsed:
         return _judge(tree, tokens) if tree else Parsed(problems=("is empty",))
     except ParseError as error:
         where = error.errors[0]
-        said = f"{where['description']} at line {where['line']}, column {where['col']}"
-        return Parsed(problems=(f"cannot be parsed: {said.lower()}",))
+        problem = f"{where['description']} at line {where['line']}, column {where['col']}"
+        return Parsed(problems=(f"cannot be parsed: {problem.lower()}",))
     except TokenError as error:
         return Parsed(problems=(f"cannot be parsed: {str(error).splitlines()[0]}",))
     except RecursionError:
@@ -115,11 +115,11 @@ def _cuts(tree: exp.Expr) -> Iterator[str]:
     from sqlglot import exp
 
     for query in tree.find_all(exp.Query):
-        yield from (each.upper() for each in _CUTS if query.args.get(each))
+        yield from (clause.upper() for clause in _CUTS if query.args.get(clause))
 
 
 def _sums_up(node: exp.Expr) -> bool:
-    """Whether a query that is part of an expression, and not read from, aggregates."""
+    """Return True for a query that aggregates and is part of an expression, not read from."""
     from sqlglot import exp
 
     if isinstance(node, exp.Subquery):
@@ -161,10 +161,10 @@ def _refuse_calls(tokens: Sequence[Token]) -> Iterator[str]:
     """Forbidden functions by their names, wherever they are called."""
     from sqlglot.tokenizer_core import TokenType
 
-    for place, token in enumerate(tokens):
+    for index, token in enumerate(tokens):
         name = token.text.lower()
-        after = [each.token_type for each in tokens[place + 1 : place + 3]]
-        before = tokens[place - 1].text.lower() if place else ""
+        after = [following.token_type for following in tokens[index + 1 : index + 3]]
+        before = tokens[index - 1].text.lower() if index else ""
         if _is_text(token):
             continue
         if after[:1] != [TokenType.L_PAREN]:
@@ -183,7 +183,7 @@ def _refuse_calls(tokens: Sequence[Token]) -> Iterator[str]:
 def _refuse_texts(tokens: Sequence[Token]) -> Iterator[str]:
     """Texts that are more than text: Spark reads some words as the clock wherever a time is wanted,
     and joins texts that stand beside each other."""
-    for is_text, group in groupby(enumerate(tokens), key=lambda each: _is_text(each[1])):
+    for is_text, group in groupby(enumerate(tokens), key=lambda entry: _is_text(entry[1])):
         if not is_text:
             continue
         run = list(group)
@@ -205,7 +205,7 @@ def _is_text(token: Token) -> bool:
 
 
 def _find_problems(tree: exp.Expr) -> Iterator[str]:
-    """What the parsed tree may not have in it, in the order of the text."""
+    """Yield the forbidden parts of the parsed tree, in the order of the text."""
     from sqlglot import exp
 
     if not isinstance(tree.unnest(), exp.Select | exp.SetOperation):
@@ -267,10 +267,10 @@ def _refuse_table(table: exp.Table) -> Iterator[str]:
 def _refuse_lateral(lateral: exp.Lateral) -> Iterator[str]:
     from sqlglot import exp
 
-    made = lateral.this
-    if isinstance(made, exp.Subquery):
+    generator = lateral.this
+    if isinstance(generator, exp.Subquery):
         return
-    if not (lateral.args.get("view") and _names(made) & functions.GENERATORS):
+    if not (lateral.args.get("view") and _names(generator) & functions.GENERATORS):
         yield "uses a table function; read view sets, and explode values in the SELECT"
 
 
@@ -283,7 +283,8 @@ def _refuse_function(node: exp.Func) -> Iterator[str]:
 
 
 def _refuse_time(value: exp.Expr) -> Iterator[str]:
-    """What is cast to a time is a column, or says its date: without one Spark takes today's."""
+    """Refuse a value that is cast to a time, unless it is a column or a literal with a date:
+    without a date Spark uses today's."""
     from sqlglot import exp
 
     if value.find(exp.Column) is not None:
@@ -291,8 +292,8 @@ def _refuse_time(value: exp.Expr) -> Iterator[str]:
     if isinstance(value, exp.Literal) and _WITH_A_DATE.fullmatch(value.name):
         return
     if not _MOMENT.fullmatch(value.name):
-        shown = value.sql(_dialect())[:60]
-        yield f"makes a time of {shown}, which may be today's; write it as '2026-11-15 12:00:00'"
+        text = value.sql(_dialect())[:60]
+        yield f"makes a time of {text}, which may be today's; write it as '2026-11-15 12:00:00'"
 
 
 def _refuse_bare(name: str) -> Iterator[str]:
@@ -334,15 +335,15 @@ def _aggregates(projection: exp.Expr) -> bool:
     from sqlglot import exp
 
     return any(
-        found.find_ancestor(exp.Window, exp.Select) is projection.parent_select
-        for found in projection.find_all(exp.AggFunc)
+        aggregate.find_ancestor(exp.Window, exp.Select) is projection.parent_select
+        for aggregate in projection.find_all(exp.AggFunc)
     )
 
 
 def _is_sorted(node: exp.Expr) -> bool:
     from sqlglot import exp
 
-    if any(found.parent is node for found in node.find_all(exp.Order)):
+    if any(order.parent is node for order in node.find_all(exp.Order)):
         return True
     above = node.parent
     while above is not None and not isinstance(above, exp.Select):
@@ -376,6 +377,6 @@ def _picked(tree: exp.Expr) -> Iterator[str]:
 
     for call in tree.find_all(exp.Func):
         if _names(call) & functions.ANY_OF_GROUP:
-            chosen = call.this if isinstance(call.this, exp.Expr) else call
-            for column in chosen.find_all(exp.Column):
+            argument = call.this if isinstance(call.this, exp.Expr) else call
+            for column in argument.find_all(exp.Column):
                 yield column.name.lower()

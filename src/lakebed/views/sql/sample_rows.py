@@ -25,26 +25,26 @@ def make_rows(
     fixed: Collection[str] = (),
     used: Collection[str] = (),
 ) -> pa.Table:
-    """Some rows. Most repeat one of a few patterns but for a column or two, so that whatever is
-    grouped by meets again. Columns named in ``fixed``, in lower case, have one value; those named
-    in ``used`` vary (all, if none is)."""
+    """Return random rows. Most repeat one of a few patterns but for a column or two, so that groups
+    have several rows by any column. Columns named in ``fixed``, in lower case, have one value;
+    those named in ``used`` vary (all, if none is)."""
     chance = random.Random(seed)  # noqa: S311
     patterns = [
-        [_value(field.type, random.Random(place)) for field in schema]  # noqa: S311
-        for place in range(_PATTERNS)
+        [_value(field.type, random.Random(seed_of_pattern)) for field in schema]  # noqa: S311
+        for seed_of_pattern in range(_PATTERNS)
     ]
-    places = [place for place, name in enumerate(schema.names) if name.lower() in used]
+    places = [index for index, name in enumerate(schema.names) if name.lower() in used]
     places = places or list(range(len(schema)))
     rows = []
     for _ in range(count):
         row = list(chance.choice(patterns))
-        for place in chance.sample(places, chance.randint(0, min(2, len(places)))):
-            row[place] = _value(schema.field(place).type, chance)
+        for index in chance.sample(places, chance.randint(0, min(2, len(places)))):
+            row[index] = _value(schema.field(index).type, chance)
         rows.append(row)
-    for place, name in enumerate(schema.names):
+    for index, name in enumerate(schema.names):
         if name.lower() in fixed:
             for row in rows:
-                row[place] = patterns[0][place]
+                row[index] = patterns[0][index]
     columns = zip(*rows, strict=True) if rows else [[] for _ in schema]
     return pa.table(
         [pa.array(list(values), field.type) for values, field in zip(columns, schema, strict=True)],

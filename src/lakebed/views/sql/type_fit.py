@@ -1,5 +1,5 @@
-"""Which Arrow types fit which: an engine may compute a column wider or spelled otherwise than it is
-declared, as long as casting it back loses nothing that was meant.
+"""The Arrow types that fit others: an engine may compute a wider or differently encoded column than
+it is declared, as long as casting it back loses nothing.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from pyarrow import types
 
 
 def fits(got: pa.DataType, declared: pa.DataType) -> bool:
-    """Whether values of one type can be stored as the other: numbers as numbers, but nothing with
-    a fraction as a whole number; text as text; lists, maps and structs by what is in them."""
+    """Return True if values of one type can be stored as the other: numbers as numbers, but no
+    fractions as whole numbers; text as text; lists, maps and structs by the types of their items.
+    """
     if got == declared or types.is_null(got):
         return True
     if types.is_dictionary(got):
