@@ -151,11 +151,11 @@ def test_what_may_come_back_is_not_folded_over() -> None:
 def test_buckets_are_folded_by_themselves_and_in_a_range() -> None:
     days = ["2026-11-01", "2026-11-02"]
     live = [partition(at, MIB, days[at % 2]) for at in range(8)]
-    steps = plan_folds(TableState(TABLE, live), EVER, Limits(), asked=False)
+    steps = plan_folds(TableState(TABLE, live), EVER, Limits(), is_requested=False)
     assert [(each.run.instance, len(each.replaces)) for each in steps] == [(d, 4) for d in days]
     assert [each.marks_from for each in steps] == [1, 0], "of the other bucket: a key may move"
     assert steps[0].describe() == "fold 2026-11-01: 4 partitions of 4.0 MiB into one"
-    steps = plan_folds(TableState(TABLE, live), TimeRange(2, 7), Limits(), asked=False)
+    steps = plan_folds(TableState(TABLE, live), TimeRange(2, 7), Limits(), is_requested=False)
     assert [[each.insert_range.begin for each in step.replaces] for step in steps] == [
         [2, 4, 6],
         [3, 5],

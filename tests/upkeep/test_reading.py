@@ -10,7 +10,7 @@ from lakebed.lake import Lake
 from lakebed.lifecycle.check import Level
 from lakebed.storage.local import LocalStore
 from lakebed.upkeep.duties import DUTIES
-from lakebed.upkeep.reading import Pace, Place, choose, read_share
+from lakebed.upkeep.reading import Pace, RoundPosition, choose, read_share
 from lakebed.upkeep.upkeep import Upkeep
 from tests.parts.building import build, land
 from tests.parts.data import publish_hour, readings
@@ -36,7 +36,7 @@ def test_a_partition_with_flipped_bytes_is_set_aside_and_built_again(lake: Lake)
     assert lake.checker.run(Level.FILES).is_clean
     (run,) = Upkeep(lake, READ).run_due()
     assert run.error is None
-    assert "1 set aside, to be built again" in str(run.said)
+    assert "1 set aside, to be built again" in str(run.result)
     count = lake.query("SELECT count(*) AS n FROM log_entries").to_arrow()["n"][0].as_py()
     assert count == 20, "decoded from their blocks"
     build(lake)
@@ -48,15 +48,15 @@ def test_a_round_reads_every_file_once(lake: Lake) -> None:
     made = [str(publish_hour(lake, hour).file_path) for hour in range(5)]
     land(lake, requests=3)
     with lake.catalog.read() as connection:
-        place, seen, runs = Place(), list[str](), 0
+        place, seen, runs = RoundPosition(), list[str](), 0
         while not runs or place.after or place.in_segments:
             share = choose(connection, place, Pace(files=2))
             assert len(share.live) + len(share.landed) <= 2
             seen += [str(each.file_path) for each in share.live]
             seen += [each.segment_path for each in share.landed]
             runs += 1
-        one = choose(connection, Place(), Pace(bytes=1))
-        much = choose(connection, Place(), Pace(files=1, bytes=1, longest_round=2))
+        one = choose(connection, RoundPosition(), Pace(bytes=1))
+        much = choose(connection, RoundPosition(), Pace(files=1, bytes=1, longest_round=2))
     assert len(seen) == len(set(seen)) == 8
     assert set(made) < set(seen)
     assert runs == 5
@@ -66,7 +66,7 @@ def test_a_round_reads_every_file_once(lake: Lake) -> None:
 
 def test_an_empty_lake_is_read(lake: Lake) -> None:
     (run,) = Upkeep(lake, READ).run_due()
-    assert run.said == "read 0 files of 0 bytes to their end"
+    assert run.result == "read 0 files of 0 bytes to their end"
 
 
 def test_what_cannot_be_healed_stays_visible(lake: Lake) -> None:
@@ -89,7 +89,7 @@ def test_what_cannot_be_healed_stays_visible(lake: Lake) -> None:
 def test_a_segment_with_flipped_bytes_is_reported(lake: Lake) -> None:
     land(lake)
     with lake.catalog.read() as connection:
-        (segment,) = choose(connection, Place(), Pace()).landed
+        (segment,) = choose(connection, RoundPosition(), Pace()).landed
     _flip(lake, segment.segment_path)
     (run,) = Upkeep(lake, READ).run_due()
     assert segment.segment_path in str(run.error)
@@ -100,7 +100,7 @@ def test_where_bytes_flip_does_not_matter(lake: Lake, where: float) -> None:
     land(lake)
     _flip(lake, str(build(lake).file_path), where)
     (run,) = Upkeep(lake, READ).run_due()
-    assert "1 set aside" in str(run.said)
+    assert "1 set aside" in str(run.result)
 
 
 def test_who_meets_the_damage_first_is_told_that_it_can_be_healed(lake: Lake) -> None:

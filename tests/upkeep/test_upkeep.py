@@ -37,7 +37,7 @@ def _duty(name: str, done: list[str], *, fails: bool = False, every: int = 3600)
 def test_what_is_due_is_done_once_and_recorded(lake: Lake) -> None:
     done: list[str] = []
     upkeep = Upkeep(lake, [_duty("one", done), _duty("often", done, every=0)])
-    assert [(each.name, each.said) for each in upkeep.run_due()] == [
+    assert [(each.name, each.result) for each in upkeep.run_due()] == [
         ("one", "did one"),
         ("often", "did often"),
     ]
@@ -46,7 +46,7 @@ def test_what_is_due_is_done_once_and_recorded(lake: Lake) -> None:
     assert done == ["one", "often", "often", "one"]
     states = {duty.name: state for duty, state in upkeep.list_duties()}
     one = states["one"]
-    assert (one.runs, one.failures, one.said, one.error) == (2, 0, "did one", None)
+    assert (one.runs, one.failures, one.result, one.error) == (2, 0, "did one", None)
     assert one.last_begin is not None
     assert one.last_success is not None
     assert one.last_begin < one.last_success < one.next_run
@@ -57,7 +57,7 @@ def test_one_that_fails_does_not_stop_the_others(lake: Lake) -> None:
     upkeep = Upkeep(lake, [_duty("bad", done, fails=True, every=1), _duty("good", done)])
     bad, good = upkeep.run_due()
     assert bad.error == "the disk is on fire"
-    assert good.said == "did good"
+    assert good.result == "did good"
     state = upkeep.list_duties()[0][1]
     assert (state.failures, state.error) == (1, "the disk is on fire")
     assert state.last_success is None
@@ -106,7 +106,7 @@ def test_two_processes_do_not_do_the_same_at_once(lake: Lake) -> None:
     first.join()
     assert second.skipped is not None
     assert done == []
-    assert [each.said for each in results] == ["slow"]  # type: ignore[attr-defined]
+    assert [each.result for each in results] == ["slow"]  # type: ignore[attr-defined]
 
 
 def test_what_another_did_meanwhile_is_not_done_again(lake: Lake) -> None:
@@ -115,15 +115,15 @@ def test_what_another_did_meanwhile_is_not_done_again(lake: Lake) -> None:
     with open_lake(lake.catalog.url) as other:
 
         def let_the_other_do_it(_lake: Lake) -> str:
-            assert [each.said for each in Upkeep(other, [shared]).run_due()] == ["did shared"]
+            assert [each.result for each in Upkeep(other, [shared]).run_due()] == ["did shared"]
             return "waited"
 
         upkeep = Upkeep(lake, [Duty("first", 0, "for the test", let_the_other_do_it), shared])
         _, second = upkeep.run_due()
-    assert (second.said, second.skipped) == (None, "done by another meanwhile")
+    assert (second.result, second.skipped) == (None, "done by another meanwhile")
     assert done == ["shared"]
     assert upkeep.list_duties()[1][1].runs == 1
-    assert upkeep.run_due("shared")[0].said == "did shared", "who names it wants it now"
+    assert upkeep.run_due("shared")[0].result == "did shared", "who names it wants it now"
 
 
 def test_who_is_told_to_stop_does_not_wait_for_the_dead(lake: Lake) -> None:
@@ -160,8 +160,8 @@ def test_what_did_only_a_share_is_due_again_at_once(lake: Lake) -> None:
 
     upkeep = Upkeep(lake, [Duty("long", 3600, "for the test", work)])
     (first,) = upkeep.run_due()
-    assert (first.said, first.unfinished) == ("some", True)
-    assert [each.said for each in upkeep.run_due(everything=True)] == ["some", "the rest"]
+    assert (first.result, first.unfinished) == ("some", True)
+    assert [each.result for each in upkeep.run_due(everything=True)] == ["some", "the rest"]
     assert upkeep.run_due() == []
 
 
@@ -197,7 +197,7 @@ def test_building_does_not_wait_for_what_takes_long(lake: Lake) -> None:
         stop.set()
         go_on.set()
         looping.join()
-    assert upkeep.list_duties()[0][1].said == "checked", "what was begun is ended"
+    assert upkeep.list_duties()[0][1].result == "checked", "what was begun is ended"
 
 
 def test_a_sweep_of_very_much_goes_in_shares(new_lake: NewLake) -> None:
@@ -208,10 +208,10 @@ def test_a_sweep_of_very_much_goes_in_shares(new_lake: NewLake) -> None:
     lake.retirement.retire_partitions("readings", T0, T0 + 12 * HOUR, confirmed=["readings"])
     upkeep = Upkeep(lake, [each for each in DUTIES if each.name == "sweep"])
     (first,) = upkeep.run_due()
-    assert str(first.said).startswith("deleted 10 files")
+    assert str(first.result).startswith("deleted 10 files")
     assert len(stored_files(lake)) == 2
     (second,) = upkeep.run_due()
-    assert (str(second.said)[:15], second.unfinished) == ("deleted 2 files", False)
+    assert (str(second.result)[:15], second.unfinished) == ("deleted 2 files", False)
 
 
 def test_retention_retires_the_oldest_first_and_so_many_at_once(lake: Lake) -> None:
@@ -272,7 +272,7 @@ def test_sweeping_and_retention_are_duties(lake: Lake) -> None:
     table.insert([{"time": "2020-01-01T00:00:00Z", "n": 1}])
     table.insert([{"time": "2099-01-01T00:00:00Z", "n": 2}])
     upkeep = Upkeep(lake, [each for each in DUTIES if each.name in ("retain", "sweep", "check")])
-    said = {each.name: each.said for each in upkeep.run_due()}
+    said = {each.name: each.result for each in upkeep.run_due()}
     assert said["retain"] == "retired 1 partition"
     assert table.query().to_arrow()["n"].to_pylist() == [2]
     assert said["sweep"] is not None

@@ -1,1 +1,1 @@
-"""What happens to partitions after they were published: retire, restore, sweep; check; backup."""
+"""Operations on published partitions: retire, restore, sweep; check; backup."""

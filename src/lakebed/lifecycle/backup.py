@@ -19,7 +19,7 @@ _CHUNK_BYTES = 8 << 20
 
 @dataclass(slots=True)
 class CopyProgress:
-    """How far a copy is."""
+    """The progress of a copy."""
 
     tick: int = 0
     files: int = 0
@@ -46,11 +46,11 @@ def copy_lake(
     done = CopyProgress()
     try:
         with source.read() as reading, target.write() as writing:
-            wanted = transfer.copy_rows(reading, writing.connection, pin.tick)
+            listed_files = transfer.copy_rows(reading, writing.connection, pin.tick)
             begin(writing)
             done.tick = clock.now(reading)
-        done.files_total = len(wanted)
-        for path, size in wanted:
+        done.files_total = len(listed_files)
+        for path, size in listed_files:
             try:
                 copied = _copy_object(source_store, target_store, path)
             except UnknownObject as missing:

@@ -67,13 +67,16 @@ class Changes(Planner):
         self, plan: Callable[[], RetirementPlan], confirmed: Collection[str] = ()
     ) -> list[Outcome]:
         """Retire the partitions of a plan with the statement."""
-        chosen = plan()
+        retirement = plan()
         with self._lock:
             self._planned.confirmed.update(confirmed)
-            for partition in chosen.partitions:
-                self._planned.retired.setdefault(partition.partition_id, (partition, chosen.reason))
+            for partition in retirement.partitions:
+                self._planned.retired.setdefault(
+                    partition.partition_id, (partition, retirement.reason)
+                )
         return [
-            Outcome(partition, True, describe_success(partition)) for partition in chosen.partitions
+            Outcome(partition, True, describe_success(partition))
+            for partition in retirement.partitions
         ]
 
     def restore(self, partition_id: str) -> Partition:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class Level(enum.IntEnum):
-    """How deep to look; each level includes the ones before."""
+    """The depth of a check; each level includes the ones before."""
 
     CATALOG = 1  # the catalog's rules
     FILES = 2  # every file present and of its size; strays
@@ -51,7 +51,7 @@ class Level(enum.IntEnum):
 
 @dataclass(slots=True)
 class CheckReport:
-    """What was looked at and what was found."""
+    """The counts and the findings of a check."""
 
     level: Level
     partitions: int = 0
@@ -64,7 +64,7 @@ class CheckReport:
 
     @property
     def is_clean(self) -> bool:
-        """Whether nothing is damaged; warnings and notes may be there."""
+        """Return True if nothing is damaged; there may be warnings and notes."""
         return not any(finding.severity is Severity.DAMAGE for finding in self.findings)
 
     @property
@@ -79,13 +79,13 @@ class CheckReport:
 
     def note_aside(self, aside: Sequence[TemporaryFile]) -> set[str]:
         """Name the files that were set aside; their paths."""
-        for each in aside:
-            end = "" if each.expiration is None else ", and will be swept"
-            message = f"was set aside{end}: {each.reason}"
+        for file in aside:
+            end = "" if file.expiration is None else ", and will be swept"
+            message = f"was set aside{end}: {file.reason}"
             self.findings.append(
-                Finding(Severity.NOTE, "quarantined file", each.file_path, message)
+                Finding(Severity.NOTE, "quarantined file", file.file_path, message)
             )
-        return {each.file_path for each in aside}
+        return {file.file_path for file in aside}
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ class Checker:
         try:
             with self._catalog.read() as connection:
                 self._check_rules(connection, report)
-                known = {file.file_path for file in files.list_files(connection)}
+                known_paths = {file.file_path for file in files.list_files(connection)}
                 looked_at = report.note_aside(files.list_aside(connection))
                 sources = SourceCheck(connection)
                 known_tables = table_check.list_known(connection)
@@ -131,11 +131,11 @@ class Checker:
                         report.findings.extend(table_check.look_at(partition, known_tables))
                         self._check_partition(connection, partition, report, looked_at)
                     progress(report)
-                known |= looked_at
+                known_paths |= looked_at
                 if level >= Level.FOOTERS:
                     report.findings.extend(sources.run())
-                known |= self._check_segments(connection, report, progress)
-                self._check_strays(connection, listed, known, report)
+                known_paths |= self._check_segments(connection, report, progress)
+                self._check_strays(connection, listed, known_paths, report)
         finally:
             self._keeper.unpin(pin)
         return report
@@ -147,19 +147,19 @@ class Checker:
         pin = self._keeper.pin()
         try:
             with self._catalog.read() as connection:
-                known = {table.table_id: table}
-                wanted = PartitionFilter(view_sets=[(table.stored_as, None)], include_retired=True)
-                found = partition_search.search(connection, wanted)
-                own = {each.file_path for each in found}
+                tables_by_id = {table.table_id: table}
+                search = PartitionFilter(view_sets=[(table.stored_as, None)], include_retired=True)
+                table_partitions = partition_search.search(connection, search)
+                own = {partition.file_path for partition in table_partitions}
                 imported = name_import(table.database, table.name)
                 aside = [
-                    each
-                    for each in files.list_aside(connection)
-                    if each.file_path in own or (each.reason or "").startswith(imported)
+                    file
+                    for file in files.list_aside(connection)
+                    if file.file_path in own or (file.reason or "").startswith(imported)
                 ]
                 looked_at = report.note_aside(aside)
-                for partition in found:
-                    report.findings.extend(table_check.look_at(partition, known))
+                for partition in table_partitions:
+                    report.findings.extend(table_check.look_at(partition, tables_by_id))
                     self._check_partition(connection, partition, report, looked_at)
         finally:
             self._keeper.unpin(pin)
@@ -244,8 +244,8 @@ class Checker:
             if self._is_live(path):  # maybe by another of its rows: a partition that was restored
                 report.damage("missing file", path, message)
             elif not self._is_being_swept(path):
-                told = f"{message}; it is retired, and cannot be restored"
-                report.findings.append(Finding(Severity.WARNING, "missing file", path, told))
+                warning = f"{message}; it is retired, and cannot be restored"
+                report.findings.append(Finding(Severity.WARNING, "missing file", path, warning))
         except Damage as error:
             report.damage("file content", path, str(error))
 
@@ -254,7 +254,7 @@ class Checker:
             return bool(partitions.list_live_among(connection, [path]))
 
     def _is_being_swept(self, path: str) -> bool:
-        """Whether a sweep took a retired file while the check went on."""
+        """Return True if a sweep took a retired file while the check ran."""
         with self._catalog.read() as connection:
             file = files.find_file(connection, path)
             live = partitions.list_live_among(connection, [path])
@@ -307,16 +307,16 @@ class Checker:
         report: CheckReport,
         progress: Callable[[CheckReport], None],
     ) -> set[str]:
-        """Look at what has landed; the paths of every segment."""
+        """Check the landed segments. Return the path of every segment."""
         report.blocks = blocks.count_blocks(connection)
-        known = set()
+        known_paths = set()
         for segment in blocks.list_segments(connection):
             report.segments += 1
-            known.add(segment.segment_path)
+            known_paths.add(segment.segment_path)
             if report.level >= Level.FILES:
                 self._check_segment(connection, segment, report)
             progress(report)
-        return known
+        return known_paths
 
     def _check_segment(self, connection: Connection, segment: Segment, report: CheckReport) -> bool:
         """Look at one segment; whether it is sound."""
@@ -329,31 +329,35 @@ class Checker:
         return not troubles
 
     def _check_strays(
-        self, connection: Connection, listed: list[Listed], known: set[str], report: CheckReport
+        self,
+        connection: Connection,
+        listed: list[Listed],
+        known_paths: set[str],
+        report: CheckReport,
     ) -> None:
-        for found in listed:
-            if found.path in known or found.path == layout.MARK:
+        for file in listed:
+            if file.path in known_paths or file.path == layout.MARK:
                 continue
-            spoken_of = journal.find_last(connection, found.path)
-            kind = classify(self._store, found, in_journal=spoken_of is not None)
+            spoken_of = journal.find_last(connection, file.path)
+            kind = classify(self._store, file, in_journal=spoken_of is not None)
             if kind is None:
                 continue
-            normal = kind is StrayKind.EMPTY_DIRECTORY and found.path.split("/")[0] in layout.ROOTS
+            normal = kind is StrayKind.EMPTY_DIRECTORY and file.path.split("/")[0] in layout.ROOTS
             report.findings.append(
                 Finding(
                     Severity.NOTE if normal else Severity.WARNING,
                     kind.value,
-                    found.path,
-                    f"{found.size} bytes that no catalog row knows"
-                    if not found.empty_folder
+                    file.path,
+                    f"{file.size} bytes that no catalog row knows"
+                    if not file.empty_folder
                     else "nothing in it",
-                    modified=found.modified,
+                    modified=file.modified,
                     journaled=spoken_of,
                 )
             )
 
     def plan_quarantine(self, path: str) -> str:
-        """What `quarantine` would do, in words. Raises what that would."""
+        """Return the effect of `quarantine`, in words. Raises the errors of `quarantine`."""
         with self._catalog.read() as connection:
             _file, live = get_candidate(connection, self._store, path)
         what = f"retire {live[0].identity} and set its file aside" if live else "set aside"
@@ -388,7 +392,9 @@ class Checker:
             connection = transaction.connection
             file = get_aside(connection, path)
             expiration = transaction.tick + lakes.get(connection).grace_us
-            lost = [each.partition_id for each in partitions.list_by_path(connection, path)]
+            lost = [
+                partition.partition_id for partition in partitions.list_by_path(connection, path)
+            ]
             partitions.condemn(connection, lost, expiration)
             files.expire(connection, [path], expiration)
             entry = journal.Entry("condemn", file.reason, file_path=path, bytes=file.file_size)

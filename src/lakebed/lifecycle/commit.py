@@ -94,8 +94,8 @@ def restore_row(transaction: Transaction, partition_id: str, new_id: str) -> Par
     return restored
 
 
-def _require_incompatible(connection: Connection, chosen: Sequence[Partition]) -> None:
-    active = {each.view_set.name: each.schema_hash for each in view_sets.list_active(connection)}
-    for partition in chosen:
+def _require_incompatible(connection: Connection, incompatible: Sequence[Partition]) -> None:
+    active = {entry.view_set.name: entry.schema_hash for entry in view_sets.list_active(connection)}
+    for partition in incompatible:
         if active.get(partition.view_set) == partition.schema_hash:
             raise StalePlan(f"{partition.describe()} is compatible again", hint="plan again")

@@ -83,9 +83,9 @@ class Guard:
         self._breaker = breaker
         self._process = process
 
-    def find_lost(self, connection: Connection, chosen: Sequence[Partition]) -> frozenset[str]:
+    def find_lost(self, connection: Connection, doomed: Sequence[Partition]) -> frozenset[str]:
         """Return the ids of the partitions whose rows could not be built again."""
-        filled = [partition for partition in chosen if not partition.is_empty]
+        filled = [partition for partition in doomed if not partition.is_empty]
         rebuildable = blocks.list_rebuildable(connection, filled) if filled else set()
         registered = _list_hashes(connection) if rebuildable else {}
         return frozenset(
@@ -97,7 +97,7 @@ class Guard:
     def list_demands(
         self,
         connection: Connection,
-        chosen: Sequence[Partition],
+        doomed: Sequence[Partition],
         lost: Collection[str] = (),
         *,
         by_retention: bool = False,
@@ -105,13 +105,13 @@ class Guard:
         """Return what must be confirmed before these partitions are retired now."""
         now = clock.upcoming(connection)
         return self._list_demands(
-            connection, chosen, lost, now, name_actor(self._process), by_retention=by_retention
+            connection, doomed, lost, now, name_actor(self._process), by_retention=by_retention
         )
 
     def require(
         self,
         transaction: Transaction,
-        chosen: Sequence[Partition],
+        doomed: Sequence[Partition],
         lost: Collection[str],
         confirmed: Collection[str],
         *,
@@ -121,40 +121,40 @@ class Guard:
         partitions that count for the actor's next retirements."""
         connection = transaction.connection
         if not by_retention:
-            _require_blocks(connection, chosen, lost)
+            _require_blocks(connection, doomed, lost)
         demands = self._list_demands(
             connection,
-            chosen,
+            doomed,
             lost,
             transaction.tick,
             transaction.actor,
             by_retention=by_retention,
         )
         if any(demand.name not in confirmed for demand in demands):
-            _require_live(connection, chosen)
+            _require_live(connection, doomed)
         require_confirmed(demands, confirmed)
         if by_retention or WHOLE_LAKE in confirmed:
             return frozenset()
         return frozenset(
             partition.partition_id
-            for partition in _list_visible(chosen, _list_hashes(connection))
+            for partition in _list_visible(doomed, _list_hashes(connection))
             if partition.view_set not in confirmed
         )
 
     def _list_demands(
         self,
         connection: Connection,
-        chosen: Sequence[Partition],
+        planned: Sequence[Partition],
         lost: Collection[str],
         now: int,
         actor: str,
         *,
         by_retention: bool,
     ) -> list[Demand]:
-        losses = _list_losses(chosen, lost)
+        losses = _list_losses(planned, lost)
         demands: list[Demand] = []
         hashes = _list_hashes(connection)
-        doomed = Counter(partition.view_set for partition in _list_visible(chosen, hashes))
+        doomed = Counter(partition.view_set for partition in _list_visible(planned, hashes))
         earlier = [] if by_retention else self._list_earlier(connection, now, actor)
         if not doomed or doomed.total() + len(earlier) < self._breaker.partitions:
             return losses
@@ -203,9 +203,9 @@ def require_confirmed(
     )
 
 
-def _list_losses(chosen: Iterable[Partition], lost: Collection[str]) -> list[Demand]:
+def _list_losses(doomed: Iterable[Partition], lost: Collection[str]) -> list[Demand]:
     by_name: dict[str, list[Partition]] = {}
-    for partition in chosen:
+    for partition in doomed:
         if partition.partition_id in lost:
             by_name.setdefault(partition.view_set, []).append(partition)
     return [
@@ -214,21 +214,21 @@ def _list_losses(chosen: Iterable[Partition], lost: Collection[str]) -> list[Dem
     ]
 
 
-def _require_live(connection: Connection, chosen: Sequence[Partition]) -> None:
+def _require_live(connection: Connection, doomed: Sequence[Partition]) -> None:
     """Raise if a partition was retired since the plan was made: then the demands are wrong."""
-    rows = partitions.list_by_id(connection, [partition.partition_id for partition in chosen])
+    rows = partitions.list_by_id(connection, [partition.partition_id for partition in doomed])
     live = {row.partition_id for row in rows if row.is_live}
-    for partition in chosen:
+    for partition in doomed:
         if partition.partition_id not in live:
             raise StalePlan(f"{partition.describe()} is not live any more", hint="plan again")
 
 
 def _require_blocks(
-    connection: Connection, chosen: Iterable[Partition], lost: Collection[str]
+    connection: Connection, doomed: Iterable[Partition], lost: Collection[str]
 ) -> None:
     """Raise if blocks that a plan counts on were retired since it was made."""
     blocks_from = clock.blocks_from(connection)
-    for partition in chosen:
+    for partition in doomed:
         is_safe = partition.is_empty or partition.partition_id in lost
         if not is_safe and partition.insert_range.begin < blocks_from:
             raise StalePlan(
@@ -238,14 +238,14 @@ def _require_blocks(
 
 
 def _list_hashes(connection: Connection) -> dict[str, bytes]:
-    return {each.view_set.name: each.schema_hash for each in view_sets.list_active(connection)}
+    return {entry.view_set.name: entry.schema_hash for entry in view_sets.list_active(connection)}
 
 
-def _list_visible(chosen: Iterable[Partition], hashes: Mapping[str, bytes]) -> list[Partition]:
+def _list_visible(candidates: Iterable[Partition], hashes: Mapping[str, bytes]) -> list[Partition]:
     """Return those that queries see: of the active schema, or of a table, which reads every one."""
     return [
         partition
-        for partition in chosen
+        for partition in candidates
         if is_table(partition.view_set) or hashes.get(partition.view_set) == partition.schema_hash
     ]
 

@@ -37,7 +37,7 @@ class Unbuilt:
 
 @dataclass(frozen=True, slots=True)
 class BlockPlan:
-    """Which blocks would be retired: all before a tick."""
+    """A plan to retire all blocks before a tick."""
 
     before: int
     segments: tuple[Segment, ...]
@@ -64,12 +64,12 @@ class BlockRetirement:
         catalog says then. Nothing is retired by this alone: upkeep does."""
         with self._catalog.write() as transaction:
             lakes.keep_blocks(transaction.connection, keep_us)
-            said = "for ever" if keep_us is None else f"for {keep_us} us"
-            journal.append(transaction, [journal.Entry("keep blocks", said)])
+            duration_text = "for ever" if keep_us is None else f"for {keep_us} us"
+            journal.append(transaction, [journal.Entry("keep blocks", duration_text)])
         return self.find_keep()
 
     def find_keep(self) -> int | None:
-        """How long this lake keeps its blocks; None for ever."""
+        """Return the retention of this lake's blocks in microseconds; None for ever."""
         with self._catalog.read() as connection:
             return lakes.get(connection).keep_blocks_us
 
@@ -96,7 +96,7 @@ class BlockRetirement:
         """Only so many segments of a plan, the oldest."""
         if len(plan.segments) <= most_segments:
             return plan
-        behind = sorted(each.insert_time for each in plan.segments)[most_segments]
+        behind = sorted(segment.insert_time for segment in plan.segments)[most_segments]
         return self.plan_before(behind, allow_loss=plan.allow_loss)
 
     def carry_out(self, plan: BlockPlan) -> BlockPlan:
@@ -121,20 +121,23 @@ class BlockRetirement:
             expiration = tick + lakes.get(connection).grace_us
             retired = [
                 TemporaryFile(
-                    each.segment_path,
-                    each.file_size,
+                    segment.segment_path,
+                    segment.file_size,
                     FileState.RETIRED,
                     expiration,
                     retired_at=tick,
                 )
-                for each in plan.segments
+                for segment in plan.segments
             ]
             files.insert_many(connection, retired)
             entries = [
                 journal.Entry(
-                    "retire blocks", plan.reason, file_path=each.segment_path, bytes=each.file_size
+                    "retire blocks",
+                    plan.reason,
+                    file_path=segment.segment_path,
+                    bytes=segment.file_size,
                 )
-                for each in plan.segments
+                for segment in plan.segments
             ]
             journal.append(transaction, entries)
 
@@ -149,7 +152,9 @@ def _plan(connection: Connection, before: int, *, allow_loss: bool) -> BlockPlan
     boundary = blocks.find_boundary(connection, min(before, clock.now(connection)))
     unbuilt = tuple(_list_unbuilt(connection, boundary))
     if unbuilt and not allow_loss:
-        boundary = blocks.find_boundary(connection, min(each.first for each in unbuilt))
+        boundary = blocks.find_boundary(
+            connection, min(view_set_blocks.first for view_set_blocks in unbuilt)
+        )
     last = blocks.last_insert_time(connection, boundary)
     end = clock.blocks_from(connection) if last is None else last + 1
     return BlockPlan(
@@ -168,32 +173,34 @@ def _list_unbuilt(connection: Connection, before: int) -> Iterator[Unbuilt]:
     if first is None or first >= before:
         return
     within = TimeRange(first, before)
-    active = {each.view_set.name: each for each in view_sets.list_active(connection)}
-    definitions = {name: each.view_set for name, each in active.items()}
-    for name, each in active.items():
-        if each.view_set.source is None:
+    active = {entry.view_set.name: entry for entry in view_sets.list_active(connection)}
+    definitions = {name: entry.view_set for name, entry in active.items()}
+    for name, entry in active.items():
+        if entry.view_set.source is None:
             continue
-        covered = [found.insert_range for found in _list_built(connection, each.view_set, within)]
+        covered = [
+            partition.insert_range for partition in _list_built(connection, entry.view_set, within)
+        ]
         held = partitions.list_held(connection, name, GLOBAL, within)
-        covered += [found.insert_range for found in held]
-        if each.retained_from > within.begin:
-            covered.append(TimeRange(within.begin, each.retained_from))
-        sources = find_sources(each.view_set, definitions)
-        wanted = None if sources.every else sources.encodings
+        covered += [partition.insert_range for partition in held]
+        if entry.retained_from > within.begin:
+            covered.append(TimeRange(within.begin, entry.retained_from))
+        sources = find_sources(entry.view_set, definitions)
+        encodings = None if sources.every else sources.encodings
         missing = [
             block.insert_time
             for gap in find_gaps(within, covered)
-            for block in blocks.list_blocks(connection, gap, wanted)
+            for block in blocks.list_blocks(connection, gap, encodings)
         ]
         if missing:
             yield Unbuilt(name, len(missing), missing[0])
 
 
 def _list_built(connection: Connection, view_set: ViewSet, within: TimeRange) -> list[Partition]:
-    wanted = PartitionFilter(
+    search = PartitionFilter(
         view_sets=[(view_set.name, [view_set.schema_hash])], instance=GLOBAL, inserted=within
     )
-    return partition_search.search(connection, wanted)
+    return partition_search.search(connection, search)
 
 
 def _built_since(connection: Connection, before: int) -> int:
@@ -204,9 +211,9 @@ def _built_since(connection: Connection, before: int) -> int:
         return 0
     within = TimeRange(first, before)
     built = [
-        each.published_at
+        partition.published_at
         for active in view_sets.list_active(connection)
         if active.view_set.source is not None
-        for each in _list_built(connection, active.view_set, within)
+        for partition in _list_built(connection, active.view_set, within)
     ]
     return max(built, default=0)

@@ -1,4 +1,4 @@
-"""What retiring did, partition by partition and summed up."""
+"""The results of retiring, by partition and summed up."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lakebed.model.partition import Partition
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What happened to one partition."""
+    """The result for one partition."""
 
     partition: Partition
     succeeded: bool
@@ -19,7 +19,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class IncompatibleSummary:
-    """What retiring incompatible partitions did to one view-set instance."""
+    """The result of retiring incompatible partitions of one view-set instance."""
 
     view_set: str
     instance: str
@@ -41,7 +41,7 @@ class IncompatibleSummary:
 
 
 def summarize(outcomes: Sequence[Outcome]) -> list[IncompatibleSummary]:
-    """What happened, by view-set instance."""
+    """Return the results by view-set instance."""
     groups: dict[tuple[str, str], list[Outcome]] = {}
     for outcome in outcomes:
         key = (outcome.partition.view_set, outcome.partition.instance)
@@ -50,10 +50,10 @@ def summarize(outcomes: Sequence[Outcome]) -> list[IncompatibleSummary]:
         IncompatibleSummary(
             view_set,
             instance,
-            sum(each.succeeded for each in group),
-            sum(not each.succeeded for each in group),
-            sum(each.partition.file_size for each in group if each.succeeded),
-            tuple(each.message for each in group),
+            sum(outcome.succeeded for outcome in group),
+            sum(not outcome.succeeded for outcome in group),
+            sum(outcome.partition.file_size for outcome in group if outcome.succeeded),
+            tuple(outcome.message for outcome in group),
         )
         for (view_set, instance), group in groups.items()
     ]

@@ -49,10 +49,10 @@ class RetirementPlan:
         """The names that must be confirmed, one time each."""
         return tuple(dict.fromkeys(demand.name for demand in self.demands))
 
-    def first(self, most: int) -> RetirementPlan:
+    def first(self, most_partitions: int) -> RetirementPlan:
         """Return the plan of its oldest partitions, at most so many."""
         oldest = sorted(self.partitions, key=lambda partition: partition.insert_range)
-        return replace(self, partitions=tuple(oldest[: max(most, 0)]))
+        return replace(self, partitions=tuple(oldest[: max(most_partitions, 0)]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,10 +184,10 @@ class Planner:
             )
         if not hiding:
             return plan
-        some = "1 old partition" if len(hiding) == 1 else f"{len(hiding)} old partitions"
+        subject = "1 old partition" if len(hiding) == 1 else f"{len(hiding)} old partitions"
         warning = (
-            f"{some} of {table.full_name} stay{'s' if len(hiding) == 1 else ''}: what was replaced "
-            "or deleted by them is in buckets that are kept, and would be seen again"
+            f"{subject} of {table.full_name} stay{'s' if len(hiding) == 1 else ''}: what was "
+            "replaced or deleted by them is in buckets that are kept, and would be seen again"
         )
         return replace(plan, warnings=(warning,))
 

@@ -1,5 +1,5 @@
-"""Which partitions a verb of retirement means: by identity, by file, by range, or one to restore.
-Each function looks inside the caller's transaction and changes nothing.
+"""The partitions that an operation of retirement selects: by identity, by file, by range, or one to
+restore. Each function reads in the caller's transaction and changes nothing.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ BY_FILE_IS_DEPRECATED = (
 )
 
 
-def by_range(wanted: TimeRange) -> str:
-    """Why partitions in a range were retired, for the journal."""
-    return f"retired by range {wanted}"
+def by_range(insert_range: TimeRange) -> str:
+    """Return the reason in the journal for retiring partitions in a range."""
+    return f"retired by range {insert_range}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,27 +43,27 @@ def get_by_identity(
     connection: Connection,
     view_set: str,
     instance: str,
-    wanted: TimeRange,
+    insert_range: TimeRange,
     schema_hash: bytes | None = None,
 ) -> Partition:
     """The one live partition with this identity. Without the schema hash, or with only its first
     bytes, the match must be unique."""
     matches = [
-        each
-        for each in _live(connection, view_set, instance, wanted)
-        if each.insert_range == wanted
-        and (schema_hash is None or each.schema_hash.startswith(schema_hash))
+        partition
+        for partition in _live(connection, view_set, instance, insert_range)
+        if partition.insert_range == insert_range
+        and (schema_hash is None or partition.schema_hash.startswith(schema_hash))
     ]
     if not matches:
         raise UnknownPartition(
-            f"no live partition of {view_set}/{instance} covers exactly {wanted}"
+            f"no live partition of {view_set}/{instance} covers exactly {insert_range}"
             + (f" with schema hash {schema_hash.hex()[:12]}" if schema_hash else ""),
             hint=f"see what there is with: lakebed partitions list {view_set}",
         )
     if len(matches) > 1:
         raise Ambiguous(
-            f"{len(matches)} live partitions of {view_set}/{instance} cover {wanted}: "
-            + ", ".join(each.schema_hash.hex() for each in matches),
+            f"{len(matches)} live partitions of {view_set}/{instance} cover {insert_range}: "
+            + ", ".join(partition.schema_hash.hex() for partition in matches),
             hint="name the one you mean with its schema hash",
         )
     return matches[0]
@@ -72,7 +72,11 @@ def get_by_identity(
 def get_by_file(connection: Connection, file_path: str) -> Partition:
     """The live partition of a file."""
     check_path(file_path)
-    matches = [each for each in partitions.list_by_path(connection, file_path) if each.is_live]
+    matches = [
+        partition
+        for partition in partitions.list_by_path(connection, file_path)
+        if partition.is_live
+    ]
     if not matches:
         raise UnknownPartition(
             f"no live partition has the file {file_path}",
@@ -82,26 +86,26 @@ def get_by_file(connection: Connection, file_path: str) -> Partition:
 
 
 def list_in_range(
-    connection: Connection, view_set: str, instance: str | None, wanted: TimeRange
+    connection: Connection, view_set: str, instance: str | None, insert_range: TimeRange
 ) -> InRange:
     """Every live partition that touches an insert-time range, of one instance or of all."""
     require_known(connection, view_set)
-    found = _live(connection, view_set, instance, wanted)
+    touching = _live(connection, view_set, instance, insert_range)
     return InRange(
-        [each for each in found if wanted.contains(each.insert_range)],
-        [each for each in found if not wanted.contains(each.insert_range)],
+        [partition for partition in touching if insert_range.contains(partition.insert_range)],
+        [partition for partition in touching if not insert_range.contains(partition.insert_range)],
     )
 
 
 def get_restorable(connection: Connection, partition_id: str) -> Partition:
     """The retired partition with this id, if nothing but a live neighbour can be in its way."""
-    found = partitions.list_by_id(connection, [partition_id])
-    if not found:
+    matching = partitions.list_by_id(connection, [partition_id])
+    if not matching:
         raise UnknownPartition(
             f"no partition has the id {partition_id}",
             hint="see the retired ones with: lakebed partitions list --retired",
         )
-    old = found[0]
+    old = matching[0]
     if old.is_live:
         raise Conflict(f"{old.describe()} is live; there is nothing to restore")
     if is_table(old.view_set):
@@ -120,10 +124,10 @@ def get_restorable(connection: Connection, partition_id: str) -> Partition:
 
 def list_in_the_way(connection: Connection, old: Partition) -> list[Partition]:
     """Live partitions of the same series that overlap a retired one."""
-    found = _live(connection, old.view_set, old.instance, old.insert_range)
+    overlapping = _live(connection, old.view_set, old.instance, old.insert_range)
     if is_table(old.view_set):  # every version of a table's schema is read together
-        return found
-    return [each for each in found if each.schema_hash == old.schema_hash]
+        return overlapping
+    return [partition for partition in overlapping if partition.schema_hash == old.schema_hash]
 
 
 def _require_table_wants(connection: Connection, old: Partition) -> None:
@@ -166,25 +170,29 @@ def find_hiding(
     may hide an older row of the same key in one that stays, which would be seen again."""
     if not table.key or table.key_has_time:  # a key's versions are all in one bucket
         return []
-    going = {each.partition_id: each for each in old if not each.is_empty}
-    staying = [each for each in live if each.partition_id not in going and not each.is_empty]
+    going = {partition.partition_id: partition for partition in old if not partition.is_empty}
+    staying = [
+        partition
+        for partition in live
+        if partition.partition_id not in going and not partition.is_empty
+    ]
     hiding: list[Partition] = []
     while staying:
         more = [
-            each
-            for each in going.values()
-            if any(_may_hide(table, each, other) for other in staying)
+            partition
+            for partition in going.values()
+            if any(_may_hide(table, partition, other) for other in staying)
         ]
         hiding += more
         staying = more
-        for each in more:
-            del going[each.partition_id]
+        for partition in more:
+            del going[partition.partition_id]
     return hiding
 
 
 def _may_hide(table: UserTable, partition: Partition, other: Partition) -> bool:
-    """Whether a partition may have a newer version of a key that another has, too."""
+    """Return True if `partition` may have a newer version of a key that `other` has too."""
     if other.insert_range.begin >= partition.insert_range.end:
         return False
-    mine, theirs = (each.statistics.get(table.key[0]) for each in (partition, other))
-    return mine is None or theirs is None or (mine[0] <= theirs[1] and mine[1] >= theirs[0])
+    bounds, theirs = (side.statistics.get(table.key[0]) for side in (partition, other))
+    return bounds is None or theirs is None or (bounds[0] <= theirs[1] and bounds[1] >= theirs[0])

@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class SweepPlan:
-    """What a sweep would delete now, and what keeps the rest."""
+    """The files that a sweep would delete now, and the reasons why it leaves others."""
 
     expired: tuple[TemporaryFile, ...]  # retired, past their grace period, read by nobody
     abandoned: tuple[TemporaryFile, ...]  # reserved by a process that is dead
@@ -56,7 +56,7 @@ class SweepPlan:
 
 @dataclass(slots=True)
 class SweepResult:
-    """What a sweep did."""
+    """The counts of a sweep."""
 
     files: int = 0
     bytes: int = 0
@@ -79,13 +79,15 @@ class LeaseObserver:
     def observe(self, present: Sequence[Lease]) -> list[Lease]:
         """Look once; the leases that have stood still for long enough."""
         now = self._monotonic()
-        seen = {}
+        still_since = {}
         for lease in present:
             beats, since = self._seen.get(lease.lease_id, (lease.beats, now))
-            seen[lease.lease_id] = (lease.beats, since if beats == lease.beats else now)
-        self._seen = seen
+            still_since[lease.lease_id] = (lease.beats, since if beats == lease.beats else now)
+        self._seen = still_since
         return [
-            lease for lease in present if now - seen[lease.lease_id][1] >= lease.ttl_us / 1_000_000
+            lease
+            for lease in present
+            if now - still_since[lease.lease_id][1] >= lease.ttl_us / 1_000_000
         ]
 
 
@@ -122,7 +124,7 @@ class Sweeper:
         return present
 
     def plan(self) -> SweepPlan:
-        """What the next batch would delete. Nothing is changed."""
+        """Return the plan of the next batch without any change."""
         with self._catalog.read() as connection:
             present = leases.list_leases(connection)
             dead = self._observer.observe(present)
@@ -237,11 +239,13 @@ class Sweeper:
             files.claim(connection, doomed)
             keep_until = tick + lakes.get(connection).longest_read_us
             files.claim(connection, [file.file_path for file in abandoned], keep_until)
-            partitions.delete_by_id(connection, [each.partition_id for each in empty])
-            horizon = max((each.retired_at or 0 for each in empty), default=0)
+            partitions.delete_by_id(connection, [partition.partition_id for partition in empty])
+            horizon = max((partition.retired_at or 0 for partition in empty), default=0)
             horizon = max(horizon, partitions.last_retirement(connection, doomed))
             clock.raise_sweep_horizon(connection, horizon)
-            entries = [journal.Entry.about("sweep", each, "empty partition") for each in empty]
+            entries = [
+                journal.Entry.about("sweep", partition, "empty partition") for partition in empty
+            ]
             journal.append(transaction, entries)
             result.empty_partitions += len(empty)
         return forget, abandoned
@@ -249,7 +253,7 @@ class Sweeper:
     def _end_leases(self, transaction: Transaction, dead: Sequence[Lease]) -> int:
         connection = transaction.connection
         by_id = sorted(dead, key=lambda lease: lease.lease_id)  # as heartbeats lock them
-        ended = [each for each in by_id if leases.remove(connection, each.lease_id, each.beats)]
+        ended = [lease for lease in by_id if leases.remove(connection, lease.lease_id, lease.beats)]
         floor = transaction.tick - lakes.get(connection).longest_read_us
         ended += leases.remove_overaged_readers(connection, floor)
         entries = [
@@ -301,8 +305,8 @@ class Sweeper:
         result.has_more = True
 
 
-def _batches(most: int | None) -> Iterable[int]:
-    return count() if most is None else range(most)
+def _batches(most_batches: int | None) -> Iterable[int]:
+    return count() if most_batches is None else range(most_batches)
 
 
 def _refuse_broken(connection: Connection, paths: Sequence[str]) -> None:

@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class UpgradeResult:
-    """How many footers were rewritten, and which could not be."""
+    """The number of rewritten footers, and the paths of those that could not be rewritten."""
 
     rewritten: int = 0
     damaged: list[str] | None = None

@@ -88,8 +88,8 @@ class SparkReader:
             as_of=self.tick,
         )
         with self._lake.catalog.read() as connection:
-            found = partition_search.search(connection, search)
-        paths = [each.file_path for each in found if each.file_path is not None]
+            matching = partition_search.search(connection, search)
+        paths = [partition.file_path for partition in matching if partition.file_path is not None]
         if not paths:
             return self._spark.createDataFrame([], spark_schema(definition))
         frame = read_native(self._spark, self._lake.store, paths, definition)
@@ -131,21 +131,21 @@ class SparkReader:
         Without names, those that Spark cannot hold are left out, and what tables refused; the names
         that were made. Views have no database, so a table's name is written in backticks."""
         if names is None:
-            shown = [name for name, each in self._tables.items() if each.rejects_of is None]
-            names = [*self._readable_view_sets(), *sorted(shown)]
+            user_tables = [name for name, table in self._tables.items() if table.rejects_of is None]
+            names = [*self._readable_view_sets(), *sorted(user_tables)]
         for name in names:
             self.read(name, instance=None).createOrReplaceTempView(f"`{name}`")
         return list(names)
 
     def _readable_view_sets(self) -> list[str]:
-        found = []
+        readable = []
         for name, definition in sorted(self._definitions.items()):
             try:
                 spark_schema(definition)
             except BadInput:
                 continue
-            found.append(name)
-        return found
+            readable.append(name)
+        return readable
 
     def close(self) -> None:
         """Release the snapshot's files."""
@@ -218,8 +218,8 @@ def create_temp_views(
 
 def _open_own() -> Lake:
     """The lake of this process's settings, opened once."""
-    place = read_settings().lake
-    if place not in _OWN:
-        _OWN[place] = open_lake(place)
-        atexit.register(_OWN[place].close)
-    return _OWN[place]
+    location = read_settings().lake
+    if location not in _OWN:
+        _OWN[location] = open_lake(location)
+        atexit.register(_OWN[location].close)
+    return _OWN[location]

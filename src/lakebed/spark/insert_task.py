@@ -1,5 +1,5 @@
-"""What an executor does to insert a DataFrame into a user's table: it validates the rows and writes
-a file for each bucket. It knows the store and no catalog.
+"""The executor's task that inserts a DataFrame into a user's table: it validates the rows and
+writes a file for each bucket. It knows the store and no catalog.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ speculative ones and for attempts of a repeated stage."""
 
 @dataclass(frozen=True, slots=True)
 class InsertOrder:
-    """What the task is told."""
+    """The input of the task."""
 
     table: UserTable
     rejects: UserTable
@@ -89,7 +89,7 @@ def _make_parts(rows: pa.Table, order: InsertOrder) -> list[Part]:
         )
     parts = list(split_rows(TableRows(table, stored)))
     if checked.bad:
-        bad = [describe_bad(each, order.now) for each in checked.bad]
+        bad = [describe_bad(record, order.now) for record in checked.bad]
         refused = validate(bad, order.rejects.schema).rows
         parts += split_rows(TableRows(order.rejects, as_stored(refused, order.rejects)))
     return parts
@@ -103,12 +103,12 @@ def _write_parts(
     if len(own) * NAMES > len(order.names):
         yield TaskResult(missing_files=len(own), attempt=attempt)
         return
-    left = {
+    free_names = {
         order.table.stored_as: _rotate(order.names, attempt * len(own)),
         order.rejects.stored_as: _rotate(order.reject_names, attempt),
     }
     for part in parts:
-        names = left[part.table.stored_as]
+        names = free_names[part.table.stored_as]
         file = write_once(store, names, part.rows, part.table.view_set)
         names.remove(file.path)
         rejected = part.table is order.rejects

@@ -146,7 +146,7 @@ class _Work:
 
     def _publish(self, written: Sequence[WrittenRows], rejects: UserTable, lease: str) -> Inserted:
         parts = [TableRows(self.table, self.table.view_set.schema.empty_table())]
-        if any(each.table is rejects for each in written):
+        if any(rows.table is rejects for rows in written):
             parts.append(TableRows(rejects, rejects.view_set.schema.empty_table()))
         return self._publisher.insert_written(Insertion(parts), written, lease=lease)
 
@@ -159,7 +159,7 @@ def _rejects_of(table: UserTable) -> str:
 
 def _run(frame: DataFrame, address: StoreAddress, order: InsertOrder) -> list[WrittenRows]:
     """Have one task write all rows; its files."""
-    by_position = frame.toDF(*(f"c{place}" for place in range(len(order.columns))))
+    by_position = frame.toDF(*(f"c{index}" for index in range(len(order.columns))))
     task = insert_task(address, order)
     results = collect_results(by_position, task, order.table.full_name)
     written = []

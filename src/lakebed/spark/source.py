@@ -53,7 +53,7 @@ properties of the table and, with this prefix, a copy of each option."""
 
 @dataclass
 class Files(InputPartition):
-    """What one task reads."""
+    """The files that one task reads."""
 
     address: StoreAddress
     paths: list[str]
@@ -142,10 +142,14 @@ class LakebedSource(DataSource):
             with lake.catalog.read() as connection:
                 if search.as_of is not None:
                     clock.require_readable(connection, search.as_of)
-                found = partition_search.search(connection, search)
+                matching = partition_search.search(connection, search)
             passing = self.options.get("pass_credentials", "false").lower() == "true"
             address = StoreAddress.of(lake.store, pass_credentials=passing)
-        sized = [(each.file_path, each.file_size) for each in found if each.file_path is not None]
+        sized = [
+            (partition.file_path, partition.file_size)
+            for partition in matching
+            if partition.file_path is not None
+        ]
         return [Files(address, paths) for paths in group_files(sized)]
 
     def _definition(self) -> ViewSet:
@@ -238,12 +242,12 @@ def _read_files(
 ) -> Iterator[pa.RecordBatch]:
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    wanted = to_arrow_schema(schema, timezone="UTC")
+    target_schema = to_arrow_schema(schema, timezone="UTC")
     store = files.address.open()
     for path in files.paths:
         try:
             for batch in parquet.read_batches(store, path, _BATCH_ROWS):
-                yield _keep(batch, time_column, bounds).cast(wanted)
+                yield _keep(batch, time_column, bounds).cast(target_schema)
         except UnknownObject as missing:
             raise SnapshotExpired(
                 f"{path} is gone: it was retired and swept since this was planned",
@@ -262,8 +266,8 @@ def _keep(batch: pa.RecordBatch, time_column: str, bounds: list[str | None]) -> 
     times = batch.column(time_column).cast(pa.timestamp("us", "UTC")).cast(pa.int64())
     for bound, compare in ((begin, pc.greater_equal), (end, pc.less)):
         if bound is not None:
-            kept = compare(times, bound)
-            batch, times = batch.filter(kept), times.filter(kept)
+            matches = compare(times, bound)
+            batch, times = batch.filter(matches), times.filter(matches)
     return batch
 
 

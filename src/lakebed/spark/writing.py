@@ -156,30 +156,30 @@ def collect_results(
 def _reason(error: Exception) -> str:
     """The line of Spark's long story that says what went wrong in the task."""
     lines = [line.strip() for line in str(error).splitlines()]
-    told = [
+    reasons = [
         line for line in lines if re.match(r"[\w.]+(Error|Exception|Unavailable|There): ", line)
     ]
     aborted = [line for line in lines if "Job aborted" in line]
-    return (told or aborted or lines or ["it does not say why"])[0]
+    return (reasons or aborted or lines or ["it does not say why"])[0]
 
 
 def _check_columns(frame: DataFrame, definition: ViewSet) -> None:
     """Find out before a job runs what the task would refuse anyway."""
-    wanted = {field.name: field.dataType.simpleString() for field in spark_schema(definition)}
-    found = {field.name: field.dataType.simpleString() for field in frame.schema}
-    missing = [name for name in wanted if name not in found]
-    extra = [name for name in found if name not in wanted]
-    if missing or extra or len(frame.columns) != len(found):
+    declared = {field.name: field.dataType.simpleString() for field in spark_schema(definition)}
+    actual = {field.name: field.dataType.simpleString() for field in frame.schema}
+    missing = [name for name in declared if name not in actual]
+    extra = [name for name in actual if name not in declared]
+    if missing or extra or len(frame.columns) != len(actual):
         what = [f"missing {', '.join(missing)}"] if missing else []
         what += [f"unexpected {', '.join(extra)}"] if extra else []
         raise BadInput(
             f"the DataFrame does not fit view set {definition.name}: "
             + ("; ".join(what) or "a column occurs twice"),
-            hint=f"select exactly {', '.join(wanted)}",
+            hint=f"select exactly {', '.join(declared)}",
         )
-    for name, kind in wanted.items():
-        if found[name] != kind:
+    for name, kind in declared.items():
+        if actual[name] != kind:
             raise BadInput(
-                f"column {name} of view set {definition.name} is {kind}, not {found[name]}",
+                f"column {name} of view set {definition.name} is {kind}, not {actual[name]}",
                 hint=f'cast it: df.withColumn("{name}", col("{name}").cast("{kind}"))',
             )

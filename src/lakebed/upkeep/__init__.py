@@ -1,1 +1,1 @@
-"""What a lake needs again and again: building, sweeping, retention, checking and healing."""
+"""Regular maintenance of a lake: building, sweeping, retention, checking and healing."""

@@ -22,9 +22,10 @@ _MOST_RETIRED = 1000
 
 @dataclass(frozen=True, slots=True)
 class Unfinished:
-    """What a duty did that has done enough for now: it is due again at once, after others."""
+    """The result of a duty that stopped before its end. It is due again at once, after other
+    duties."""
 
-    said: str
+    result: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,23 +52,26 @@ def _build(lake: Lake) -> str:
     return f"{_count(len(report.published), 'partition')} with {_count(report.rows, 'row')}"
 
 
-def retain(lake: Lake, most: int = _MOST_RETIRED) -> str | Unfinished:
-    """Apply the retention of view sets, tables and blocks to so many partitions and segments. What
-    the breaker refuses needs a person; the others go on."""
+def retain(lake: Lake, most_retired: int = _MOST_RETIRED) -> str | Unfinished:
+    """Apply the retention of view sets, tables and blocks to at most `most_retired` partitions and
+    segments. `Refused` with all plans that the breaker refuses and an operator must confirm; the
+    other plans are carried out."""
     plans = [
-        (lake.retirement.plan_by_retention(each.view_set.name), False)
-        for each in lake.views.list_view_sets()
-        if each.view_set.retention_us is not None
+        (lake.retirement.plan_by_retention(entry.view_set.name), False)
+        for entry in lake.views.list_view_sets()
+        if entry.view_set.retention_us is not None
     ]
     with lake.catalog.read() as connection:
-        kept = [each for each in tables.list_tables(connection) if each.retention_us is not None]
-    for table in kept:
+        retained_tables = [
+            table for table in tables.list_tables(connection) if table.retention_us is not None
+        ]
+    for table in retained_tables:
         # All of it at once: what is left could be what a retired one had replaced.
         plan = lake.retirement.plan_by_table_retention(table.database, table.name)
         plans.append((plan, True))
     retired, refused, has_more = 0, [], False
     for plan, whole in plans:
-        part = plan.first(most - retired)
+        part = plan.first(most_retired - retired)
         part = plan if whole and part.partitions else part
         try:
             retired += len(lake.retirement.carry_out(part))
@@ -75,15 +79,15 @@ def retain(lake: Lake, most: int = _MOST_RETIRED) -> str | Unfinished:
             refused.append(str(error))
         else:
             has_more |= len(part.partitions) < len(plan.partitions)
-    said = [f"retired {_count(retired, 'partition')}"] if retired else []
+    results = [f"retired {_count(retired, 'partition')}"] if retired else []
     if lake.blocks.find_keep() is not None:
         old = lake.blocks.plan_expired()
-        done = lake.blocks.carry_out(lake.blocks.shorten(old, most))
+        done = lake.blocks.carry_out(lake.blocks.shorten(old, most_retired))
         has_more |= len(done.segments) < len(old.segments)
-        said += [f"retired {_count(len(done.segments), 'segment')}"] if done.segments else []
+        results += [f"retired {_count(len(done.segments), 'segment')}"] if done.segments else []
     if refused:
-        raise Refused("; ".join([*said, *refused]))
-    text = "; ".join(said) or _NOTHING
+        raise Refused("; ".join([*results, *refused]))
+    text = "; ".join(results) or _NOTHING
     return Unfinished(text) if has_more else text
 
 
@@ -91,37 +95,37 @@ def _sweep(lake: Lake, most_batches: int = _MOST_BATCHES) -> str | Unfinished:
     done = lake.sweeper.run(most_batches=most_batches)
     if not (done.files or done.empty_partitions or done.leases_ended or done.has_more):
         return _NOTHING
-    said = (
+    result = (
         f"deleted {_count(done.files, 'file')} of {_count(done.bytes, 'byte')}, "
         f"{_count(done.empty_partitions, 'record')} of empty partitions, "
         f"ended {_count(done.leases_ended, 'lease')}"
     )
-    return Unfinished(said) if done.has_more else said
+    return Unfinished(result) if done.has_more else result
 
 
 def _check(lake: Lake) -> str:
     report = lake.checker.run(Level.FILES)
-    healed, left = heal(lake, report)
-    said = f"looked for {_count(report.files, 'file')} and their sizes"
-    return _say_healing(said, healed, left)
+    healed, unhealed = heal(lake, report)
+    result = f"looked for {_count(report.files, 'file')} and their sizes"
+    return _say_healing(result, healed, unhealed)
 
 
 def _read(lake: Lake) -> str:
-    report, healed, left = read_share(lake, "read")
-    said = f"read {_count(report.files, 'file')} of {_count(report.bytes, 'byte')} to their end"
-    return _say_healing(said, healed, left)
+    report, healed, unhealed = read_share(lake, "read")
+    result = f"read {_count(report.files, 'file')} of {_count(report.bytes, 'byte')} to their end"
+    return _say_healing(result, healed, unhealed)
 
 
-def _say_healing(said: str, healed: Sequence[Partition], left: Sequence[Finding]) -> str:
+def _say_healing(result: str, healed: Sequence[Partition], unhealed: Sequence[Finding]) -> str:
     if healed:
-        said += f"; {len(healed)} set aside, to be built again"
-    if left:
+        result += f"; {len(healed)} set aside, to be built again"
+    if unhealed:
         raise LakebedError(
-            f"{said}; {_count(len(left), 'thing')} cannot be healed: "
-            f"{left[0].subject}: {left[0].message}",
+            f"{result}; {_count(len(unhealed), 'thing')} cannot be healed: "
+            f"{unhealed[0].subject}: {unhealed[0].message}",
             hint="see all with: lakebed check --level pages",
         )
-    return said
+    return result
 
 
 def _count(number: int, noun: str) -> str:
@@ -137,7 +141,7 @@ DUTIES = (
     Duty("build", 10, "builds, merges and folds what has landed", _build, own_thread=True),
 )
 
-_EVERY = {each.name: each for each in DUTIES}
+_EVERY = {duty.name: duty for duty in DUTIES}
 SHARE = (
     replace(_EVERY["sweep"], work=lambda lake: _sweep(lake, most_batches=1)),
     _EVERY["retain"],

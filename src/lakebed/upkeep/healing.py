@@ -16,17 +16,18 @@ _OF_FILES = ("missing file", "file size", "file content", "stored footer")
 
 
 def heal(lake: Lake, report: CheckReport) -> tuple[list[Partition], list[Finding]]:
-    """Heal what a check found damaged: which partitions will be built again, and what is left.
-    Raises if the store is not this lake's now: files are not missing because a disk is."""
+    """Heal the damage that a check found. Return the partitions that will be built again, and the
+    findings that remain. Raises if the store does not have this lake's mark, because then files are
+    not missing but the store is."""
     require_mark(lake.store, lake.lake_id)
     healed: list[Partition] = []
-    left: list[Finding] = []
+    unhealed: list[Finding] = []
     for finding in report.findings:
         if finding.severity is not Severity.DAMAGE:
             continue
         partition = _find_rebuildable(lake, finding)
         if partition is None:
-            left.append(finding)
+            unhealed.append(finding)
             continue
         try:
             if finding.kind == "missing file":
@@ -38,12 +39,12 @@ def heal(lake: Lake, report: CheckReport) -> tuple[list[Partition], list[Finding
                 lake.checker.quarantine(finding.subject, f"damaged: {finding.message}")
             healed.append(partition)
         except LakebedError as error:
-            left.append(Finding(finding.severity, finding.kind, finding.subject, str(error)))
-    return healed, left
+            unhealed.append(Finding(finding.severity, finding.kind, finding.subject, str(error)))
+    return healed, unhealed
 
 
 def _is_missing(lake: Lake, path: str) -> bool:
-    """Whether a file is missing now, in a store that is there before and after the look."""
+    """Return True if a file is missing in a store that has its mark before and afterwards."""
     try:
         lake.store.size(path)
     except UnknownObject:
@@ -59,5 +60,7 @@ def _find_rebuildable(lake: Lake, finding: Finding) -> Partition | None:
     with lake.catalog.read() as connection:
         live = [e for e in partitions.list_by_path(connection, finding.subject) if e.is_live]
         rebuildable = blocks.list_rebuildable(connection, live)
-    found = [each for each in live if each.partition_id in rebuildable]
-    return found[0] if found else None
+    rebuildable_partitions = [
+        partition for partition in live if partition.partition_id in rebuildable
+    ]
+    return rebuildable_partitions[0] if rebuildable_partitions else None

@@ -1,4 +1,4 @@
-"""How far view sets are behind what has landed."""
+"""The lag of view sets behind the landed blocks."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from lakebed.views.dependencies import find_sources
 
 
 def find_unbuilt(connection: Connection) -> dict[str, int | None]:
-    """For each view set that is built, or will be by the first build, when the oldest block landed
-    that it lacks; None if it lacks none. What is held back, could not be decoded or was forgotten
-    is not waited for."""
+    """Return, for each view set that is built or that the first build will build, the insert time
+    of the oldest block that it lacks; None if it lacks none. Held, failed and forgotten blocks do
+    not count."""
     active = {entry.view_set.name: entry for entry in list_view_sets(connection)}
-    definitions = {name: each.view_set for name, each in active.items()}
-    built = [name for name, each in definitions.items() if each.source is not None]
+    definitions = {name: entry.view_set for name, entry in active.items()}
+    built = [name for name, definition in definitions.items() if definition.source is not None]
     first, now = blocks.first_insert_time(connection), clock.upcoming(connection)
     if first is None or first >= now:
         return dict.fromkeys(built)
     within = TimeRange(first, now)
     runs = coverage.list_runs(connection, built)
     failed = [
-        TimeRange(each.insert_time, each.insert_time + 1)
-        for each in failures.list_failures(connection)
+        TimeRange(failure.insert_time, failure.insert_time + 1)
+        for failure in failures.list_failures(connection)
     ]
     lacking: dict[str, int | None] = {}
     for name in built:
@@ -37,7 +37,9 @@ def find_unbuilt(connection: Connection) -> dict[str, int | None]:
         if active[name].retained_from > first:
             covered.append(TimeRange(first, active[name].retained_from))
         sources = find_sources(definitions[name], definitions)
-        wanted = None if sources.every else sources.encodings
-        found = (blocks.find_first(connection, gap, wanted) for gap in find_gaps(within, covered))
-        lacking[name] = next((each for each in found if each is not None), None)
+        encodings = None if sources.every else sources.encodings
+        first_times = (
+            blocks.find_first(connection, gap, encodings) for gap in find_gaps(within, covered)
+        )
+        lacking[name] = next((time for time in first_times if time is not None), None)
     return lacking

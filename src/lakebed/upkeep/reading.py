@@ -1,5 +1,5 @@
-"""Reading a lake little by little. Each run reads the next share of its files to their end, so that
-bytes that changed on their way or at rest are found before somebody needs them. What is damaged and
+"""Read a lake little by little. Each run reads the next share of its files to their end, so that
+bytes that changed in transit or at rest are found before a query needs them. A damaged file that
 cannot be healed is read again in every run, and so stays visible until it is sound or gone.
 """
 
@@ -25,8 +25,8 @@ Stored = TypeVar("Stored", Partition, Segment)
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How much a run reads: so many files and bytes, or more of a lake so large that its round
-    would take too many runs."""
+    """The limits of one run: so many files and bytes, or more if the lake is so large that its
+    round would take too many runs."""
 
     files: int = 1000
     bytes: int = 1 << 30
@@ -34,8 +34,8 @@ class Pace:
 
 
 @dataclass(slots=True)
-class Place:
-    """Where a round is: it goes through the partitions' files, then through the segments."""
+class RoundPosition:
+    """The position of a round, which goes through the partitions' files and then the segments."""
 
     in_segments: bool = False
     after: str = ""
@@ -45,58 +45,58 @@ class Place:
 def read_share(
     lake: Lake, duty: str, pace: Pace | None = None
 ) -> tuple[CheckReport, list[Partition], list[Finding]]:
-    """Read the next share and heal what is damaged: what was found, what will be built again, and
-    what is left."""
+    """Read the next share and heal the damage. Return the report, the partitions that will be built
+    again, and the findings that remain."""
     with lake.catalog.read() as connection:
         memo = duties.find_memo(connection, duty)
-    place = Place(**json.loads(memo)) if memo else Place()
+    position = RoundPosition(**json.loads(memo)) if memo else RoundPosition()
     report, damaged = lake.checker.read_share(
-        lambda connection: choose(connection, place, pace or Pace())
+        lambda connection: choose(connection, position, pace or Pace())
     )
-    healed, left = heal(lake, report)
-    gone = {each.file_path for each in healed}
-    place.damaged = [path for path in damaged if path not in gone][:_MOST_REMEMBERED]
+    healed, unhealed = heal(lake, report)
+    gone = {partition.file_path for partition in healed}
+    position.damaged = [path for path in damaged if path not in gone][:_MOST_REMEMBERED]
     with lake.catalog.write() as transaction:
-        duties.leave_memo(transaction.connection, duty, json.dumps(asdict(place)))
-    return report, healed, left
+        duties.leave_memo(transaction.connection, duty, json.dumps(asdict(position)))
+    return report, healed, unhealed
 
 
-def choose(connection: Connection, place: Place, pace: Pace) -> Share:
-    """The next files of a round, and those known as damaged. The place moves on behind them."""
+def choose(connection: Connection, position: RoundPosition, pace: Pace) -> Share:
+    """Return the next files of a round, and those known as damaged. Advances `position`."""
     count, size = rounds.weigh(connection)
     most_files = max(pace.files, count // pace.longest_round)
     most_bytes = max(pace.bytes, size // pace.longest_round)
     live: list[Partition] = []
-    if not place.in_segments:
-        found = rounds.list_partitions(connection, place.after, most_files)
-        live = _take(found, most_bytes)
-        if len(live) == len(found) < most_files:
-            place.in_segments, place.after = True, ""
+    if not position.in_segments:
+        next_partitions = rounds.list_partitions(connection, position.after, most_files)
+        live = _take(next_partitions, most_bytes)
+        if len(live) == len(next_partitions) < most_files:
+            position.in_segments, position.after = True, ""
         else:
-            place.after = live[-1].file_path or ""
+            position.after = live[-1].file_path or ""
     landed: list[Segment] = []
-    if place.in_segments:
+    if position.in_segments:
         most_files -= len(live)
-        found_segments = rounds.list_segments(connection, place.after, most_files)
-        landed = _take(found_segments, most_bytes - sum(each.file_size for each in live))
+        found_segments = rounds.list_segments(connection, position.after, most_files)
+        landed = _take(found_segments, most_bytes - sum(partition.file_size for partition in live))
         if len(landed) == len(found_segments) < most_files:
-            place.in_segments, place.after = False, ""
+            position.in_segments, position.after = False, ""
         elif landed:
-            place.after = landed[-1].segment_path
-    known_live, known_landed = rounds.list_at(connection, place.damaged)
+            position.after = landed[-1].segment_path
+    known_live, known_landed = rounds.list_at(connection, position.damaged)
     return Share(_join(known_live, live), _join(known_landed, landed))
 
 
-def _take(found: Sequence[Stored], most_bytes: int) -> list[Stored]:
+def _take(stored: Sequence[Stored], most_bytes: int) -> list[Stored]:
     """As many as are allowed, but at least one."""
-    taken: list[Stored] = []
-    for each in found:
-        most_bytes -= each.file_size
-        if taken and most_bytes < 0:
+    share: list[Stored] = []
+    for file in stored:
+        most_bytes -= file.file_size
+        if share and most_bytes < 0:
             break
-        taken.append(each)
-    return taken
+        share.append(file)
+    return share
 
 
-def _join(known: Sequence[Stored], chosen: Sequence[Stored]) -> list[Stored]:
-    return list(known) + [each for each in chosen if each not in known]
+def _join(damaged: Sequence[Stored], next_files: Sequence[Stored]) -> list[Stored]:
+    return list(damaged) + [file for file in next_files if file not in damaged]

@@ -25,10 +25,10 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class DutyRun:
-    """What became of a duty that was due."""
+    """The result of a duty that was due."""
 
     name: str
-    said: str | None = None
+    result: str | None = None
     error: str | None = None
     skipped: str | None = None
     """Who does it instead, or did."""
@@ -51,32 +51,32 @@ class Upkeep:
         """Once it is set, no duty begins, and nobody waits for a right to do one."""
 
     def list_duties(self) -> list[tuple[Duty, DutyState]]:
-        """Every duty with what is known of it."""
+        """Return every duty with its recorded state."""
         with self._lake.catalog.read() as connection:
-            known = duties.list_states(connection)
-        return [(each, known.get(each.name, DutyState(each.name))) for each in self._duties]
+            states = duties.list_states(connection)
+        return [(duty, states.get(duty.name, DutyState(duty.name))) for duty in self._duties]
 
     def find_overdue(self) -> dict[str, int]:
         """For how many microseconds each duty should have been done."""
         with self._lake.catalog.read() as connection:
             now = clock.upcoming(connection)
-            known = duties.list_states(connection)
+            states = duties.list_states(connection)
         return {
-            each.name: known.get(each.name, DutyState(each.name)).overdue_us(
+            duty.name: states.get(duty.name, DutyState(duty.name)).overdue_us(
                 now, self._lake.row.created_at
             )
-            for each in self._duties
+            for duty in self._duties
         }
 
     def run_due(self, *names: str, everything: bool = False, patient: bool = True) -> list[DutyRun]:
-        """Do what is due now, or everything to its end, or only what is named; one after the
-        other. Who is
-        ``patient`` waits until it is certain that the doer of a duty is dead."""
-        chosen = self._choose(names)
+        """Run the duties that are due, or everything to its end, or only those named, one after the
+        other. ``patient`` waits until it is certain that the process that holds a duty's lease is
+        dead."""
+        selected = self._choose(names)
         anyway = everything or bool(names)
-        due = {each.name for each in chosen} if anyway else self._list_due()
+        due = {duty.name for duty in selected} if anyway else self._list_due()
         done: list[DutyRun] = []
-        for duty in chosen:
+        for duty in selected:
             if duty.name in due and not self._stop.is_set():
                 done.append(self._run(duty, patient=patient, anyway=anyway))
                 while everything and done[-1].unfinished:
@@ -86,19 +86,19 @@ class Upkeep:
     def _list_due(self) -> set[str]:
         with self._lake.catalog.read() as connection:
             now = clock.upcoming(connection)
-            known = duties.list_states(connection)
+            states = duties.list_states(connection)
         return {
-            each.name
-            for each in self._duties
-            if each.name not in known or known[each.name].next_run <= now
+            duty.name
+            for duty in self._duties
+            if duty.name not in states or states[duty.name].next_run <= now
         }
 
     def _choose(self, names: Collection[str]) -> list[Duty]:
-        known = {each.name: each for each in self._duties}
+        by_name = {duty.name: duty for duty in self._duties}
         for name in names:
-            if name not in known:
-                raise BadInput(f"there is no duty {name!r}", hint=f"one of {', '.join(known)}")
-        return [each for each in self._duties if not names or each.name in names]
+            if name not in by_name:
+                raise BadInput(f"there is no duty {name!r}", hint=f"one of {', '.join(by_name)}")
+        return [duty for duty in self._duties if not names or duty.name in names]
 
     def _run(self, duty: Duty, *, patient: bool, anyway: bool) -> DutyRun:
         """A duty whose doer died is taken over once that is certain. Who had to wait for a living
@@ -119,7 +119,7 @@ class Upkeep:
 
     def _do(self, duty: Duty) -> DutyRun:
         """Run a duty and record what came of it. The error of one is not the end of the others."""
-        begun = self._record(duty, lambda state, now: replace(state, last_begin=now))
+        begin = self._record(duty, lambda state, now: replace(state, last_begin=now))
         try:
             result = duty.work(self._lake)
         except Cancelled as error:  # by whoever ends this process; it is due again at once
@@ -130,32 +130,32 @@ class Upkeep:
             self._record(duty, lambda state, now: _failed(duty, state, now, message))
             return DutyRun(duty.name, error=message)
         unfinished = isinstance(result, Unfinished)
-        said = result.said if isinstance(result, Unfinished) else result
+        text = result.result if isinstance(result, Unfinished) else result
         pause = 0 if unfinished else duty.every_seconds
-        self._record(duty, lambda state, now: _succeeded(state, now, said, pause))
-        _log.info("duty done: %s", said, extra={"duty": duty.name, "begun": begun})
-        return DutyRun(duty.name, said=said, unfinished=unfinished)
+        self._record(duty, lambda state, now: _succeeded(state, now, text, pause))
+        _log.info("duty done: %s", text, extra={"duty": duty.name, "begun": begin})
+        return DutyRun(duty.name, result=text, unfinished=unfinished)
 
     def _record(self, duty: Duty, change: Callable[[DutyState, int], DutyState]) -> int:
         with self._lake.catalog.write() as transaction:
-            known = duties.list_states(transaction.connection)
-            state = known.get(duty.name, DutyState(duty.name))
+            states = duties.list_states(transaction.connection)
+            state = states.get(duty.name, DutyState(duty.name))
             duties.record(transaction.connection, change(state, transaction.tick))
             return transaction.tick
 
     def loop(self, stop: threading.Event, pause: float = 1.0) -> None:
         """Do what is due until told to stop. What has a thread of its own, this one, does not wait
         for the others."""
-        here = [each for each in self._duties if each.own_thread]
-        others = [each for each in self._duties if not each.own_thread]
+        own_thread_duties = [duty for duty in self._duties if duty.own_thread]
+        shared_duties = [duty for duty in self._duties if not duty.own_thread]
         beside = threading.Thread(
-            target=Upkeep(self._lake, others, stop)._tend,
+            target=Upkeep(self._lake, shared_duties, stop)._tend,
             args=(pause,),
             name="lakebed-upkeep-beside",
         )
         beside.start()
         try:
-            Upkeep(self._lake, here, stop)._tend(pause)
+            Upkeep(self._lake, own_thread_duties, stop)._tend(pause)
         finally:
             stop.set()
             beside.join()
@@ -175,15 +175,15 @@ class Upkeep:
 
 
 def lease_of(duty: str) -> str:
-    """What whoever does a duty holds a lease of."""
+    """Return the name of the lease that protects a duty."""
     return f"duty {duty}"
 
 
-def _succeeded(state: DutyState, now: int, said: str, pause_seconds: int) -> DutyState:
+def _succeeded(state: DutyState, now: int, result: str, pause_seconds: int) -> DutyState:
     return replace(
         state,
         last_success=now,
-        said=said,
+        result=result,
         error=None,
         runs=state.runs + 1,
         next_run=now + pause_seconds * SECOND,
@@ -198,7 +198,8 @@ def _describe(error: Exception) -> str:
 
 
 def _failed(duty: Duty, state: DutyState, now: int, error: str) -> DutyState:
-    """What fails again and again is tried half as often each time, down to once an hour."""
+    """Return the state after a failure. The pause doubles with each failure in a row, up to an
+    hour."""
     before = 0
     if state.error is not None and state.last_failure is not None:
         before = state.next_run - state.last_failure

@@ -19,7 +19,7 @@ class DutyState:
     last_begin: int | None = None
     last_success: int | None = None
     last_failure: int | None = None
-    said: str | None = None
+    result: str | None = None
     """What the last run that succeeded did."""
     error: str | None = None
     """Why the last run failed; None if it did not."""
@@ -46,7 +46,7 @@ def record(connection: sa.Connection, state: DutyState) -> None:
         "last_begin": state.last_begin,
         "last_success": state.last_success,
         "last_failure": state.last_failure,
-        "said": state.said,
+        "said": state.result,
         "error": state.error,
         "next_run": state.next_run,
         "runs": state.runs,

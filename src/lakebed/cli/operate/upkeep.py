@@ -60,7 +60,7 @@ def upkeep(
     rows = [
         {
             "duty": outcome.name,
-            "said": outcome.said,
+            "said": outcome.result,
             "error": outcome.error,
             "skipped": outcome.skipped,
         }
@@ -70,7 +70,7 @@ def upkeep(
         output.show_json(rows)
     else:
         for outcome in done:
-            output.tell(f"{outcome.name}: {outcome.error or outcome.skipped or outcome.said}")
+            output.tell(f"{outcome.name}: {outcome.error or outcome.skipped or outcome.result}")
     if any(outcome.error for outcome in done):
         raise typer.Exit(FAILED)
 
@@ -84,7 +84,7 @@ def _show(
             "purpose": duty.purpose,
             "every_seconds": duty.every_seconds,
             "last_success": _spell(state.last_success),
-            "said": state.said,
+            "said": state.result,
             "last_failure": _spell(state.last_failure),
             "error": state.error,
             "next_run": _spell(state.next_run or None),

@@ -1,1 +1,1 @@
-"""What checks look at: segments, sources, tables, strays and files that were set aside."""
+"""The parts of a check: segments, sources, tables, strays and files that were set aside."""

@@ -27,7 +27,9 @@ def get_candidate(
             f"{path} holds landed blocks and cannot be quarantined",
             hint="if it is damaged, put the file back from a backup",
         )
-    live = [each for each in partitions.list_by_path(connection, path) if each.is_live]
+    live = [
+        partition for partition in partitions.list_by_path(connection, path) if partition.is_live
+    ]
     return TemporaryFile(path, size, FileState.QUARANTINED), live
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 class Severity(enum.StrEnum):
-    """What a finding means."""
+    """The severity of a finding."""
 
     DAMAGE = "damage"  # rows are lost, doubled or unreadable, or could become so
     WARNING = "warning"  # something to look at; no row is affected

@@ -19,15 +19,15 @@ _READ_BYTES = 8 << 20
 
 
 def check_file(store: Store, segment: Segment) -> list[Finding]:
-    """What is wrong with a segment's file, if anything."""
+    """Return the findings for a segment's file, none if it is sound."""
     path = segment.segment_path
     try:
         size = store.size(path)
     except UnknownObject:
         return [damage("missing segment", path, "is not in the store, and its blocks with it")]
     if size != segment.file_size:
-        said = f"has {size} bytes, the catalog says {segment.file_size}"
-        return [damage("segment size", path, said)]
+        message = f"has {size} bytes, the catalog says {segment.file_size}"
+        return [damage("segment size", path, message)]
     return []
 
 

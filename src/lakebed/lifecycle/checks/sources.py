@@ -22,7 +22,7 @@ _MODULUS = 1 << 8 * SOURCE_HASH_BYTES
 
 @dataclass(frozen=True, slots=True)
 class _Claim:
-    """What a partition says of its blocks."""
+    """The blocks that a partition claims to be made of."""
 
     name: str
     insert_range: TimeRange
@@ -35,7 +35,9 @@ class SourceCheck:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        active = {each.view_set.name: each.view_set for each in view_sets.list_active(connection)}
+        active = {
+            entry.view_set.name: entry.view_set for entry in view_sets.list_active(connection)
+        }
         self._sources = {
             (name, view_set.schema_hash): find_sources(view_set, active)
             for name, view_set in active.items()
@@ -61,15 +63,15 @@ class SourceCheck:
     def run(self) -> Iterator[Finding]:
         """Every partition that is not made of the blocks in its range. Blocks that could not be
         decoded need no exception: plans go around them, so that they are in no range."""
-        ends = {end for each in self._claims for end in _ends(each)}
+        ends = {end for claim in self._claims for end in _ends(claim)}
         sums = _sum_up(self._connection, sorted(ends))
-        for each in self._claims:
-            before, after = (sums[end] for end in _ends(each))
-            wanted = after.keys() if each.sources.every else each.sources.encodings
-            total = sum(after[encoding] - before[encoding] for encoding in wanted) % _MODULUS
-            if total.to_bytes(SOURCE_HASH_BYTES, "big") != each.source_hash:
+        for claim in self._claims:
+            before, after = (sums[end] for end in _ends(claim))
+            encodings = after.keys() if claim.sources.every else claim.sources.encodings
+            total = sum(after[encoding] - before[encoding] for encoding in encodings) % _MODULUS
+            if total.to_bytes(SOURCE_HASH_BYTES, "big") != claim.source_hash:
                 yield damage(
-                    "source hash", each.name, "is not made of the blocks that landed in its range"
+                    "source hash", claim.name, "is not made of the blocks that landed in its range"
                 )
 
 
@@ -79,15 +81,15 @@ def _ends(claim: _Claim) -> tuple[int, int]:
 
 def _sum_up(connection: Connection, instants: Sequence[int]) -> dict[int, Counter[str]]:
     """By instant, the sum over all blocks that landed before it, for each encoding."""
-    found: dict[int, Counter[str]] = {}
+    sums: dict[int, Counter[str]] = {}
     running: Counter[str] = Counter()
-    left = list(reversed(instants))
-    for page in blocks.list_ids(connection) if left else ():
+    remaining = list(reversed(instants))
+    for page in blocks.list_ids(connection) if remaining else ():
         for insert_time, encoding, block_id in page:
-            while left and left[-1] <= insert_time:
-                found[left.pop()] = Counter(running)
+            while remaining and remaining[-1] <= insert_time:
+                sums[remaining.pop()] = Counter(running)
             digest = hashlib.sha256(block_id.encode()).digest()
             running[encoding] += int.from_bytes(digest, "big")
-    for instant in left:
-        found[instant] = running
-    return found
+    for instant in remaining:
+        sums[instant] = running
+    return sums

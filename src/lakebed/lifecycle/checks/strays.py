@@ -1,4 +1,4 @@
-"""What a file is that nobody knows: told from its path, its size and its first and last bytes."""
+"""The classes of files that the catalog does not know, by path, size, and first and last bytes."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ class StrayKind(enum.StrEnum):
     UNKNOWN_SEGMENT = "unknown segment"  # at a segment's path; its bytes do not say what they are
 
 
-def classify(store: Store, found: Listed, *, in_journal: bool) -> StrayKind | None:
+def classify(store: Store, file: Listed, *, in_journal: bool) -> StrayKind | None:
     """The class of a stray; None if it has gone meanwhile."""
-    if found.empty_folder:
+    if file.empty_folder:
         return StrayKind.EMPTY_DIRECTORY
     try:
-        size = store.size(found.path)
+        size = store.size(file.path)
         if size == 0:
             return StrayKind.ZERO_BYTES
-        if found.path.startswith("probe-"):
+        if file.path.startswith("probe-"):
             return StrayKind.LEFTOVER
-        if layout.is_segment(found.path):
+        if layout.is_segment(file.path):
             return StrayKind.LEFTOVER if in_journal else StrayKind.UNKNOWN_SEGMENT
-        if found.path.startswith(layout.SEGMENTS):
+        if file.path.startswith(layout.SEGMENTS):
             return StrayKind.FOREIGN_LAYOUT
-        if store.read(found.path, 0, len(_MAGIC)) != _MAGIC:
+        if store.read(file.path, 0, len(_MAGIC)) != _MAGIC:
             return StrayKind.NOT_PARQUET
-        footer.parse(parquet.read_footer(store, found.path, size), path=found.path)
+        footer.parse(parquet.read_footer(store, file.path, size), path=file.path)
     except UnknownObject:
         return None
     except Damage:
         return StrayKind.TRUNCATED
-    if not layout.is_ours(found.path):
+    if not layout.is_ours(file.path):
         return StrayKind.FOREIGN_LAYOUT
     return StrayKind.LEFTOVER if in_journal else StrayKind.UNKNOWN

@@ -1,5 +1,5 @@
-"""What must hold of users' tables beyond what holds of every partition: it belongs to a table that
-knows its schema, and its rows are of its bucket.
+"""The rules for partitions of users' tables, beyond those for every partition: the table exists and
+knows the partition's schema, and the rows are in the partition's bucket.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from lakebed.model.tables.table import UserTable, is_table, table_id_of
 def list_known(connection: Connection) -> dict[str, UserTable]:
     """Every table, deleted or not, by its id."""
     every = [*tables.list_tables(connection), *tables.list_deleted(connection)]
-    return {each.table_id: each for each in every}
+    return {table.table_id: table for table in every}
 
 
-def look_at(partition: Partition, known: Mapping[str, UserTable]) -> Iterator[Finding]:
-    """What is odd about a partition, if it is of a table."""
+def look_at(partition: Partition, known_tables: Mapping[str, UserTable]) -> Iterator[Finding]:
+    """Yield the findings for a partition, if it belongs to a table."""
     if not is_table(partition.view_set):
         return
     subject = partition.partition_id
-    table = known.get(table_id_of(partition.view_set))
+    table = known_tables.get(table_id_of(partition.view_set))
     if table is None:
         yield damage("table", subject, f"{partition.identity} belongs to no table")
         return

@@ -41,7 +41,7 @@ def list_duties(lake: Lake) -> list[DutyRow]:
             duty.purpose,
             duty.every_seconds,
             None if state.last_success is None else format_instant(state.last_success),
-            state.said,
+            state.result,
             state.error,
             format_instant(state.next_run) if state.next_run else None,
             state.runs,
