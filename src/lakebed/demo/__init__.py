@@ -1,3 +1,3 @@
-"""What newcomers see first: a lake with a shop and a fleet of rings that live, and a short tour of
-what can happen to partitions.
+"""The demo for newcomers: a lake with a live shop and a fleet of rings, and a short tour of the
+operations on partitions.
 """

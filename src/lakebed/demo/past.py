@@ -1,5 +1,5 @@
-"""Metrics of a time that is over. The SDK stamps what was counted with the moment at which it is
-sent; a shop that tells of its last half hour in a few seconds must say when it was.
+"""Metrics of a past time. The SDK stamps measurements with the time at which they are sent; a shop
+that sends its last half hour in a few seconds must set the time itself.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _INSIDE = ("resource_metrics", "scope_metrics", "metrics", "data", "data_points"
 
 @dataclass(slots=True)
 class Clock:
-    """What time it is where something is measured."""
+    """The time at which measurements are taken."""
 
     since_ns: int | None = None
     """When counting began; None if that is when the SDK says."""
@@ -45,8 +45,8 @@ def restamp(measured: Any, clock: Clock) -> Any:
             start = min(start, clock.since_ns)
         now = now if clock.now_ns is None else clock.now_ns
         return replace(measured, start_time_unix_nano=start, time_unix_nano=now)
-    (name,) = (each for each in _INSIDE if hasattr(measured, each))
+    (name,) = (attribute for attribute in _INSIDE if hasattr(measured, attribute))
     inside = getattr(measured, name)
     if name == "data":
         return replace(measured, data=restamp(inside, clock))
-    return replace(measured, **{name: [restamp(each, clock) for each in inside]})
+    return replace(measured, **{name: [restamp(part, clock) for part in inside]})

@@ -30,7 +30,7 @@ def make_table(lake: Lake) -> None:
     """The table that they send to, unless it is there."""
     if DATABASE not in lake.tables.list_databases():
         lake.tables.create_database(DATABASE)
-    if TABLE not in {each.name for each in lake.tables.list_tables(DATABASE)}:
+    if TABLE not in {table.name for table in lake.tables.list_tables(DATABASE)}:
         lake.tables.create_table(DATABASE, TABLE, _SCHEMA, bucket="day")
 
 
@@ -47,11 +47,11 @@ class Fleet:
 
     def send_history(self, now: int, hours: int) -> None:
         """A record every five minutes; what came from every third ring is sent again, corrected."""
-        for place, ring in enumerate(self._rings):
+        for index, ring in enumerate(self._rings):
             times = range(now - now % (5 * _MINUTE) - hours * _HOUR, now, 5 * _MINUTE)
-            self._send([self._measure(ring, each) for each in times])
-            if place % 3 == 0:
-                self._send([self._measure(ring, each) for each in times[-12:]])
+            self._send([self._measure(ring, time) for time in times])
+            if index % 3 == 0:
+                self._send([self._measure(ring, time) for time in times[-12:]])
 
     def send_now(self, now: int) -> None:
         """A record of every ring, and one of what it measured before, corrected."""
@@ -81,4 +81,4 @@ class Fleet:
         )
         with urllib.request.urlopen(request, timeout=60):  # noqa: S310
             self.sent += len(records)
-        self.keys |= {(each["ring"], each["time"]) for each in records}
+        self.keys |= {(record["ring"], record["time"]) for record in records}

@@ -1,6 +1,6 @@
-"""A shop of five services, instrumented with the OpenTelemetry SDK as anybody's would be. Each has
-providers of its own; what one asks of another carries its trace in headers. What they do is told
-with its own times, so that half an hour of customers takes seconds.
+"""A shop of five services, instrumented with the OpenTelemetry SDK in the usual way. Each service
+has its own providers; requests between services carry the trace in their headers. All telemetry has
+simulated times, so that half an hour of customers takes seconds.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _SCOPE = "shop"
 _MS = 1_000_000
 _NETWORK_NS = _MS // 2
 _MOST_WAITING = 100_000
-"""More than is ever told between two flushes, so that nothing is dropped."""
+"""More records than are sent between two flushes, so that none is dropped."""
 _PARCELS = 5
 
 
 class NoAnswer(Exception):
-    """What a service raises if another does not answer."""
+    """Raised by a service whose peer does not answer."""
 
 
 class _Service:
@@ -82,16 +82,17 @@ class _Service:
 
 
 class Shop:
-    """Serves customers that come from a seed. ``told`` counts what OpenTelemetry was told."""
+    """A shop that serves customers drawn from a seed. ``sent`` counts the records given to
+    OpenTelemetry."""
 
     def __init__(self, endpoint: str, seed: int, seconds: float = 1) -> None:
-        self.told: Counter[str] = Counter()
+        self.sent: Counter[str] = Counter()
         self._chance = Random(seed)  # noqa: S311
         self._clock = Clock()
         self._services = {name: _Service(name, endpoint, seconds, self._clock) for name in SERVICES}
         self._headers = TraceContextTextMapPropagator()
         self._durations = {
-            name: each.meter.create_histogram(
+            name: service.meter.create_histogram(
                 "http.server.request.duration",
                 unit="s",
                 description="How long requests took.",
@@ -99,7 +100,7 @@ class Shop:
                     0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10,
                 ],
             )
-            for name, each in self._services.items()
+            for name, service in self._services.items()
         }  # fmt: skip
         self._payments = self._services[PAYMENT].meter.create_counter(
             "shop.payments", unit="{payment}", description="Payments by what became of them."
@@ -111,13 +112,13 @@ class Shop:
         self._reserved: list[SpanContext] = []
 
     def _observe_stock(self, _options: CallbackOptions) -> Iterable[Observation]:
-        return [Observation(left, {"shop.product": name}) for name, left in self._stock.items()]
+        return [Observation(stock, {"shop.product": name}) for name, stock in self._stock.items()]
 
     def visit(self, begin_ns: int) -> None:
         """Serve one customer's request, which came at that time."""
         visit = plan_visit(self._chance)
         end_ns = self._perform(visit, {}, begin_ns)
-        self.told["visits"] += 1
+        self.sent["visits"] += 1
         if len(self._reserved) >= _PARCELS:
             self._pack(end_ns)
 
@@ -131,7 +132,7 @@ class Shop:
             dict(step.attributes),
             start_time=begin_ns,
         )
-        self.told["spans"] += 1
+        self.sent["spans"] += 1
         inside = set_span_in_context(span)
         half = int(step.milliseconds * _MS / 2)
         now = begin_ns + half
@@ -139,7 +140,7 @@ class Shop:
             asking = service.tracer.start_span(
                 f"ask {call.service}", inside, SpanKind.CLIENT, start_time=now
             )
-            self.told["spans"] += 1
+            self.sent["spans"] += 1
             carried: dict[str, str] = {}
             self._headers.inject(carried, set_span_in_context(asking))
             now = self._perform(call, carried, now + _NETWORK_NS) + _NETWORK_NS
@@ -157,7 +158,7 @@ class Shop:
                     body=line,
                 )
             )
-            self.told["log lines"] += 1
+            self.sent["log lines"] += 1
         if step.fails is not None:
             span.record_exception(NoAnswer(step.fails), timestamp=now)
             span.set_status(StatusCode.ERROR, step.fails)
@@ -172,38 +173,39 @@ class Shop:
             self._durations[step.service].record(seconds, about)
         if step.service == PAYMENT:
             self._payments.add(1, {"payment.outcome": step.attributes["payment.outcome"]})
-            self.told["payments"] += 1
+            self.sent["payments"] += 1
         if step.service == WAREHOUSE:
             product = str(step.attributes["shop.product"])
             self._stock[product] = self._stock[product] - 1 or 500
             self._reserved.append(context)
 
     def _pack(self, begin_ns: int) -> None:
-        """What was reserved is packed later, together: a trace of its own, with links to all."""
-        links = [Link(each) for each in self._reserved]
+        """Pack the reserved items later, together: a trace of its own, with links to all
+        reservations."""
+        links = [Link(context) for context in self._reserved]
         self._reserved.clear()
         span = self._services[WAREHOUSE].tracer.start_span(
             "pack parcels", kind=SpanKind.CONSUMER, links=links, start_time=begin_ns
         )
         span.add_event("label printed", timestamp=begin_ns + 30 * _MS)
         span.end(begin_ns + 80 * _MS)
-        self.told["spans"] += 1
+        self.sent["spans"] += 1
 
     def set_clock(self, now_ns: int | None) -> None:
-        """What has been counted is of this time, and so is what follows, until it is set again;
-        None is the present. The first time is that at which counting began."""
+        """Set the time of what was counted so far and of what follows; None is the present. The
+        first time set is the beginning of the counters."""
         if self._clock.since_ns is None:
             self._clock.since_ns = now_ns
         self._clock.now_ns = now_ns
-        for each in self._services.values():
-            each.measure()
+        for service in self._services.values():
+            service.measure()
 
     def flush(self) -> None:
         """Send what is waiting, and come back when it was taken."""
-        for each in self._services.values():
-            each.flush()
+        for service in self._services.values():
+            service.flush()
 
     def close(self) -> None:
         """Send the rest, and close."""
-        for each in self._services.values():
-            each.close()
+        for service in self._services.values():
+            service.close()

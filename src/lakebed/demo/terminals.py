@@ -7,9 +7,9 @@ import os
 from typing import Any, TextIO
 
 
-class Outlived:
-    """A stream to a terminal. Once that is gone, what is written is lost, and no error: whoever
-    writes has to end in order, and is told to by a signal, which may come later."""
+class ClosableTerminal:
+    """A stream to a terminal that may close. After that, output is discarded without an error, so
+    that the program can end in order when the signal arrives, which may be later."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream

@@ -118,9 +118,9 @@ def _retire(lake: Lake, tell: Print) -> None:
 
 def _restore(lake: Lake, tell: Print) -> None:
     retired = [
-        each
-        for each in lake.partitions.list_partitions(include_retired=True)
-        if not each.is_live and each.insert_range.begin == _MIDNIGHT + _HOUR
+        partition
+        for partition in lake.partitions.list_partitions(include_retired=True)
+        if not partition.is_live and partition.insert_range.begin == _MIDNIGHT + _HOUR
     ]
     restored = lake.retirement.restore(retired[0].partition_id)
     tell(f"Hour 1 was a mistake. Restored as a new row with the same file: {restored.partition_id}")
@@ -151,7 +151,7 @@ def _check(lake: Lake, tell: Print) -> None:
     )
     for finding in report.findings:
         tell(f"  {finding.severity}: {finding.kind} {finding.subject}: {finding.message}")
-    for path in (each.file_path for each in lake.partitions.list_partitions("readings")):
+    for path in (partition.file_path for partition in lake.partitions.list_partitions("readings")):
         if path:
             footer = lake.partitions.get_footer(path)
             tell(f"The footer of {path.rsplit('/', 1)[1]}: {len(footer):,} bytes in the catalog.")
@@ -161,19 +161,23 @@ def _table(partitions: list[Partition]) -> Table:
     table = Table(box=None, header_style="bold", padding=(0, 2))
     for column in ("insert range begins", "schema", "rows", "bytes", "file"):
         table.add_column(column, justify="right" if column in ("rows", "bytes") else "left")
-    for each in partitions:
+    for partition in partitions:
         table.add_row(
-            format_instant(each.insert_range.begin)[:16],
-            each.schema_hash.hex()[:8],
-            f"{each.num_rows:,}",
-            f"{each.file_size:,}",
-            each.file_path.rsplit("/", 1)[1][:8] + "….parquet" if each.file_path else "none: empty",
+            format_instant(partition.insert_range.begin)[:16],
+            partition.schema_hash.hex()[:8],
+            f"{partition.num_rows:,}",
+            f"{partition.file_size:,}",
+            partition.file_path.rsplit("/", 1)[1][:8] + "….parquet"
+            if partition.file_path
+            else "none: empty",
         )
     return table
 
 
 def _incompatible(lake: Lake) -> Table:
-    return _table([each.partition for each in lake.retirement.list_incompatible_partitions()])
+    return _table(
+        [incompatible.partition for incompatible in lake.retirement.list_incompatible_partitions()]
+    )
 
 
 _CHAPTERS = (

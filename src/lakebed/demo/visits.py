@@ -1,5 +1,5 @@
-"""What customers of the demo's shop do, and what its services do for them: decided here, from
-chance alone; `shop` tells OpenTelemetry of it.
+"""The actions of the shop's customers, and those of its services for them: chosen here at random;
+`shop` reports them to OpenTelemetry.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Attributes = Mapping[str, str | int | float]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What one service does for a request, and what it asks others for meanwhile."""
+    """The work of one service for a request, with its requests to other services."""
 
     service: str
     name: str
@@ -69,7 +69,7 @@ def _query(chance: Random, service: str, statement: str) -> Step:
 
 
 def _look(chance: Random, product: str) -> Step:
-    found = Step(
+    lookup = Step(
         CATALOG,
         "find product",
         _took(chance, 6),
@@ -78,7 +78,7 @@ def _look(chance: Random, product: str) -> Step:
         (("DEBUG", f"cache missed for {product}"),) if chance.random() < 0.3 else (),
     )
     route = "/products/{name}"
-    return Step(STOREFRONT, f"GET {route}", _took(chance, 12), _page("GET", route), (found,))
+    return Step(STOREFRONT, f"GET {route}", _took(chance, 12), _page("GET", route), (lookup,))
 
 
 def _put_in_cart(chance: Random, product: str) -> Step:
@@ -122,17 +122,17 @@ def _check_out(chance: Random, product: str) -> Step:
 
 
 def _pay(chance: Random, euros: float) -> Step:
-    drawn = chance.random()
+    number = chance.random()
     took, outcome = _took(chance, 110), "paid"
     says: tuple[tuple[str, str], ...] = ()
     fails = None
-    if drawn < _LOST_SHARE:
+    if number < _LOST_SHARE:
         took, outcome = 5000.0, "lost"
         fails = "the card company did not answer within 5 s"
         says = (("ERROR", fails),)
-    elif drawn < _LOST_SHARE + _DECLINED_SHARE:
+    elif number < _LOST_SHARE + _DECLINED_SHARE:
         outcome = "declined"
-    elif drawn < _LOST_SHARE + _DECLINED_SHARE + _SLOW_SHARE:
+    elif number < _LOST_SHARE + _DECLINED_SHARE + _SLOW_SHARE:
         took = chance.uniform(1500, 4000)
         says = (("WARN", f"the card company took {took:.0f} ms"),)
     attributes: Attributes = {"payment.euros": euros, "payment.outcome": outcome}

@@ -40,7 +40,7 @@ def any_value(value: Any) -> AnyValue:
         case list() | tuple():
             filled = AnyValue()
             filled.array_value.SetInParent()
-            filled.array_value.values.extend(any_value(each) for each in value)
+            filled.array_value.values.extend(any_value(item) for item in value)
             return filled
         case dict():
             filled = AnyValue()
@@ -66,7 +66,7 @@ def put(attributes: Any, pairs: Iterable[tuple[str, str | int]]) -> None:
 
 
 def request_attributes(chance: Chance, operation: str) -> list[tuple[str, str | int]]:
-    """What instrumentation says about a request; skewed, with a few attributes more or less."""
+    """Return the attributes of an instrumented request; skewed, a few more or less."""
     pairs: list[tuple[str, str | int]] = [
         ("http.request.method", _METHODS.pick(chance)),
         ("http.route", operation),
@@ -97,7 +97,7 @@ def pick_status(chance: Chance) -> int:
 
 def odd_attributes(chance: Chance) -> list[KeyValue]:
     """The attributes that few senders use: every kind of value, empty, nested, extreme."""
-    found: list[tuple[str, Any]] = [
+    pairs: list[tuple[str, Any]] = [
         ("app.sampled", chance.happens(0.5)),
         ("app.score", chance.between(-1, 1)),
         ("app.checksum", chance.random_bytes(chance.below(20))),
@@ -113,8 +113,8 @@ def odd_attributes(chance: Chance) -> list[KeyValue]:
         ("app.twice", 1),
         ("app.twice", "two"),
     ]
-    chance.shuffle(found)
-    return key_values(found[: 1 + chance.below(len(found))])
+    chance.shuffle(pairs)
+    return key_values(pairs[: 1 + chance.below(len(pairs))])
 
 
 def make_resource(chance: Chance, service: Service, instance: int) -> Resource:

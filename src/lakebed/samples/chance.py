@@ -1,5 +1,5 @@
-"""Where the samples' variety comes from: one seeded source of numbers, skewed choices, ids, and a
-clock that only moves when records are made.
+"""The samples' source of variety: one seeded source of numbers, skewed choices, ids, and a clock
+that only moves when records are made.
 """
 
 from __future__ import annotations

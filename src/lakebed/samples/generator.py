@@ -24,7 +24,7 @@ from lakebed.samples.chance import Chance, Skewed
 from lakebed.samples.logs import fill_record
 from lakebed.samples.metrics import INSTRUMENTS, Totals, fill_metric
 from lakebed.samples.templates import Template
-from lakebed.samples.traces import Place, fill_traces
+from lakebed.samples.traces import SpanTarget, fill_traces
 from lakebed.samples.words import SERVICES, Service
 
 Kind = Literal["logs", "metrics", "traces"]
@@ -42,7 +42,7 @@ class _Instance:
 
 
 class Generator:
-    """Makes OTLP requests one after another; each goes on in time where the previous one ended."""
+    """A source of OTLP requests; each request begins in time where the previous one ended."""
 
     def __init__(self, seed: int, *, begin_ns: int = BEGIN_NS) -> None:
         self._begin_ns = begin_ns
@@ -52,10 +52,10 @@ class Generator:
         number = 0
         for service in SERVICES:
             instances.append([])
-            for each in range(service.instances):
-                resource = make_resource(self._chance, service, each)
-                made = _Instance(number, service, resource, make_scopes(service))
-                instances[-1].append(made)
+            for index in range(service.instances):
+                resource = make_resource(self._chance, service, index)
+                instance = _Instance(number, service, resource, make_scopes(service))
+                instances[-1].append(instance)
                 number += 1
         self._services = instances
 
@@ -84,9 +84,9 @@ class Generator:
         for instance, share in self._shares(points, services):
             group = request.resource_metrics.add(resource=instance.resource, schema_url=SCHEMA_URL)
             scopes = [group.scope_metrics.add(scope=scope) for scope in instance.scopes]
-            each, more = divmod(share, len(INSTRUMENTS))
+            base_count, more = divmod(share, len(INSTRUMENTS))
             for order, instrument in enumerate(INSTRUMENTS):
-                count = each + (order < more)
+                count = base_count + (order < more)
                 if count:
                     fill_metric(
                         scopes[order % len(scopes)].metrics.add(),
@@ -103,13 +103,13 @@ class Generator:
     def traces(self, spans: int, *, services: int = 3) -> ExportTraceServiceRequest:
         """A request of so many spans in trees that go through so many services."""
         request = ExportTraceServiceRequest()
-        places = []
+        targets = []
         for instance, _ in self._shares(spans, services):
             group = request.resource_spans.add(resource=instance.resource, schema_url=SCHEMA_URL)
             scopes = [group.scope_spans.add(scope=scope) for scope in instance.scopes]
-            places.append(Place(instance.service.operations, scopes))
-        if places:
-            fill_traces(places, self._chance, spans)
+            targets.append(SpanTarget(instance.service.operations, scopes))
+        if targets:
+            fill_traces(targets, self._chance, spans)
         return request
 
     def make(self, kind: Kind, size: int, *, services: int = 3) -> Any:
@@ -124,9 +124,9 @@ class Generator:
     def stream(
         self, kind: Kind, *, requests: int, size: int, services: int = 3, templates: int = 8
     ) -> Iterator[bytes]:
-        """So many different requests as bytes, cheaply: a few are made, the others vary them.
+        """Yield so many different requests as bytes, cheaply: a few are made, the others vary them.
 
-        Times go on from request to request. No two are the same, but their texts, apart from the
+        Times advance from request to request. No two are the same, but their texts, apart from the
         ids in them, repeat; raise ``templates`` for more variety.
         """
         pool = [
@@ -144,17 +144,18 @@ class Generator:
             yield template.vary(pattern, lap * lap_ns)
 
     def _shares(self, total: int, services: int) -> list[tuple[_Instance, int]]:
-        """Which instances send how much: skewed, at least one each, in all the total."""
-        chosen = []
+        """Return the instances that send, each with its share of the total: skewed, at least one
+        each."""
+        senders = []
         for number in range(max(1, min(services, total))):
             # The first services by rank, so that few services mean the important ones.
             instances = self._services[number % len(self._services)]
-            chosen.append(Skewed(instances).pick(self._chance))
+            senders.append(Skewed(instances).pick(self._chance))
         shares = []
-        left = total
-        for behind in range(len(chosen) - 1, -1, -1):
-            share = max(1, left // 2) if behind else left
-            share = min(share, left - behind)
+        remaining = total
+        for behind in range(len(senders) - 1, -1, -1):
+            share = max(1, remaining // 2) if behind else remaining
+            share = min(share, remaining - behind)
             shares.append(share)
-            left -= share
-        return list(zip(chosen, shares, strict=True)) if total > 0 else []
+            remaining -= share
+        return list(zip(senders, shares, strict=True)) if total > 0 else []

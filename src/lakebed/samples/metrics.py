@@ -27,7 +27,7 @@ _BOUNDS = (0.0, 5.0, 10.0, 25.0, 50.0, 75.0, 100.0, 250.0, 500.0, 1000.0)
 
 @dataclass(frozen=True, slots=True)
 class Instrument:
-    """What a program measures."""
+    """A measurement of a program."""
 
     name: str
     unit: str

@@ -32,7 +32,7 @@ class _Writer:
         written = {}
         for field, value in message.ListFields():
             if field.is_repeated:
-                written[field.json_name] = [self._value(field, each) for each in value]
+                written[field.json_name] = [self._value(field, item) for item in value]
             else:
                 written[field.json_name] = self._value(field, value)
         return written

@@ -18,8 +18,8 @@ _TREE_SIZES = Skewed((5, 3, 9, 1, 14, 2, 30, 60), 0.7)
 
 
 @dataclass(slots=True)
-class Place:
-    """Where spans of one instance go: its services' operations and one list per scope."""
+class SpanTarget:
+    """The destination of one instance's spans: its service's operations and one list per scope."""
 
     operations: tuple[str, ...]
     scopes: list[Any]
@@ -32,38 +32,40 @@ class _Parent:
     begin_ns: int
     end_ns: int
     kind: int
-    place: Place
+    target: SpanTarget
 
 
-def fill_traces(places: list[Place], chance: Chance, spans: int) -> None:
-    """Makes so many spans in trees, each tree spread over the given places."""
+def fill_traces(targets: list[SpanTarget], chance: Chance, spans: int) -> None:
+    """Makes so many spans in trees, each tree spread over the given targets."""
     while spans > 0:
         size = min(spans, _TREE_SIZES.pick(chance))
-        _fill_tree(places, chance, size)
+        _fill_tree(targets, chance, size)
         spans -= size
 
 
-def _fill_tree(places: list[Place], chance: Chance, size: int) -> None:
+def _fill_tree(targets: list[SpanTarget], chance: Chance, size: int) -> None:
     begin = chance.pass_time(_MEAN_GAP_NS)
     lasts = int(chance.heavy(3_000_000)) * (40 if chance.happens(0.01) else 1)
     trace_id = chance.trace_id()
-    root = _Parent(trace_id, b"", begin, begin + lasts, Span.SPAN_KIND_UNSPECIFIED, places[0])
-    parents = [_add_span(root, chance, chance.choice(places))]
+    root = _Parent(trace_id, b"", begin, begin + lasts, Span.SPAN_KIND_UNSPECIFIED, targets[0])
+    parents = [_add_span(root, chance, chance.choice(targets))]
     for _ in range(size - 1):
         # Mostly below the latest span, so that trees are deep as well as broad.
         parent = parents[-1] if chance.happens(0.5) else chance.choice(parents)
         calls = parent.kind == Span.SPAN_KIND_CLIENT
-        parents.append(_add_span(parent, chance, chance.choice(places) if calls else parent.place))
+        parents.append(
+            _add_span(parent, chance, chance.choice(targets) if calls else parent.target)
+        )
 
 
-def _add_span(parent: _Parent, chance: Chance, place: Place) -> _Parent:
-    span = chance.choice(place.scopes).spans.add()
+def _add_span(parent: _Parent, chance: Chance, target: SpanTarget) -> _Parent:
+    span = chance.choice(target.scopes).spans.add()
     lasts = parent.end_ns - parent.begin_ns
     begin = (
         parent.begin_ns + int(lasts * 0.3 * chance.random()) if parent.span_id else parent.begin_ns
     )
     end = begin + int((parent.end_ns - begin) * chance.between(0.4, 1.0))
-    operation = chance.choice(place.operations)
+    operation = chance.choice(target.operations)
     span.trace_id = parent.trace_id
     span.span_id = chance.span_id()
     span.parent_span_id = parent.span_id
@@ -81,7 +83,7 @@ def _add_span(parent: _Parent, chance: Chance, place: Place) -> _Parent:
     if chance.happens(0.04):
         _add_links(span, chance)
     chance.remember(span.trace_id, span.span_id)
-    return _Parent(span.trace_id, span.span_id, begin, end, span.kind, place)
+    return _Parent(span.trace_id, span.span_id, begin, end, span.kind, target)
 
 
 def _pick_kind(parent: _Parent, chance: Chance) -> Any:

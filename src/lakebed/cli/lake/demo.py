@@ -42,9 +42,9 @@ def demo(
     started_at = _find_start()
     name = typer.style("Lakebed", bold=True)
     typer.echo(f"{name} shows itself. All of it is on this machine; Ctrl-C ends it.\n")
-    from lakebed.demo.living import Wishes, run
+    from lakebed.demo.living import DemoOptions, run
 
-    if not run(Wishes(once=once, keep=keep, any_ports=any_ports, begun=started_at)):
+    if not run(DemoOptions(once=once, keep=keep, any_ports=any_ports, started_at=started_at)):
         raise typer.Exit(FAILED)
 
 
