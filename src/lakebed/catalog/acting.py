@@ -29,7 +29,7 @@ def on_behalf_of(*askers: str) -> Iterator[None]:
 
 
 def find_askers() -> tuple[str, ...]:
-    """Those on whose behalf this thread acts; nobody but the process itself if there are none."""
+    """Return the clients on whose behalf this thread acts; empty if the process acts for itself."""
     return _askers.get()
 
 

@@ -1,6 +1,6 @@
-"""A connection to the truth. Everything that changes the lake happens inside `Catalog.write`, which
-takes a tick of the one clock first; everything that reads it happens inside `Catalog.read`, one
-repeatable snapshot, or, for a single look, inside `Catalog.glance`.
+"""A connection to the catalog database. Every change of the lake happens inside `Catalog.write`,
+which first takes a tick of the lake's clock. Every read happens inside `Catalog.read`, one
+repeatable snapshot, or, for a single query, inside `Catalog.glance`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from lakebed.errors import BadInput, OutcomeUnknown, ReadOnly, Unavailable
 from lakebed.logs import Operation
 
 Connection = sa.Connection
-"""An open transaction, which the functions of this package take; nobody else calls its methods."""
+"""An open transaction, which the functions of this package take; only they call its methods."""
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -81,18 +81,16 @@ class Catalog:
 
     @contextmanager
     def glance(self) -> Iterator[sa.Connection]:
-        """Statements that may each see another state of the lake: one round trip each, for a single
-        look, or for what a write will ask again."""
+        """Open a connection without a snapshot: each statement may see another state of the lake
+        and is one round trip. For a single query, or for values that a write reads again."""
         with self._translated(), self._glancer.connect() as connection, connection.begin():
             yield connection
 
     @contextmanager
     def write(self, ticks: int = 1) -> Iterator[Transaction]:
-        """One transaction on the lake's clock; commits when the block is left without an error.
-
-        A broken connection during commit raises `OutcomeUnknown`; any other error means that
-        nothing happened.
-        """
+        """Open a transaction on the lake's clock. It commits if the block ends without an error. A
+        broken connection during commit raises `OutcomeUnknown`; any other error means that nothing
+        was committed."""
         self._require_writable()
         with self._translated(), self._writer.connect() as connection:
             transaction = connection.begin()
@@ -111,7 +109,7 @@ class Catalog:
 
     @contextmanager
     def beat(self) -> Iterator[sa.Connection]:
-        """A small write that the lake's clock does not order: heartbeats of leases."""
+        """Open a small write that the lake's clock does not order, for heartbeats of leases."""
         self._require_writable()
         with self._translated(), self._writer.begin() as connection:
             yield connection
@@ -126,8 +124,8 @@ class Catalog:
         happened: Callable[[sa.Connection, T], bool],
         ticks: int = 1,
     ) -> T:
-        """Run ``work`` in a write; if its outcome is unknown, ask the catalog whether it
-        ``happened``, after a tick, so that the lost commit can no longer arrive."""
+        """Run ``work`` in a write. If its outcome is unknown, call ``happened`` after another tick,
+        so that the lost commit can no longer arrive."""
         result: list[T] = []
         try:
             with self.write(ticks) as transaction:
@@ -154,7 +152,7 @@ class Catalog:
         )
 
     def close(self) -> None:
-        """Close every connection; those that are still in use, when they are given back."""
+        """Close every idle connection; a connection in use is closed when it is returned."""
         sa.event.listen(self.engine, "checkin", _close)
         self.engine.dispose()
 
@@ -176,5 +174,5 @@ class Catalog:
 
 
 def _close(_connection: object, record: sa.pool.ConnectionPoolEntry) -> None:
-    """Instead of keeping a connection for the next who needs one."""
+    """Close a connection instead of returning it to the pool."""
     record.invalidate()

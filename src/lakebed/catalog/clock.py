@@ -1,5 +1,6 @@
-"""The one clock. A tick is taken by updating one row, which stays locked until the transaction
-ends: so ticks are unique, in commit order, and no snapshot ever gains something in its past.
+"""The lake's clock. A transaction takes a tick by updating one row, which stays locked until the
+transaction ends: so ticks are unique and in commit order, and no snapshot can gain rows in its
+past.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _ADVANCE = (
 
 _NOW = sa.select(lake_clock.c.now)
 UPCOMING = greatest(lake_clock.c.now + 1, catalog_clock())
-"""About what the next tick will be."""
+"""An estimate of the next tick."""
 
 
 def advance(connection: sa.Connection, ticks: int = 1) -> int:
@@ -39,7 +40,7 @@ def now(connection: sa.Connection) -> int:
 
 
 def upcoming(connection: sa.Connection) -> int:
-    """About what the next tick will be; takes none."""
+    """Return an estimate of the next tick without taking one."""
     return int(connection.scalar(sa.select(UPCOMING)) or 0)
 
 
@@ -66,26 +67,27 @@ def require_readable(connection: sa.Connection, as_of: int) -> None:
 
 
 def raise_sweep_horizon(connection: sa.Connection, tick: int) -> None:
-    """Remember that something retired at this tick is being swept."""
+    """Record that a partition that was retired at this tick is being swept."""
     connection.execute(
         sa.update(lake_clock).values(sweep_horizon=greatest(lake_clock.c.sweep_horizon, tick))
     )
 
 
 def raise_blocks_horizon(connection: sa.Connection, tick: int) -> None:
-    """Remember that the lake as of an earlier tick would need blocks that are gone."""
+    """Record that the lake as of an earlier tick would need blocks that are gone."""
     connection.execute(
         sa.update(lake_clock).values(blocks_horizon=greatest(lake_clock.c.blocks_horizon, tick))
     )
 
 
 def blocks_from(connection: sa.Connection) -> int:
-    """The tick before which every block was retired; what was built of them is frozen."""
+    """Return the tick before which every block was retired; partitions built from them are
+    frozen."""
     return int(connection.scalar(sa.select(lake_clock.c.blocks_from)) or 0)
 
 
 def raise_blocks_from(connection: sa.Connection, tick: int) -> None:
-    """Remember that the blocks before this tick are gone."""
+    """Record that the blocks before this tick are gone."""
     connection.execute(
         sa.update(lake_clock).values(blocks_from=greatest(lake_clock.c.blocks_from, tick))
     )

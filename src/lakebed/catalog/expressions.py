@@ -19,7 +19,7 @@ class greatest(FunctionElement[int]):  # noqa: N801
 
 
 class catalog_clock(FunctionElement[int]):  # noqa: N801
-    """The database's own clock in microseconds; no other clock decides anything."""
+    """The database's own clock in microseconds; no other clock is used for decisions."""
 
     type = sa.BigInteger()
     inherit_cache = True

@@ -19,7 +19,7 @@ from lakebed.model.partition import Partition
 LANDED, INSERTED, DELETED, FOLDED = "land", "insert", "delete rows", "fold"
 FORGOTTEN, RESTORED = "forget", "restore"
 QUIET = (LANDED, INSERTED, DELETED, FOLDED)
-"""What changes no partition of a view set: it adds blocks, or is about users' tables."""
+"""Operations that change no partition of a view set: they add blocks, or concern users' tables."""
 
 _RETIRING = ("retire", "hold")
 _UNCONFIRMED = '"unconfirmed":true'
@@ -68,7 +68,7 @@ class Entry:
 
 
 def append(transaction: Transaction, entries: Iterable[Entry]) -> None:
-    """Record what this transaction does."""
+    """Append entries for this transaction."""
     rows = [
         {
             "tick": transaction.tick,
@@ -164,14 +164,14 @@ def has_happened(
 
 
 def find_last(connection: sa.Connection, file_path: str) -> int | None:
-    """When the journal last spoke of a file."""
+    """Return the tick of the journal's last entry about a file, or None."""
     query = sa.select(sa.func.max(journal.c.tick)).where(journal.c.file_path == file_path)
     last = connection.scalar(query)
     return None if last is None else int(last)
 
 
 def prune(transaction: Transaction, before: int, limit: int) -> int:
-    """Drop at most ``limit`` of the oldest entries from before a tick; how many."""
+    """Delete at most ``limit`` of the oldest entries from before a tick. Return their number."""
     old = (
         sa.select(journal.c.entry_id)
         .where(journal.c.tick < before)

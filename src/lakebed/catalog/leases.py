@@ -1,7 +1,6 @@
-"""Leases: which processes are alive, what they still read, what they are writing or building.
-
-A lease is dead when its beats stood still for its time-to-live on an observer's own monotonic
-clock; so no clock of the holder's host is ever believed.
+"""Leases: which processes are alive, and what they read, write or build. A lease is dead when its
+heartbeats stood still for its time-to-live on the observer's own monotonic clock, so the clocks of
+other hosts do not matter.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ def insert(connection: sa.Connection, lease: Lease) -> None:
 
 
 def renew(connection: sa.Connection, lease_id: str, reads: tuple[int, int] | None = None) -> bool:
-    """One heartbeat, which may also change what a reader uses: its oldest tick, and since when.
+    """Record a heartbeat, which may also change the oldest tick of a reader and its begin. Return
     False if the lease was taken away."""
     values: dict[str, object] = {"beats": leases.c.beats + 1}
     if reads is not None:
@@ -65,7 +64,7 @@ def renew(connection: sa.Connection, lease_id: str, reads: tuple[int, int] | Non
 
 
 def find(connection: sa.Connection, lease_id: str) -> Lease | None:
-    """The lease, unless it was released or taken away."""
+    """Return the lease, or None if it was released or taken away."""
     row = connection.execute(sa.select(leases).where(leases.c.lease_id == lease_id)).one_or_none()
     return None if row is None else _read(row)
 
@@ -85,7 +84,7 @@ def list_leases(connection: sa.Connection) -> list[Lease]:
 
 
 def remove(connection: sa.Connection, lease_id: str, beats: int | None = None) -> bool:
-    """Release a lease, or take away a dead one if it still stands at these beats."""
+    """Release a lease, or remove a dead one. Return False if it has other heartbeats by now."""
     statement = sa.delete(leases).where(leases.c.lease_id == lease_id)
     if beats is not None:
         statement = statement.where(leases.c.beats == beats)
@@ -93,7 +92,7 @@ def remove(connection: sa.Connection, lease_id: str, beats: int | None = None) -
 
 
 def remove_overaged_readers(connection: sa.Connection, before: int) -> list[Lease]:
-    """Take away the leases of readers that have used a tick for too long; which ones."""
+    """Remove the leases of readers that have used a tick for too long. Return them."""
     overaged = [
         lease
         for lease in list_leases(connection)

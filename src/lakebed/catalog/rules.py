@@ -1,5 +1,5 @@
-"""The catalog's own rules, asked of the rows instead of the constraints: what `check` reports even
-if a constraint was dropped, or rows were written around it.
+"""The catalog's own rules, checked on the rows instead of the constraints: `check` reports
+violations even if a constraint was dropped or bypassed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _OTHER = partitions.alias("other")
 
 
 def list_broken(connection: sa.Connection) -> list[tuple[str, str]]:
-    """Every broken rule as (subject, what is wrong)."""
+    """Return every violation as (subject, problem)."""
     broken: list[tuple[str, str]] = []
     for message, query in _RULES.items():
         broken += [(str(subject), message) for subject in connection.scalars(query)]
@@ -37,7 +37,8 @@ def list_broken(connection: sa.Connection) -> list[tuple[str, str]]:
 
 
 def oldest_overdue(connection: sa.Connection) -> tuple[str, int] | None:
-    """The temporary file that should have been swept for the longest time, and since when."""
+    """Return the temporary file that is overdue for a sweep for the longest time, and since
+    when."""
     row = connection.execute(
         sa.select(temporary_files.c.file_path, temporary_files.c.expiration)
         .where(_is_overdue(connection))

@@ -45,9 +45,9 @@ def is_blank(connection: sa.Connection) -> bool:
 
 
 def copy_rows(source: sa.Connection, target: sa.Connection, horizon: int) -> list[tuple[str, int]]:
-    """Copy all that makes up the lake in the source's snapshot; the files that go with it, as
-    (path, size). Reservations, leases and what a sweep may take meanwhile (retired at or before
-    the horizon) stay behind."""
+    """Copy all rows of the lake in the source's snapshot. Return its files as (path, size).
+    Reservations, leases and partitions that a sweep may take meanwhile (retired at or before the
+    horizon) are not copied."""
     kept_states = (FileState.RETIRED.value, FileState.QUARANTINED.value)
     still_there = sa.or_(partitions.c.retired_at > horizon, partitions.c.held)
     retired = sa.select(partitions.c.file_path).where(still_there)

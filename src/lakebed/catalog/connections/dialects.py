@@ -33,7 +33,9 @@ BINARY = "lakebed_binary"
 """Execution option: much of the result is bytes, which PostgreSQL otherwise sends as hex."""
 
 OVERLAP_TOKEN = "lakebed:overlap"  # noqa: S105
-"""What the SQLite triggers raise; PostgreSQL's exclusion constraint has its own SQLSTATE."""
+"""The message that the SQLite triggers raise; PostgreSQL's exclusion constraint has its own
+SQLSTATE.
+"""
 
 _OLDEST = (3, 35, 0)
 """The first SQLite with ``RETURNING``."""
@@ -41,7 +43,7 @@ _SAFE_WAL = (3, 51, 3)
 _BUSY_SECONDS = 60
 _PING_SECONDS = 10
 _LOOK_AGAIN = (0.000_3, 0.001)
-"""How long who waits to write sleeps before looking again, in seconds."""
+"""The pauses of a waiting writer between its attempts, in seconds."""
 _FILE = "lakebed_file"
 _SILENT = logging.NullHandler()
 _NETWORK_FILE_SYSTEMS = re.compile(r"nfs\d?|cifs|smb\w*|afs|ceph|glusterfs|lustre|9p|fuse\.\w+")
@@ -68,7 +70,8 @@ class Dialect(Protocol):
         ...
 
     def translate(self, error: sa.exc.DBAPIError) -> LakebedError | None:
-        """The domain error behind a driver's error, told by code, never by message text."""
+        """Return the domain error for a driver's error, by its code, never by its message; None for
+        others."""
         ...
 
 
@@ -196,14 +199,16 @@ _NOTICING = {
     "keepalives_count": 3,
     "tcp_user_timeout": 30_000,
 }
-"""A server that is gone from the network is noticed within half a minute, not after hours. What an
-address says of these goes before."""
+"""Timeouts that detect within half a minute that a server is gone from the network, instead of
+after hours. Parameters in the URL take precedence.
+"""
 
 _BOUNDED = f"SELECT set_config('lock_timeout', '{_BUSY_SECONDS}s', true)"
-"""For what writes: nobody waits for the lake's clock without end."""
+"""A limit on waiting for the lake's clock, for write transactions."""
 _ENDED = f"{_BOUNDED}, set_config('transaction_timeout', '300s', true)"
-"""From PostgreSQL 17 on: nobody keeps it for ever, as a process that was stopped would. What is
-large, as a retirement of very many partitions, has its time."""
+"""From PostgreSQL 17 on, also a limit on holding the clock, for a process that was stopped. It
+leaves time for large transactions, such as retiring very many partitions.
+"""
 
 
 class PostgresDialect:
@@ -357,8 +362,8 @@ def _set_patience(driver: Any, seconds: int) -> None:
 
 
 def _begin_when_free(driver: Any, deadline: float) -> bool:
-    """Begin as soon as nobody else writes; whether that was in time. SQLite's own way of waiting
-    sleeps for up to 100 ms at a time, in which others write many times."""
+    """Begin as soon as no other writer is active. Return False at the time limit. SQLite's own busy
+    handler sleeps for up to 100 ms at a time, in which other processes write many times."""
     while True:
         time.sleep(random.uniform(*_LOOK_AGAIN))  # noqa: S311
         try:

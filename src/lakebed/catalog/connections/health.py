@@ -24,12 +24,12 @@ class Software:
 
     version: str
     is_safe_for_wal: bool
-    """Whether it is free of the WAL-reset bug; if not, catalogs are written without WAL."""
+    """True if it is free of the WAL-reset bug; if not, catalogs are written without WAL."""
 
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """A catalog that answers."""
+    """The state of a catalog that responds."""
 
     software: str
     revision: str | None
@@ -37,12 +37,12 @@ class Health:
     needed_revision: str
     is_known_revision: bool
     ahead_us: int
-    """How far the catalog's clock is ahead of this machine's, give or take ``give_or_take_us``."""
+    """The catalog's clock minus this machine's, with an error of ``give_or_take_us``."""
     give_or_take_us: int
     ticks_ahead_us: int | None
-    """How far the last tick is ahead of the catalog's clock; negative is normal."""
+    """The last tick minus the catalog's clock; negative is normal."""
     journal_mode: str | None
-    """SQLite only, and not of one that is only read."""
+    """SQLite only; None for a read-only catalog."""
 
 
 def find_software(url: str) -> Software | None:
@@ -80,7 +80,7 @@ def examine(catalog: Catalog, now_us: Callable[[], int]) -> Health:
 
 
 class _Undo(Exception):
-    """Ends a transaction in which nothing was to be done."""
+    """Raised to roll a transaction back that must not change anything."""
 
 
 def try_to_write(catalog: Catalog) -> None:

@@ -10,14 +10,15 @@ from typing import Any
 import sqlalchemy as sa
 
 LATER = "lakebed_later"
-"""Execution option: nobody reads the result, so that what is wrong with the statement may be raised
-by a later one, or by `settle`."""
+"""Execution option: the result is not read, so an error of the statement may be raised by a later
+statement, or by `settle`.
+"""
 
 _PIPELINE = "lakebed_pipeline"
 
 
 def save_round_trips(engine: sa.Engine) -> None:
-    """Let the statements of an engine for PostgreSQL travel together."""
+    """Send statements of a PostgreSQL engine together where their results are not read."""
     sa.event.listen(engine, "before_cursor_execute", _before)
     sa.event.listen(engine, "after_cursor_execute", _after)
     sa.event.listen(engine, "rollback", _abandon)
@@ -25,8 +26,8 @@ def save_round_trips(engine: sa.Engine) -> None:
 
 
 def settle(connection: sa.Connection) -> None:
-    """Raise what is wrong with statements that are under way; before a commit, whose errors mean
-    something else."""
+    """Raise the error of a statement that was sent and not yet checked. Call it before a commit,
+    whose errors mean something else."""
     if _PIPELINE in connection.info:
         connection.exec_driver_sql("SELECT 1")  # a statement, so that SQLAlchemy sees the error
 
@@ -51,7 +52,7 @@ def _after(
 
 
 def _abandon(connection: sa.Connection | None) -> None:
-    """The transaction has failed: what is under way does not matter any more."""
+    """Drop the pending statements of a transaction that has failed."""
     if connection is None or connection.closed or connection.invalidated:
         return
     try:

@@ -19,8 +19,8 @@ from lakebed.model.view_set import GLOBAL
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Partitions of one series that leave no gap between them. Held ones are out of sight, but
-    nothing else takes their place."""
+    """Partitions of one series without a gap between them. Held ones are invisible, but their range
+    counts as covered."""
 
     view_set: str
     schema_hash: bytes
@@ -37,12 +37,11 @@ class Look:
     last: int
     """The last entry of its journal."""
     changed: bool
-    """Whether view sets changed after the entry ``since``: what was built at that entry is built no
-    longer, or more is."""
+    """True if view sets changed after the entry ``since``: partitions were added or removed."""
     leased: bool
-    """Whether a lease stands."""
+    """True if the lease exists."""
     has_failures: bool
-    """Whether there is anything that could not be built."""
+    """True if any block could not be built."""
 
 
 _LOOK = sa.select(

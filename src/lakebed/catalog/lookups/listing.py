@@ -1,5 +1,5 @@
-"""Partitions as rows for people: what is listed, and what is known of a range, read without making
-a value of every row, because there may be hundreds of thousands.
+"""Lists of partitions for people, and the state of a range, read without decoding every row,
+because there may be hundreds of thousands.
 """
 
 from __future__ import annotations
@@ -75,9 +75,10 @@ class Stretch:
     retired_at: int | None = None
     held: bool = False
     is_frozen: bool = False
-    """Its rows cannot be built again: the blocks are gone, or it was not made of blocks."""
+    """True if its rows cannot be built again: the blocks are gone, or it was not built from blocks.
+    """
     replaced: bool = False
-    """Other partitions replaced it, or its rows were deleted."""
+    """True if other partitions replaced it, or its rows were deleted."""
 
     @property
     def is_empty(self) -> bool:

@@ -32,7 +32,7 @@ class Piece(NamedTuple):
 
 
 def list_pieces(connection: sa.Connection, within: TimeRange | None = None) -> list[Piece]:
-    """Partitions, live and retired ones, that touch a range of insert time, or all."""
+    """Return the live and retired partitions that touch a range of insert time, or all."""
     query = sa.select(
         table.c.view_set_name,
         table.c.begin_insert_time,
@@ -56,7 +56,7 @@ def list_pieces(connection: sa.Connection, within: TimeRange | None = None) -> l
 
 
 def list_merges(connection: sa.Connection) -> set[tuple[str, int]]:
-    """View sets and the ticks at which something was published in the place of partitions."""
+    """Return the view sets and ticks at which partitions were published in place of others."""
     query = (
         sa.select(journal.c.view_set_name, journal.c.tick)
         .where(journal.c.operation.in_(["replace", entries.FOLDED]))
@@ -66,7 +66,7 @@ def list_merges(connection: sa.Connection) -> set[tuple[str, int]]:
 
 
 def list_landed(connection: sa.Connection, within: TimeRange) -> list[tuple[int, str]]:
-    """Insert times and encodings of the blocks of a range, in order."""
+    """Return the insert times and encodings of the blocks of a range, in order."""
     query = (
         sa.select(blocks.c.insert_time, blocks.c.encoding)
         .where(blocks.c.insert_time >= within.begin, blocks.c.insert_time < within.end)
@@ -78,7 +78,7 @@ def list_landed(connection: sa.Connection, within: TimeRange) -> list[tuple[int,
 def name_blocks(
     connection: sa.Connection, insert_times: Sequence[int]
 ) -> dict[int, tuple[str, str]]:
-    """The ids and encodings of the blocks that landed at these instants."""
+    """Return the ids and encodings of the blocks that landed at these instants."""
     query = sa.select(blocks.c.insert_time, blocks.c.block_id, blocks.c.encoding).where(
         one_of(blocks.c.insert_time, insert_times)
     )
@@ -86,7 +86,7 @@ def name_blocks(
 
 
 def find_extent(connection: sa.Connection) -> TimeRange | None:
-    """From the first to the last insert time of anything that landed or was published."""
+    """Return the range from the first to the last insert time of all blocks and partitions."""
     lows, highs = [], []
     for low, high in (
         (table.c.begin_insert_time, table.c.end_insert_time),

@@ -28,14 +28,14 @@ def weigh(connection: sa.Connection) -> tuple[int, int]:
 
 
 def list_partitions(connection: sa.Connection, after: str, limit: int) -> list[Partition]:
-    """The next live partitions with a file behind a path."""
+    """Return the next live partitions whose file path is greater than ``after``."""
     query = sa.select(partitions).where(_LIVE, partitions.c.file_path > after)
     rows = connection.execute(query.order_by(partitions.c.file_path).limit(limit))
     return [read_partition(row) for row in rows]
 
 
 def list_segments(connection: sa.Connection, after: str, limit: int) -> list[Segment]:
-    """The next segments behind a path."""
+    """Return the next segments whose path is greater than ``after``."""
     query = sa.select(segments).where(segments.c.segment_path > after)
     return _read(connection, query.order_by(segments.c.segment_path).limit(limit))
 
@@ -43,7 +43,7 @@ def list_segments(connection: sa.Connection, after: str, limit: int) -> list[Seg
 def list_at(
     connection: sa.Connection, paths: Sequence[str]
 ) -> tuple[list[Partition], list[Segment]]:
-    """The live partitions and the segments whose files are at these paths."""
+    """Return the live partitions and the segments whose files are at these paths."""
     live = sa.select(partitions).where(_LIVE, one_of(partitions.c.file_path, paths))
     landed = sa.select(segments).where(one_of(segments.c.segment_path, paths))
     return [read_partition(row) for row in connection.execute(live)], _read(connection, landed)

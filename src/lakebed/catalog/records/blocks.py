@@ -1,4 +1,6 @@
-"""Blocks: landed bytes, of which partitions are built. What can be rebuilt is decided here."""
+"""Blocks: landed bytes, from which partitions are built. This module decides which partitions can
+be built again.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ _DIGESTS = sa.select(blocks.c.block_id, blocks.c.payload_digest).where(
 
 
 def find_digests(connection: sa.Connection, block_ids: Sequence[str]) -> dict[str, bytes]:
-    """The payload digests of those blocks that have landed already."""
+    """Return the payload digests of those blocks that have landed already."""
     rows = connection.execute(_DIGESTS, {"wanted": list(block_ids)})
     return {block_id: bytes(digest) for block_id, digest in rows}
 
@@ -77,7 +79,7 @@ def insert_senders(
     new_streams: Sequence[Stream],
     tick: int,
 ) -> None:
-    """Record processes and streams that are not known yet; the clock keeps this unique."""
+    """Record processes and streams that are not recorded yet; the clock keeps this unique."""
     if new_processes:
         ids = [process.process_id for process in new_processes]
         existing = sa.select(processes.c.process_id).where(one_of(processes.c.process_id, ids))
@@ -129,7 +131,7 @@ def list_blocks(
     within: TimeRange,
     encodings: Iterable[str] | None = None,
 ) -> list[Block]:
-    """Blocks that landed in a range, in the order of their insert times."""
+    """Return the blocks that landed in a range, in the order of their insert times."""
     query = sa.select(blocks).where(
         blocks.c.insert_time >= within.begin, blocks.c.insert_time < within.end
     )
@@ -152,7 +154,7 @@ def find_first(
 
 
 def list_blocks_in(connection: sa.Connection, ranges: Sequence[TimeRange]) -> list[Block]:
-    """Blocks of any kind that landed in one of a few ranges, in the order of insert times."""
+    """Return the blocks of any kind that landed in one of a few ranges, by insert time."""
     bounds = {
         f"{edge}{index}": getattr(insert_times, edge)
         for index, insert_times in enumerate(ranges)
@@ -163,7 +165,8 @@ def list_blocks_in(connection: sa.Connection, ranges: Sequence[TimeRange]) -> li
 
 @cache
 def _in_ranges(count: int) -> sa.Select[tuple[object, ...]]:
-    """The query for so many ranges; making it takes longer than running it."""
+    """Return the query for this number of ranges, cached because building it takes longer than
+    running it."""
     inside = sa.or_(
         sa.false(),
         *(
@@ -180,7 +183,8 @@ def _in_ranges(count: int) -> sa.Select[tuple[object, ...]]:
 def list_senders(
     connection: sa.Connection, within: TimeRange
 ) -> tuple[dict[str, tuple[int, str]], dict[str, tuple[int, str]]]:
-    """Processes and streams of the blocks in a range: by id, insert time and properties."""
+    """Return the processes and streams of the blocks in a range: by id, insert time and
+    properties."""
     landed = sa.and_(blocks.c.insert_time >= within.begin, blocks.c.insert_time < within.end)
     senders: list[dict[str, tuple[int, str]]] = []
     for table, key in ((processes, "process_id"), (streams, "stream_id")):
@@ -210,13 +214,13 @@ def last_insert_time(connection: sa.Connection, before: int | None = None) -> in
 
 
 def list_segments(connection: sa.Connection) -> list[Segment]:
-    """Every segment, by path."""
+    """Return every segment, by path."""
     rows = connection.execute(sa.select(segments).order_by(segments.c.segment_path))
     return [Segment(row.segment_path, row.file_size, row.insert_time) for row in rows]
 
 
 def list_segments_among(connection: sa.Connection, paths: Sequence[str]) -> list[str]:
-    """Those of the paths at which a segment is recorded."""
+    """Return those of the paths at which a segment is recorded."""
     query = sa.select(segments.c.segment_path).where(one_of(segments.c.segment_path, paths))
     return sorted(connection.scalars(query))
 
@@ -227,8 +231,8 @@ def count_blocks(connection: sa.Connection) -> int:
 
 
 def find_boundary(connection: sa.Connection, before: int) -> int:
-    """The last tick up to the given one at which no segment has blocks on both sides. A segment's
-    blocks have ticks in a row: they landed in one transaction."""
+    """Return the last tick up to the given one at which no segment has blocks on both sides. A
+    segment's blocks have consecutive ticks: they landed in one transaction."""
     at = sa.select(blocks.c.segment_path).where(blocks.c.insert_time >= before)
     segment = connection.scalar(at.order_by(blocks.c.insert_time).limit(1))
     if segment is None:
@@ -238,7 +242,8 @@ def find_boundary(connection: sa.Connection, before: int) -> int:
 
 
 def list_segments_before(connection: sa.Connection, tick: int) -> list[Segment]:
-    """The segments whose blocks landed before a tick, by path; it must be a boundary."""
+    """Return the segments whose blocks landed before a tick, by path. The tick must be a
+    boundary."""
     old = sa.select(blocks.c.segment_path).where(blocks.c.insert_time < tick)
     rows = connection.execute(
         sa.select(segments)
@@ -255,21 +260,22 @@ def count_before(connection: sa.Connection, tick: int) -> int:
 
 
 def delete_before(connection: sa.Connection, tick: int) -> None:
-    """Forget the blocks and segments that landed before a tick; it must be a boundary."""
+    """Delete the rows of blocks and segments that landed before a tick, which must be a
+    boundary."""
     old = sa.select(blocks.c.segment_path).where(blocks.c.insert_time < tick)
     connection.execute(sa.delete(segments).where(segments.c.segment_path.in_(old)))
     connection.execute(sa.delete(blocks).where(blocks.c.insert_time < tick))
 
 
 def list_in_segment(connection: sa.Connection, segment_path: str) -> list[Block]:
-    """The blocks of one segment, in the order of their bytes."""
+    """Return the blocks of one segment, in the order of their bytes."""
     query = sa.select(blocks).where(blocks.c.segment_path == segment_path)
     rows = connection.execute(query.order_by(blocks.c.segment_offset))
     return [_read(row) for row in rows]
 
 
 def list_ids(connection: sa.Connection) -> Iterator[list[tuple[int, str, str]]]:
-    """Insert time, encoding and id of every block, in the order in which they landed, in pages."""
+    """Yield insert time, encoding and id of every block, in the order of landing, in pages."""
     result = connection.execution_options(yield_per=_PAGE_ROWS).execute(
         sa.select(blocks.c.insert_time, blocks.c.encoding, blocks.c.block_id).order_by(
             blocks.c.insert_time
@@ -297,8 +303,8 @@ def _read(row: sa.Row[tuple[object, ...]]) -> Block:
 
 
 def list_rebuildable(connection: sa.Connection, partitions: Sequence[Partition]) -> set[str]:
-    """The ids of those partitions whose rows could be built again: there are blocks in their
-    insert range and none of it is frozen, or there were no rows to begin with."""
+    """Return the ids of those partitions whose rows could be built again: their insert range has
+    blocks and none of it is frozen, or they have no rows."""
     rebuildable = {partition.partition_id for partition in partitions if partition.is_empty}
     if connection.scalar(sa.select(blocks.c.block_id).limit(1)) is None:
         return rebuildable

@@ -1,4 +1,4 @@
-"""Duties of upkeep as rows: when each ran, what came of it, and when it is due again. All instants
+"""The duties of upkeep as rows: when each ran, its result, and when it is due again. All instants
 are ticks of the lake's clock.
 """
 
@@ -20,28 +20,29 @@ class DutyState:
     last_success: int | None = None
     last_failure: int | None = None
     result: str | None = None
-    """What the last run that succeeded did."""
+    """The result of the last run that succeeded."""
     error: str | None = None
-    """Why the last run failed; None if it did not."""
+    """The error of the last run; None if it succeeded."""
     next_run: int = 0
     runs: int = 0
     failures: int = 0
     memo: str | None = None
-    """What it wants to know in its next run, in its own words."""
+    """The text that the duty stored for its next run."""
 
     def overdue_us(self, now: int, lake_made_at: int) -> int:
-        """For how long it should have been done; what never was, since there is a lake."""
+        """Return the microseconds since the duty was due; since the lake was made if it never
+        ran."""
         return max(0, now - max(self.next_run, lake_made_at))
 
 
 def list_states(connection: sa.Connection) -> dict[str, DutyState]:
-    """Every duty that ever ran, by name."""
+    """Return the state of every duty that ever ran, by name."""
     rows = connection.execute(sa.select(table).order_by(table.c.name))
     return {row.name: DutyState(*row) for row in rows}
 
 
 def record(connection: sa.Connection, state: DutyState) -> None:
-    """Make this what is known of a duty, but for its memo."""
+    """Store a duty's state, except for its memo."""
     values = {
         "last_begin": state.last_begin,
         "last_success": state.last_success,
@@ -66,5 +67,5 @@ def find_memo(connection: sa.Connection, name: str) -> str | None:
 
 
 def leave_memo(connection: sa.Connection, name: str, memo: str) -> None:
-    """Leave something for the next run of a duty that has begun."""
+    """Store a text for the next run of a duty that has begun."""
     connection.execute(sa.update(table).where(table.c.name == name).values(memo=memo))

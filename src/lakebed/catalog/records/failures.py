@@ -1,5 +1,5 @@
-"""Blocks that a view set's decoder could not read, with the reason. A changed schema or a retry
-makes a new attempt; until then plans go around them.
+"""Blocks that a view set's decoder could not read, with the reason. Plans leave them out until the
+schema changes or a retry is requested.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class BuildFailure:
 
 
 def insert_many(connection: sa.Connection, failures: Sequence[BuildFailure], tick: int) -> None:
-    """Remember failures; those that are known already stay as they are."""
+    """Record failures. Those that are recorded already stay as they are."""
     for failure in failures:
         existing = sa.select(table.c.block_id).where(
             table.c.view_set_name == failure.view_set,
@@ -91,12 +91,12 @@ def _list(
 
 
 def forget_before(connection: sa.Connection, tick: int) -> None:
-    """Forget what could not be built of blocks that are gone."""
+    """Delete the failures of blocks that are gone."""
     connection.execute(sa.delete(table).where(table.c.insert_time < tick))
 
 
 def forget(connection: sa.Connection, view_set: str, block_ids: Sequence[str]) -> int:
-    """Let the next plan try these blocks again; how many there were."""
+    """Delete failures, so that the next plan tries these blocks again. Return their number."""
     statement = sa.delete(table).where(
         table.c.view_set_name == view_set, one_of(table.c.block_id, block_ids)
     )

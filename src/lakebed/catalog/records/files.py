@@ -1,5 +1,5 @@
-"""Files that are not part of the lake, yet or any more: reserved names, retired files, files that a
-sweep has claimed, and quarantine. With the live partitions they account for every byte in a store.
+"""Files that are not part of the lake: reserved names, retired files, files that a sweep has
+claimed, and quarantine. With the live partitions they account for every byte in a store.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _INSERT = sa.insert(temporary_files).inline().execution_options(**{LATER: True})
 
 @dataclass(frozen=True, slots=True)
 class TemporaryFile:
-    """One row: a path and why it is not live."""
+    """A file that is not live, with the reason."""
 
     file_path: str
     file_size: int
@@ -71,12 +71,12 @@ _TAKE_STAGED = sa.delete(temporary_files).where(
 
 
 def take_staged(connection: sa.Connection, paths: Sequence[str], lease_id: str) -> int:
-    """Remove the reservations of these paths, if the lease still owns them; how many it did."""
+    """Remove the reservations of these paths, if the lease still owns them. Return their number."""
     return connection.execute(_TAKE_STAGED, {"paths": list(paths), "lease": lease_id}).rowcount
 
 
 def take(connection: sa.Connection, paths: Sequence[str], states: Sequence[FileState]) -> int:
-    """Remove the rows of these paths that are in one of the states; how many there were."""
+    """Remove the rows of these paths that are in one of the states. Return their number."""
     table = temporary_files
     statement = sa.delete(table).where(
         one_of(table.c.file_path, paths), table.c.state.in_([state.value for state in states])
@@ -87,7 +87,7 @@ def take(connection: sa.Connection, paths: Sequence[str], states: Sequence[FileS
 def list_files(
     connection: sa.Connection, states: Sequence[FileState] = tuple(FileState)
 ) -> list[TemporaryFile]:
-    """Every temporary file in one of the states, by path."""
+    """Return every temporary file in one of the states, by path."""
     table = temporary_files
     rows = connection.execute(
         sa.select(table)
@@ -98,15 +98,15 @@ def list_files(
 
 
 def list_paths(connection: sa.Connection, states: Sequence[FileState]) -> set[str]:
-    """The paths of every temporary file in one of the states."""
+    """Return the paths of every temporary file in one of the states."""
     table = temporary_files
     query = sa.select(table.c.file_path).where(table.c.state.in_([s.value for s in states]))
     return {str(path) for path in connection.scalars(query)}
 
 
 def list_aside(connection: sa.Connection, reason: str = "") -> list[TemporaryFile]:
-    """Files that were set aside for a reason that begins like this, by path; also those that were
-    condemned since and are not yet deleted: of what is retired, only they have a reason."""
+    """Return the files that were set aside for a reason with this prefix, by path; also those that
+    were condemned since and are not yet deleted: of the retired files, only they have a reason."""
     table = temporary_files
     states = [FileState.QUARANTINED.value, FileState.RETIRED.value]
     rows = connection.execute(
@@ -118,14 +118,14 @@ def list_aside(connection: sa.Connection, reason: str = "") -> list[TemporaryFil
 
 
 def find_file(connection: sa.Connection, file_path: str) -> TemporaryFile | None:
-    """The temporary file at a path, if there is one."""
+    """Return the temporary file at a path, or None."""
     table = temporary_files
     row = connection.execute(sa.select(table).where(table.c.file_path == file_path)).one_or_none()
     return None if row is None else _read(row)
 
 
 def find_quarantined(connection: sa.Connection, beginning: str) -> str | None:
-    """A file that was set aside and whose path begins like this."""
+    """Return the quarantined file whose path has this prefix."""
     table = temporary_files
     query = sa.select(table.c.file_path).where(
         table.c.state == FileState.QUARANTINED.value,
@@ -135,7 +135,7 @@ def find_quarantined(connection: sa.Connection, beginning: str) -> str | None:
 
 
 def list_abandoned(connection: sa.Connection, limit: int) -> list[TemporaryFile]:
-    """Reservations whose lease is gone."""
+    """Return the reservations whose lease is gone."""
     table = temporary_files
     living = sa.select(leases.c.lease_id)
     rows = connection.execute(
@@ -150,7 +150,7 @@ def list_abandoned(connection: sa.Connection, limit: int) -> list[TemporaryFile]
 def list_expired(
     connection: sa.Connection, now: int, protected_from: int, limit: int
 ) -> list[TemporaryFile]:
-    """Retired files past their grace period that no reader's snapshot can hold."""
+    """Return the retired files past their grace period that no reader's snapshot can hold."""
     table = temporary_files
     still_read = sa.exists().where(
         partitions.c.file_path == table.c.file_path, partitions.c.retired_at > protected_from
@@ -167,7 +167,7 @@ def list_expired(
 
 
 def list_claimed(connection: sa.Connection, now: int, limit: int) -> list[TemporaryFile]:
-    """Files that a sweep has claimed and whose rows may go."""
+    """Return the files that a sweep has claimed and whose rows may be deleted."""
     table = temporary_files
     rows = connection.execute(
         sa.select(table)
@@ -200,7 +200,7 @@ def _read(row: sa.Row[tuple[object, ...]]) -> TemporaryFile:
 
 
 def expire(connection: sa.Connection, paths: Sequence[str], expiration: int) -> None:
-    """Give files of retired partitions that would stay for ever an end; also if they were set
+    """Set an expiration for files of retired partitions without one; also if they were set
     aside."""
     connection.execute(
         sa.update(temporary_files)

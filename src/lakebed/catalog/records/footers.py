@@ -29,7 +29,7 @@ class StoredFooter:
 
 
 def insert_many(connection: sa.Connection, footers: Sequence[StoredFooter], tick: int) -> None:
-    """Store new footers; the partitions that refer to them come after."""
+    """Store new footers. The partitions that refer to them are inserted afterwards."""
     if not footers:
         return
     connection.execute(
@@ -49,7 +49,7 @@ def insert_many(connection: sa.Connection, footers: Sequence[StoredFooter], tick
 
 
 def get(connection: sa.Connection, file_path: str) -> StoredFooter:
-    """The footer of one file; asking for one that does not exist is an error."""
+    """Return the footer of one file. Raises if there is none."""
     table = partition_metadata
     row = connection.execute(sa.select(table).where(table.c.file_path == file_path)).one_or_none()
     if row is None:
@@ -67,7 +67,7 @@ def list_digests(connection: sa.Connection, paths: Sequence[str]) -> dict[str, b
 
 
 def read_footer(row: sa.Row[tuple[object, ...]]) -> StoredFooter:
-    """The footer in a row that has this table's columns."""
+    """Return the footer in a row that has this table's columns."""
     return StoredFooter(
         file_path=row.file_path,
         file_size=row.file_size,
@@ -80,7 +80,7 @@ def read_footer(row: sa.Row[tuple[object, ...]]) -> StoredFooter:
 def list_of_format(
     connection: sa.Connection, format_version: int, after: str, limit: int
 ) -> list[StoredFooter]:
-    """A page of the footers in one format, by path."""
+    """Return a page of the footers in one format, by path."""
     table = partition_metadata
     rows = connection.execute(
         sa.select(table)
@@ -107,6 +107,6 @@ def rewrite(connection: sa.Connection, footer: StoredFooter, old_digest: bytes) 
 
 
 def delete_many(connection: sa.Connection, paths: Sequence[str]) -> int:
-    """Forget the footers of files that are gone."""
+    """Delete the footers of files that are gone."""
     table = partition_metadata
     return connection.execute(sa.delete(table).where(one_of(table.c.file_path, paths))).rowcount

@@ -13,12 +13,12 @@ from lakebed.catalog.expressions import one_of
 from lakebed.catalog.schema import table_inserts, tables
 
 ADOPTED = "import:"
-"""How the keys of inserts begin that took in a file; the file's digest follows."""
+"""The prefix of the keys of inserts that imported a file; the file's digest follows."""
 
 
 @dataclass(frozen=True, slots=True)
 class KnownInsert:
-    """An insert that carried a key, and what it did."""
+    """An insert that carried a key, and its result."""
 
     digest: bytes
     tick: int
@@ -51,7 +51,8 @@ def is_known(connection: sa.Connection, table_id: str, key: str) -> bool:
 def list_beginning(
     connection: sa.Connection, table_id: str, beginnings: Sequence[str]
 ) -> list[tuple[str, KnownInsert]]:
-    """Inserts whose key begins like one of these, which are all of the same length."""
+    """Return the inserts whose key begins with one of these prefixes, which are all of the same
+    length."""
     if not beginnings:
         return []
     table = table_inserts
@@ -65,7 +66,7 @@ def list_beginning(
 
 
 def record(connection: sa.Connection, table_id: str, key: str, insert: KnownInsert) -> None:
-    """Remember an insert by its key."""
+    """Record an insert with its key."""
     connection.execute(
         sa.insert(table_inserts).values(
             table_id=table_id,
@@ -79,7 +80,7 @@ def record(connection: sa.Connection, table_id: str, key: str, insert: KnownInse
 
 
 def forget(connection: sa.Connection, before: int) -> int:
-    """Forget keys of inserts that happened before a tick; which files were adopted is kept."""
+    """Delete the keys of inserts from before a tick, but not those of imported files."""
     adopted = table_inserts.c.key.startswith(ADOPTED, autoescape=True)
     return connection.execute(
         sa.delete(table_inserts).where(table_inserts.c.tick < before, ~adopted)

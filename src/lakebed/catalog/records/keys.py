@@ -39,13 +39,13 @@ _ONE = sa.select(table).where(table.c.key_id == sa.bindparam("key_id"))
 
 
 def find(connection: sa.Connection, key_id: str) -> Key | None:
-    """The key with this id, revoked or not."""
+    """Return the key with this id, revoked or not, or None."""
     row = connection.execute(_ONE, {"key_id": key_id}).one_or_none()
     return None if row is None else _read(row)
 
 
 def list_keys(connection: sa.Connection) -> list[Key]:
-    """Every key there ever was, the oldest first."""
+    """Return every key ever created, the oldest first."""
     query = sa.select(table).order_by(table.c.created_at, table.c.key_id)
     return [_read(row) for row in connection.execute(query)]
 
@@ -56,7 +56,7 @@ def has_any(connection: sa.Connection) -> bool:
 
 
 def revoke(connection: sa.Connection, key_id: str, tick: int) -> bool:
-    """End a key; whether it was in force."""
+    """Revoke a key. Return True if it was in force."""
     changed = connection.execute(
         sa.update(table)
         .where(table.c.key_id == key_id, table.c.revoked_at.is_(None))
@@ -66,7 +66,7 @@ def revoke(connection: sa.Connection, key_id: str, tick: int) -> bool:
 
 
 def note_use(connection: sa.Connection, key_id: str, at: int) -> None:
-    """Remember when a key was last used."""
+    """Record when a key was last used."""
     connection.execute(sa.update(table).where(table.c.key_id == key_id).values(last_used_at=at))
 
 

@@ -1,4 +1,4 @@
-"""The one row that says which lake this is and where its store is."""
+"""The one row that identifies the lake and its store."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class LakeRow:
     copied_from: str | None = None
     is_whole: bool = False
     keep_blocks_us: int | None = None
-    """How long landed blocks are kept; None for ever."""
+    """The retention of landed blocks; None for ever."""
 
 
 def find(connection: sa.Connection) -> LakeRow | None:
-    """The lake of this catalog, if one was made or begun."""
+    """Return the lake of this catalog, complete or not, or None."""
     row = connection.execute(sa.select(lake)).one_or_none()
     if row is None:
         return None
@@ -43,12 +43,13 @@ def find(connection: sa.Connection) -> LakeRow | None:
 
 
 def find_in_any_shape(connection: sa.Connection) -> LakeRow | None:
-    """The lake of a database that may not be a catalog, or not one of this shape."""
+    """Return the lake of a database that may have no catalog, or one of another revision."""
     return find(connection) if sa.inspect(connection).has_table(lake.name) else None
 
 
 def get(connection: sa.Connection) -> LakeRow:
-    """The lake of this catalog."""
+    """Return the lake of this catalog. Raises `LakeNotFound` if there is none or it is
+    incomplete."""
     lake = find(connection)
     if lake is not None and lake.copied_from is not None and not lake.is_whole:
         raise LakeNotFound(
@@ -62,7 +63,7 @@ def get(connection: sa.Connection) -> LakeRow:
 
 
 def insert(connection: sa.Connection, row: LakeRow) -> None:
-    """Begin to make this catalog a lake's."""
+    """Record a new lake, which is incomplete until `complete`."""
     connection.execute(
         sa.insert(lake).values(
             singleton=1,
@@ -79,10 +80,10 @@ def insert(connection: sa.Connection, row: LakeRow) -> None:
 
 
 def keep_blocks(connection: sa.Connection, keep_us: int | None) -> None:
-    """Change how long landed blocks are kept."""
+    """Set the retention of landed blocks."""
     connection.execute(sa.update(lake).values(keep_blocks_us=keep_us))
 
 
 def complete(connection: sa.Connection) -> None:
-    """From now on it can be opened."""
+    """Mark the lake as complete, so that it can be opened."""
     connection.execute(sa.update(lake).values(is_whole=True))

@@ -1,5 +1,5 @@
-"""Partitions as rows: inserting, retiring and deleting them. Rules that must always hold are the
-database's own; see the migration that makes the table.
+"""Partitions as rows: inserting, retiring and deleting them. The database keeps the rules that must
+always hold; see the migration that makes the table.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from lakebed.model.partition import EventRange, Identity, Partition
 from lakebed.model.time import TimeRange
 
 SeriesKey = tuple[str, str, bytes]
-"""What a series is the number of: view set, instance, schema hash."""
+"""The key of a series: view set, instance, schema hash."""
 
 _spell = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 _INSERT = sa.insert(table).inline().execution_options(**{LATER: True})
@@ -57,7 +57,7 @@ _SERIES = sa.select(series.c.series_id).where(
 
 
 def _series_id(connection: sa.Connection, view_set: str, instance: str, schema_hash: bytes) -> int:
-    """The number of a series, given out when it is first used; the clock keeps this unique."""
+    """Return the number of a series, assigned at its first use; the clock keeps this unique."""
     columns = {
         "view_set_name": view_set,
         "view_instance_id": instance,
@@ -79,7 +79,7 @@ def retire(
     held: bool = False,
     replaced: bool = False,
 ) -> int:
-    """Take live partitions out of sight; how many of them still were live."""
+    """Retire live partitions. Return the number of those that still were live."""
     statement = (
         sa.update(table)
         .where(one_of(table.c.partition_id, partition_ids), table.c.retired_at.is_(None))
@@ -89,7 +89,7 @@ def retire(
 
 
 def condemn(connection: sa.Connection, partition_ids: Sequence[str], expiration: int) -> None:
-    """Take from retired partitions the right to come back, and from held ones to stay."""
+    """Make retired partitions unrestorable, and release their holds."""
     connection.execute(
         sa.update(table)
         .where(one_of(table.c.partition_id, partition_ids), table.c.retired_at.is_not(None))
@@ -100,7 +100,7 @@ def condemn(connection: sa.Connection, partition_ids: Sequence[str], expiration:
 
 
 def release(connection: sa.Connection, partition_id: str, expiration: int) -> None:
-    """End the hold on a retired row, whose place a restored one takes."""
+    """Release the hold of a retired row that a restored one replaces."""
     connection.execute(
         sa.update(table)
         .where(table.c.partition_id == partition_id)
@@ -109,19 +109,20 @@ def release(connection: sa.Connection, partition_id: str, expiration: int) -> No
 
 
 def list_by_id(connection: sa.Connection, partition_ids: Sequence[str]) -> list[Partition]:
-    """The partitions with these ids, live or retired, in no particular order."""
+    """Return the partitions with these ids, live or retired, in no particular order."""
     rows = connection.execute(sa.select(table).where(one_of(table.c.partition_id, partition_ids)))
     return [read_partition(row) for row in rows]
 
 
 def list_by_path(connection: sa.Connection, file_path: str) -> list[Partition]:
-    """Every row that refers to a file, oldest first."""
+    """Return every row that refers to a file, oldest first."""
     query = sa.select(table).where(table.c.file_path == file_path).order_by(table.c.published_at)
     return [read_partition(row) for row in connection.execute(query)]
 
 
 def find_newer_copy(connection: sa.Connection, partition: Partition) -> Partition | None:
-    """A later row of the same identity with the same file (or none): what restoring made."""
+    """Return the newest row that restored this partition: of the same identity and file, or
+    None."""
     same_file = (
         table.c.file_path.is_(None)
         if partition.file_path is None
@@ -203,8 +204,8 @@ _GROUND = sa.select(
 def find_ground(
     connection: sa.Connection, view_set: str, instance: str, within: TimeRange
 ) -> Ground | None:
-    """The active version of a view set, its floor, and whether something in a range is held; in
-    one statement, because every publish asks twice."""
+    """Return the active version of a view set, its floor, and whether the range has held
+    partitions. One statement, because every publish asks twice."""
     parameters = {
         "view_set": view_set,
         "instance": instance,
@@ -223,7 +224,7 @@ def find_ground(
 def list_held(
     connection: sa.Connection, view_set: str, instance: str, within: TimeRange
 ) -> list[Partition]:
-    """Held partitions that overlap a range, of any schema."""
+    """Return the held partitions that overlap a range, of any schema."""
     parameters = {
         "view_set": view_set,
         "instance": instance,
@@ -243,8 +244,8 @@ def list_retired(
     view_set: str | None = None,
     with_replaced: bool = False,
 ) -> list[Partition]:
-    """Retired rows that are not swept, the last retired first; those whose rows live on in what
-    replaced them only if they are wanted."""
+    """Return the retired rows that are not swept, the last retired first. Those that were replaced
+    by others with the same rows are included only on request."""
     query = sa.select(table).where(table.c.retired_at.is_not(None))
     if view_set is not None:
         query = query.where(table.c.view_set_name == view_set)
@@ -257,7 +258,8 @@ def list_retired(
 def list_expired_empty(
     connection: sa.Connection, now: int, protected_from: int, limit: int
 ) -> list[Partition]:
-    """Retired rows without a file that are past their grace period and out of every snapshot."""
+    """Return the retired rows without a file that are past their grace period and in no
+    snapshot."""
     rows = connection.execute(
         sa.select(table)
         .where(
@@ -272,7 +274,7 @@ def list_expired_empty(
 
 
 def delete_by_id(connection: sa.Connection, partition_ids: Sequence[str]) -> int:
-    """Forget retired rows."""
+    """Delete retired rows."""
     statement = sa.delete(table).where(
         one_of(table.c.partition_id, partition_ids), table.c.retired_at.is_not(None)
     )
@@ -280,7 +282,7 @@ def delete_by_id(connection: sa.Connection, partition_ids: Sequence[str]) -> int
 
 
 def delete_by_path(connection: sa.Connection, paths: Sequence[str]) -> int:
-    """Forget every retired row of files that are gone."""
+    """Delete every retired row of files that are gone."""
     statement = sa.delete(table).where(
         one_of(table.c.file_path, paths), table.c.retired_at.is_not(None)
     )
@@ -288,7 +290,7 @@ def delete_by_path(connection: sa.Connection, paths: Sequence[str]) -> int:
 
 
 def last_retirement(connection: sa.Connection, paths: Sequence[str]) -> int:
-    """The latest tick at which a partition of these files was retired."""
+    """Return the latest tick at which a partition of these files was retired."""
     query = sa.select(sa.func.max(table.c.retired_at)).where(one_of(table.c.file_path, paths))
     return int(connection.scalar(query) or 0)
 
@@ -330,7 +332,7 @@ def _write(partition: Partition, series_id: int) -> dict[str, object]:
 
 
 def read_partition(row: sa.Row[Any]) -> Partition:
-    """The partition in a row that begins with this table's columns, in the table's order."""
+    """Return the partition in a row that begins with this table's columns, in the table's order."""
     (
         partition_id,
         _series_id,

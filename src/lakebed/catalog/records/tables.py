@@ -1,5 +1,5 @@
-"""Databases and users' tables: their names, and every version of their schemas. Their rows are
-partitions like all others.
+"""Databases and users' tables: their names, and every version of their schemas. The rows of tables
+are in partitions like all others.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Database:
 
 
 def insert_database(connection: sa.Connection, database: Database) -> None:
-    """Make a database; the caller has looked that there is none of the name."""
+    """Record a database. The caller has checked that the name is free."""
     connection.execute(
         sa.insert(databases).values(
             database_id=database.database_id, name=database.name, created_at=database.created_at
@@ -47,14 +47,14 @@ def insert_database(connection: sa.Connection, database: Database) -> None:
 
 
 def find_database(connection: sa.Connection, name: str) -> Database | None:
-    """The database of this name, if there is one."""
+    """Return the database of this name, or None."""
     require_text(name)
     matching = [database for database in list_databases(connection) if database.name == name]
     return matching[0] if matching else None
 
 
 def get_database(connection: sa.Connection, name: str) -> Database:
-    """The database of this name."""
+    """Return the database of this name. Raises `UnknownDatabase` if there is none."""
     database = find_database(connection, name)
     if database is None:
         raise UnknownDatabase(
@@ -65,7 +65,7 @@ def get_database(connection: sa.Connection, name: str) -> Database:
 
 
 def list_databases(connection: sa.Connection, *, deleted: bool = False) -> list[Database]:
-    """All databases by name, or those that were deleted, the last first."""
+    """Return all databases by name, or those that were deleted, the last first."""
     query = sa.select(databases)
     if deleted:
         query = query.where(databases.c.deleted_at.is_not(None))
@@ -76,7 +76,7 @@ def list_databases(connection: sa.Connection, *, deleted: bool = False) -> list[
 
 
 def mark_database(connection: sa.Connection, database_id: str, deleted_at: int | None) -> None:
-    """Take a database out of sight, or bring it back."""
+    """Mark a database as deleted, or as restored."""
     connection.execute(
         sa.update(databases)
         .where(databases.c.database_id == database_id)
@@ -104,8 +104,8 @@ _BY_ID = _LIVE.where(tables.c.table_id == sa.bindparam("table_id"))
 
 
 def list_tables(connection: sa.Connection, as_of: int | None = None) -> list[UserTable]:
-    """Every table there is, or was at an instant, by database and name; also those of what others
-    refused."""
+    """Return every table now or at an instant, by database and name; also those that hold rejected
+    rows."""
     if as_of is None:
         return _read(connection.execute(_ALL_LIVE).all())
     live_then = _LIVE.where(
@@ -116,7 +116,7 @@ def list_tables(connection: sa.Connection, as_of: int | None = None) -> list[Use
 
 
 def list_deleted(connection: sa.Connection, database_id: str | None = None) -> list[UserTable]:
-    """Tables that were deleted, of one database or of all, the last first."""
+    """Return the deleted tables of one database or of all, the last first."""
     query = _LIVE.where(tables.c.deleted_at.is_not(None))
     if database_id is not None:
         query = query.where(tables.c.database_id == database_id)
@@ -132,7 +132,8 @@ def list_names(connection: sa.Connection) -> dict[str, str]:
 
 
 def find_stored(connection: sa.Connection, name: str | None) -> str | None:
-    """The name under which the partitions of a view set, or of DATABASE.TABLE, are recorded."""
+    """Return the name under which the partitions of a view set, or of DATABASE.TABLE, are
+    recorded."""
     if name is None:
         return None
     require_text(name)
@@ -142,14 +143,14 @@ def find_stored(connection: sa.Connection, name: str | None) -> str | None:
 
 
 def find(connection: sa.Connection, database: str, name: str) -> UserTable | None:
-    """The table of this name, if there is one."""
+    """Return the table of this name, or None."""
     require_text(database, name)
     matching = _read(connection.execute(_ONE, {"database": database, "name": name}).all())
     return matching[0] if matching else None
 
 
 def get(connection: sa.Connection, database: str, name: str) -> UserTable:
-    """The table of this name."""
+    """Return the table of this name. Raises `UnknownTable` if there is none."""
     table = find(connection, database, name)
     if table is None:
         get_database(connection, database)
@@ -161,7 +162,7 @@ def get(connection: sa.Connection, database: str, name: str) -> UserTable:
 
 
 def get_by_id(connection: sa.Connection, table_id: str) -> UserTable:
-    """The table with this id, deleted or not."""
+    """Return the table with this id, deleted or not."""
     matching = _read(connection.execute(_BY_ID, {"table_id": table_id}).all())
     if not matching:
         raise UnknownTable(f"no table has the id {table_id!r}")
@@ -169,7 +170,7 @@ def get_by_id(connection: sa.Connection, table_id: str) -> UserTable:
 
 
 def list_versions(connection: sa.Connection, table_id: str) -> list[tuple[int, TableSchema]]:
-    """Every version of a table's schema with the tick at which it came, the oldest first."""
+    """Return every version of a table's schema with the tick of its creation, the oldest first."""
     query = (
         sa.select(table_versions.c.created_at, table_versions.c.definition)
         .where(table_versions.c.table_id == table_id)
@@ -179,7 +180,7 @@ def list_versions(connection: sa.Connection, table_id: str) -> list[tuple[int, T
 
 
 def insert(connection: sa.Connection, table: UserTable, database_id: str) -> None:
-    """Make a table; the caller has looked that there is none of the name."""
+    """Record a table. The caller has checked that the name is free."""
     connection.execute(
         sa.insert(tables).values(
             table_id=table.table_id,
@@ -198,7 +199,7 @@ def insert(connection: sa.Connection, table: UserTable, database_id: str) -> Non
 def add_version(
     connection: sa.Connection, table_id: str, version: int, schema: TableSchema, tick: int
 ) -> None:
-    """Give a table its next schema."""
+    """Add the next version of a table's schema."""
     connection.execute(
         sa.insert(table_versions).values(
             table_id=table_id,
@@ -210,14 +211,14 @@ def add_version(
 
 
 def mark(connection: sa.Connection, table_ids: Sequence[str], deleted_at: int | None) -> None:
-    """Take tables out of sight, or bring them back."""
+    """Mark tables as deleted, or as restored."""
     connection.execute(
         sa.update(tables).where(tables.c.table_id.in_(table_ids)).values(deleted_at=deleted_at)
     )
 
 
 def set_retention(connection: sa.Connection, table_id: str, retention_us: int | None) -> None:
-    """Say how long a table's rows are kept, counted from their times."""
+    """Set the retention of a table's rows, counted from their times."""
     connection.execute(
         sa.update(tables).where(tables.c.table_id == table_id).values(retention_us=retention_us)
     )
@@ -231,7 +232,7 @@ _TOUCH = (
 
 
 def touch(connection: sa.Connection, table_id: str, tick: int) -> bool:
-    """Say that a table's rows change now; whether it is there."""
+    """Record that a table's rows change now. Return False if the table does not exist."""
     return connection.execute(_TOUCH, {"of": table_id, "at": tick}).rowcount == 1
 
 
@@ -305,8 +306,8 @@ def list_partitions(
     instance: str | None = None,
     within: tuple[int, int] | None = None,
 ) -> list[Partition]:
-    """A table's partitions, now or at a past tick, by bucket and insert time; ``within`` keeps
-    those that may have events from one instant up to and including another."""
+    """Return a table's partitions, now or at a past tick, by bucket and insert time; ``within``
+    selects those that may have events from one instant up to and including another."""
     table = partition_rows
     query = sa.select(table).where(table.c.view_set_name == stored_as)
     if as_of is None:
@@ -327,7 +328,7 @@ def list_partitions(
 
 
 def list_crowded(connection: sa.Connection) -> set[str]:
-    """The tables of which some bucket has several live partitions, as they are stored."""
+    """Return the stored names of the tables that have a bucket with several live partitions."""
     table = partition_rows
     query = (
         sa.select(table.c.view_set_name)
@@ -342,8 +343,8 @@ def list_crowded(connection: sa.Connection) -> set[str]:
 def list_restorable(
     connection: sa.Connection, stored_as: str, instance: str | None = None
 ) -> list[Partition]:
-    """A table's retired partitions that could come back: they were not replaced, nor restored
-    already, and no sweep is deleting their files."""
+    """Return a table's retired partitions that can be restored: they were not replaced, nor
+    restored already, and no sweep is deleting their files."""
     table, other = partition_rows, partition_rows.alias()
     restored = sa.exists().where(
         other.c.file_path == table.c.file_path, other.c.published_at > table.c.published_at

@@ -1,4 +1,4 @@
-"""View sets as the catalog knows them: which version is active, and since when."""
+"""View sets in the catalog: the active version of each, and when it became active."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lakebed.model.view_set import ViewSet
 
 @dataclass(frozen=True, slots=True)
 class ActiveViewSet:
-    """A registered view set with what the lake added to its definition."""
+    """A registered view set with the catalog's own values for it."""
 
     view_set: ViewSet
     schema_hash: bytes
@@ -26,18 +26,18 @@ _ACTIVE = sa.select(view_sets).order_by(view_sets.c.name)
 
 
 def list_active(connection: sa.Connection) -> list[ActiveViewSet]:
-    """Every registered view set, by name."""
+    """Return every registered view set, by name."""
     return [_read(row) for row in connection.execute(_ACTIVE)]
 
 
 def find(connection: sa.Connection, name: str) -> ActiveViewSet | None:
-    """The active definition of one view set, if it is registered."""
+    """Return the active definition of one view set, or None."""
     row = connection.execute(sa.select(view_sets).where(view_sets.c.name == name)).one_or_none()
     return None if row is None else _read(row)
 
 
 def get(connection: sa.Connection, name: str) -> ActiveViewSet:
-    """The active definition of one view set."""
+    """Return the active definition of one view set. Raises `UnknownViewSet` if there is none."""
     active = find(connection, name)
     if active is None:
         raise UnknownViewSet(
@@ -48,7 +48,7 @@ def get(connection: sa.Connection, name: str) -> ActiveViewSet:
 
 
 def activate(connection: sa.Connection, view_set: ViewSet, tick: int) -> None:
-    """Make this the active definition; the caller has checked that it may be."""
+    """Make a definition the active one. The caller has checked that it may be."""
     values = {
         "version": view_set.version,
         "schema_hash": view_set.schema_hash,
@@ -66,12 +66,12 @@ def activate(connection: sa.Connection, view_set: ViewSet, tick: int) -> None:
 
 
 def remove(connection: sa.Connection, name: str) -> None:
-    """Forget a view set; its partitions stay and become incompatible."""
+    """Remove a view set; its partitions stay and become incompatible."""
     connection.execute(sa.delete(view_sets).where(view_sets.c.name == name))
 
 
 def raise_floor(connection: sa.Connection, name: str, retained_from: int) -> None:
-    """Below this insert time the view set's rows are forgotten for good."""
+    """Set the insert time below which the view set's rows are never built again."""
     connection.execute(
         sa.update(view_sets)
         .where(view_sets.c.name == name, view_sets.c.retained_from < retained_from)
