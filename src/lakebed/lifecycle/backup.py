@@ -1,6 +1,6 @@
-"""Copying a whole lake while it is used: catalog rows from one snapshot, and exactly the files that
-those rows name, which a lease keeps from being swept meanwhile. A backup is a lake like any other;
-restoring one is the same copy the other way.
+"""Copy a whole lake while it is used: catalog rows from one snapshot, and exactly the files that
+those rows name, which a lease protects from sweeps meanwhile. A backup is a lake like any other;
+restoring one is the same copy in the other direction.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ def copy_lake(
     begin: Callable[[Transaction], None],
     progress: Callable[[CopyProgress], None] = lambda _progress: None,
 ) -> CopyProgress:
-    """Copy rows, then files, into a migrated catalog and a store that are blank. ``begin`` records
-    in the rows' transaction that a copy is under way; the caller declares it whole when this
-    returns, so that a killed copy is never taken for one."""
+    """Copy rows, then files, into a migrated catalog and a store that are blank. ``begin``
+    records in the rows' transaction that a copy is under way. The caller marks it as complete
+    after the return, so that a killed copy is never taken for a complete one."""
     with target.read() as connection:
         if not transfer.is_blank(connection):
             raise Conflict("the target's catalog is not empty", hint="choose an empty place")

@@ -1,5 +1,5 @@
-"""Checking that the lake is what its catalog says. It looks, level by level, and repairs nothing
-unless told: then it sets files aside (quarantine) and never deletes.
+"""Check that the lake is what its catalog says, level by level. A check repairs nothing unless
+requested: then it sets files aside (quarantine) and never deletes.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class CheckReport:
 
     @property
     def figures(self) -> dict[str, int]:
-        """Everything that was counted, by name."""
+        """Return every count by name."""
         names = ("partitions", "files", "rows", "bytes", "segments", "blocks")
         return {name: getattr(self, name) for name in names}
 
@@ -78,7 +78,7 @@ class CheckReport:
         self.findings.append(damage(kind, subject, message))
 
     def note_aside(self, aside: Sequence[TemporaryFile]) -> set[str]:
-        """Name the files that were set aside; their paths."""
+        """Add a note for each file that was set aside. Return their paths."""
         for file in aside:
             end = "" if file.expiration is None else ", and will be swept"
             message = f"was set aside{end}: {file.reason}"
@@ -90,7 +90,7 @@ class CheckReport:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Some of a lake's files."""
+    """A share of a lake's files."""
 
     live: Sequence[Partition]
     landed: Sequence[Segment]
@@ -110,7 +110,7 @@ class Checker:
         level: Level = Level.FOOTERS,
         progress: Callable[[CheckReport], None] = lambda _report: None,
     ) -> CheckReport:
-        """Look at everything up to a level."""
+        """Check everything up to a level."""
         report = CheckReport(level)
         if level >= Level.FILES:
             self._check_mark(report)
@@ -141,8 +141,8 @@ class Checker:
         return report
 
     def check_table(self, table: UserTable, level: Level = Level.PAGES) -> CheckReport:
-        """Look at the partitions of one table, retired ones too, and at each of their files that
-        was not set aside; those that were are named, also by imports into the table."""
+        """Check the partitions of one table, retired ones too, and each of their files that was
+        not set aside. Files that were set aside, also by imports into the table, are only noted."""
         report = CheckReport(level)
         pin = self._keeper.pin()
         try:
@@ -166,7 +166,7 @@ class Checker:
         return report
 
     def read_share(self, choose: Callable[[Connection], Share]) -> tuple[CheckReport, list[str]]:
-        """Read some files to their end. What was found, and the paths of those that are damaged."""
+        """Read some files to their end. Return the report and the paths of damaged files."""
         report = CheckReport(Level.PAGES)
         damaged: list[str] = []
         pin = self._keeper.pin()
@@ -212,7 +212,7 @@ class Checker:
         report: CheckReport,
         looked_at: set[str],
     ) -> None:
-        """Count a partition, and look at its file unless that was done."""
+        """Count a partition, and check its file unless that was done."""
         report.partitions += 1
         report.rows += partition.num_rows if partition.is_live else 0
         path = partition.file_path
@@ -319,7 +319,7 @@ class Checker:
         return known_paths
 
     def _check_segment(self, connection: Connection, segment: Segment, report: CheckReport) -> bool:
-        """Look at one segment; whether it is sound."""
+        """Check one segment. Return True if it is sound."""
         report.files += 1
         report.bytes += segment.file_size
         troubles = segments.check_file(self._store, segment)
@@ -364,8 +364,8 @@ class Checker:
         return f"{path}: would {what}"
 
     def quarantine(self, path: str, reason: str = "quarantined by an operator") -> str:
-        """Set a file aside: a stray becomes known and is never swept; a live partition with it is
-        retired. What was done, in words. Nothing is deleted or moved."""
+        """Set a file aside: a stray gets a row and is never swept; a live partition with it is
+        retired. Return the effect in words. Nothing is deleted or moved."""
         with self._catalog.write() as transaction:
             connection = transaction.connection
             file, live = get_candidate(connection, self._store, path)
@@ -381,13 +381,13 @@ class Checker:
         return f"{path}: {what}"
 
     def get_aside(self, path: str) -> TemporaryFile:
-        """A file that was set aside; `Conflict` if it was not, or is condemned already."""
+        """Return a file that was set aside. `Conflict` if it was not, or is condemned already."""
         with self._catalog.read() as connection:
             return get_aside(connection, path)
 
     def condemn(self, path: str) -> str:
-        """Let a sweep delete a file that was set aside, once the lake's grace period is over, also
-        if its partition was held. What was done, in words."""
+        """Let a sweep delete a file that was set aside, once the lake's grace period is over,
+        also if its partition was held. Return the effect in words."""
         with self._catalog.write() as transaction:
             connection = transaction.connection
             file = get_aside(connection, path)

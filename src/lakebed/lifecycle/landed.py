@@ -1,8 +1,7 @@
-"""Retiring blocks: what has landed is kept for a time of its own. When blocks are gone, what was
-built of them stays and is frozen: it is queried, and never rebuilt from nothing.
-
-Blocks go from the oldest on, in whole segments, and only when every view set that reads them has
-been built; what has not would be lost, and needs an explicit word.
+"""Retire blocks, which have a retention of their own. When blocks are gone, the partitions built
+from them stay and are frozen: they can be queried, and never rebuilt. Blocks are retired from
+the oldest on, in whole segments, and only when every view set that reads them has been built;
+unbuilt blocks would be lost and need explicit permission.
 """
 
 from __future__ import annotations
@@ -44,7 +43,8 @@ class BlockPlan:
     blocks: int
     reason: str
     unbuilt: tuple[Unbuilt, ...] = ()
-    """What keeps blocks that are old enough or, if loss is allowed, what would be lost."""
+    """Unbuilt blocks that keep old ones from being retired or, if loss is allowed, would be
+    lost."""
     allow_loss: bool = False
 
     @property
@@ -54,14 +54,14 @@ class BlockPlan:
 
 @checked_methods
 class BlockRetirement:
-    """The verbs that let go of landed bytes."""
+    """The operations that retire landed bytes."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
 
     def keep(self, keep_us: int | None) -> int | None:
-        """Say how long this lake keeps its blocks after they landed, None for ever; what the
-        catalog says then. Nothing is retired by this alone: upkeep does."""
+        """Set the retention of this lake's blocks, None for ever. Return the stored value.
+        Nothing is retired by this alone: upkeep does."""
         with self._catalog.write() as transaction:
             lakes.keep_blocks(transaction.connection, keep_us)
             duration_text = "for ever" if keep_us is None else f"for {keep_us} us"
@@ -74,7 +74,7 @@ class BlockRetirement:
             return lakes.get(connection).keep_blocks_us
 
     def plan_expired(self, *, allow_loss: bool = False, keep_us: int | None = None) -> BlockPlan:
-        """Every block that is older than the lake keeps them, or would if it were ``keep_us``."""
+        """Plan for every block that is older than the lake's retention, or than ``keep_us``."""
         with self._catalog.read() as connection:
             if keep_us is None:
                 keep_us = lakes.get(connection).keep_blocks_us
@@ -87,22 +87,22 @@ class BlockRetirement:
             return _plan(connection, before, allow_loss=allow_loss)
 
     def plan_before(self, before: Instant, *, allow_loss: bool = False) -> BlockPlan:
-        """Every block that landed before an instant."""
+        """Plan for every block that landed before an instant."""
         before = resolve(self._catalog, before)
         with self._catalog.read() as connection:
             return _plan(connection, to_instant(before), allow_loss=allow_loss)
 
     def shorten(self, plan: BlockPlan, most_segments: int) -> BlockPlan:
-        """Only so many segments of a plan, the oldest."""
+        """Return a plan for at most so many segments, the oldest."""
         if len(plan.segments) <= most_segments:
             return plan
         behind = sorted(segment.insert_time for segment in plan.segments)[most_segments]
         return self.plan_before(behind, allow_loss=plan.allow_loss)
 
     def carry_out(self, plan: BlockPlan) -> BlockPlan:
-        """Retire all of a plan in one transaction, or nothing: `StalePlan` if a partition of these
-        blocks was retired meanwhile. Segments keep a grace period, for those who read them now;
-        the blocks themselves cannot be brought back."""
+        """Retire all of a plan in one transaction, or nothing: `StalePlan` if a partition of
+        these blocks was retired meanwhile. Segments keep a grace period for current readers; the
+        blocks themselves cannot be restored."""
         if not plan.segments:
             return plan
 
@@ -168,7 +168,8 @@ def _plan(connection: Connection, before: int, *, allow_loss: bool) -> BlockPlan
 
 
 def _list_unbuilt(connection: Connection, before: int) -> Iterator[Unbuilt]:
-    """For each view set the blocks before a tick that it reads and has not been built of."""
+    """Yield, for each view set, the blocks before a tick that it reads and has not been built
+    from."""
     first = blocks.first_insert_time(connection)
     if first is None or first >= before:
         return
@@ -204,8 +205,8 @@ def _list_built(connection: Connection, view_set: ViewSet, within: TimeRange) ->
 
 
 def _built_since(connection: Connection, before: int) -> int:
-    """Since when partitions show what these blocks hold. The lake as of an earlier tick would need
-    the blocks themselves: that is refused from now on, like what was swept."""
+    """Return the tick from which on partitions hold the rows of these blocks. Reading the lake
+    as of an earlier tick would need the blocks themselves, so it is refused from now on."""
     first = blocks.first_insert_time(connection)
     if first is None or first >= before:
         return 0

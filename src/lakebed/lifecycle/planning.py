@@ -159,9 +159,8 @@ class Planner:
     def plan_by_table_retention(
         self, database: str, name: str, keep: str | None = None
     ) -> RetirementPlan:
-        """Every live partition of a table in buckets that are older than its retention, or than
-        they would be kept if that were ``keep``, but for those without which rows that they
-        replaced or deleted would be seen again."""
+        """Plan for every live partition of a table in buckets that are older than its retention,
+        or than ``keep``. Partitions stay that hide replaced or deleted rows of other partitions."""
         with self._reading() as connection:
             table = tables.get(connection, database, name)
             if keep is not None:
@@ -192,9 +191,8 @@ class Planner:
         return replace(plan, warnings=(warning,))
 
     def plan_by_retention(self, view_set: str, keep: str | None = None) -> RetirementPlan:
-        """Every live partition older than its view set's retention, or than it would be kept if
-        that were ``keep``, as ``30d``; the floor rises with it, so that nothing below comes back.
-        """
+        """Plan for every live partition older than its view set's retention, or than ``keep``,
+        such as ``30d``. The floor rises with it, so that no older range is built again."""
         with self._reading() as connection:
             retention = get_view_set(connection, view_set).view_set.retention_us
             if keep is not None:
@@ -215,8 +213,8 @@ class Planner:
     def list_incompatible_partitions(
         self, view_set: str | None = None
     ) -> list[IncompatiblePartition]:
-        """Live partitions that queries cannot see, because their schema is not the active one; of
-        view sets that are no longer registered, too."""
+        """Return the live partitions that queries cannot see, because their schema is not the
+        active one; also those of view sets that are not registered any more."""
         with self._reading() as connection:
             if view_set is not None:
                 selection.require_known(connection, view_set)

@@ -1,5 +1,5 @@
-"""Retiring and restoring. Every verb makes a plan that can be shown; one code path carries it out.
-Retiring deletes nothing: files keep a grace period, in which they can be restored.
+"""Retire and restore. Every operation makes a plan that can be shown; one code path carries it
+out. Retiring deletes nothing: files keep a grace period, in which they can be restored.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _ATTEMPTS = 5
 
 @checked_methods
 class Retirement(Planner):
-    """The verbs that take partitions out of sight and bring them back."""
+    """The operations that retire and restore partitions."""
 
     def __init__(
         self, catalog: Catalog, new_id: Callable[[], str], breaker: Breaker | None = None

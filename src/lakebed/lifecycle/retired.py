@@ -1,4 +1,4 @@
-"""Retired partitions, and why one of them cannot be restored."""
+"""Retired partitions, each with the reason if it cannot be restored."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class RetiredPartition:
     name: str
     """The name of its view set or table."""
     obstacle: str | None
-    """Why it cannot be restored; None if it can."""
+    """The reason why it cannot be restored; None if it can."""
 
 
 def list_retired(

@@ -33,7 +33,7 @@ def by_range(insert_range: TimeRange) -> str:
 
 @dataclass(frozen=True, slots=True)
 class InRange:
-    """Live partitions that lie inside a range, and those that reach over one of its ends."""
+    """Live partitions that lie inside a range, and those that extend beyond one of its ends."""
 
     inside: Sequence[Partition]
     straddling: Sequence[Partition]
@@ -46,8 +46,8 @@ def get_by_identity(
     insert_range: TimeRange,
     schema_hash: bytes | None = None,
 ) -> Partition:
-    """The one live partition with this identity. Without the schema hash, or with only its first
-    bytes, the match must be unique."""
+    """Return the one live partition with this identity. Without the schema hash, or with only
+    its first bytes, the match must be unique."""
     matches = [
         partition
         for partition in _live(connection, view_set, instance, insert_range)
@@ -70,7 +70,7 @@ def get_by_identity(
 
 
 def get_by_file(connection: Connection, file_path: str) -> Partition:
-    """The live partition of a file."""
+    """Return the live partition of a file."""
     check_path(file_path)
     matches = [
         partition
@@ -88,7 +88,7 @@ def get_by_file(connection: Connection, file_path: str) -> Partition:
 def list_in_range(
     connection: Connection, view_set: str, instance: str | None, insert_range: TimeRange
 ) -> InRange:
-    """Every live partition that touches an insert-time range, of one instance or of all."""
+    """Return every live partition that touches an insert-time range, of one instance or of all."""
     require_known(connection, view_set)
     touching = _live(connection, view_set, instance, insert_range)
     return InRange(
@@ -98,7 +98,8 @@ def list_in_range(
 
 
 def get_restorable(connection: Connection, partition_id: str) -> Partition:
-    """The retired partition with this id, if nothing but a live neighbour can be in its way."""
+    """Return the retired partition with this id. Raises if anything but a live neighbour
+    prevents restoring it."""
     matching = partitions.list_by_id(connection, [partition_id])
     if not matching:
         raise UnknownPartition(
@@ -123,7 +124,7 @@ def get_restorable(connection: Connection, partition_id: str) -> Partition:
 
 
 def list_in_the_way(connection: Connection, old: Partition) -> list[Partition]:
-    """Live partitions of the same series that overlap a retired one."""
+    """Return the live partitions of the same series that overlap a retired one."""
     overlapping = _live(connection, old.view_set, old.instance, old.insert_range)
     if is_table(old.view_set):  # every version of a table's schema is read together
         return overlapping
@@ -131,7 +132,8 @@ def list_in_the_way(connection: Connection, old: Partition) -> list[Partition]:
 
 
 def _require_table_wants(connection: Connection, old: Partition) -> None:
-    """A table's partition comes back only if its rows are nowhere else, and not without it."""
+    """Raise unless a table's partition may be restored: its table exists and its rows are in no
+    other partition."""
     if old.replaced:
         raise Conflict(
             f"what is left of the rows of {old.describe()} lives on in what replaced it",
@@ -166,8 +168,9 @@ def _live(
 def find_hiding(
     table: UserTable, old: Sequence[Partition], live: Sequence[Partition]
 ) -> list[Partition]:
-    """Those of some old partitions of a table that cannot go alone: a row or a delete mark in them
-    may hide an older row of the same key in one that stays, which would be seen again."""
+    """Return those of some old partitions of a table that cannot be retired alone: a row or a
+    delete mark in them may hide an older row of the same key in a partition that stays, which
+    would become visible again."""
     if not table.key or table.key_has_time:  # a key's versions are all in one bucket
         return []
     going = {partition.partition_id: partition for partition in old if not partition.is_empty}

@@ -1,7 +1,8 @@
-"""Sweeping: deleting what was condemned long enough ago and that nobody can still read. It works in
-bounded batches, each of which a crash may interrupt anywhere:
+"""Sweep: delete condemned files after their grace period, once no reader can use them.
 
-    claim (committed, never undone) → unlink → sync the folders → forget the rows
+It works in bounded batches, each of which a crash may interrupt anywhere:
+
+claim (committed, never undone) → unlink → sync the folders → forget the rows
 """
 
 from __future__ import annotations
@@ -69,15 +70,15 @@ class SweepResult:
 
 
 class LeaseObserver:
-    """Tells dead leases from living ones: dead is what did not beat for its time-to-live while this
-    observer watched, by this process's monotonic clock."""
+    """Tells dead leases from living ones: a lease is dead if it had no heartbeat for its
+    time-to-live while this observer watched, by this process's monotonic clock."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
         self._seen: dict[str, tuple[int, float]] = {}
 
     def observe(self, present: Sequence[Lease]) -> list[Lease]:
-        """Look once; the leases that have stood still for long enough."""
+        """Observe the leases once. Return those that have stood still for long enough."""
         now = self._monotonic()
         still_since = {}
         for lease in present:
@@ -93,7 +94,7 @@ class LeaseObserver:
 
 @checked_methods
 class Sweeper:
-    """Sweeps one lake. Keep one while a process lives: it learns which leases are dead."""
+    """Sweeps one lake. Keep one instance per process: it learns which leases are dead."""
 
     def __init__(
         self,
@@ -111,7 +112,7 @@ class Sweeper:
         self._observer = observer or LeaseObserver()
 
     def watch_leases(self, sleep: Callable[[float], None] = time.sleep) -> None:
-        """Watch for one time-to-live, so that dead leases are known as such."""
+        """Observe leases for one time-to-live, so that dead ones are detected."""
         present = self._observe()
         if present:
             sleep(max(lease.ttl_us for lease in present) / 1_000_000 + 0.1)
@@ -216,8 +217,8 @@ class Sweeper:
             require_mark(self._store, lakes.get(connection).lake_id)
 
     def _claim(self, result: SweepResult) -> tuple[list[TemporaryFile], list[TemporaryFile]]:
-        """One transaction: end dead leases, choose a batch, mark it as being deleted. Returns the
-        files to delete and forget, and those to delete whose names stay claimed.
+        """End dead leases, choose a batch and mark it as being deleted, in one transaction. Return
+        the files to delete and forget, and those to delete whose names stay claimed.
 
         Names stay claimed when their writer lost its lease: it may be slow instead of dead, and
         still create the file after it was deleted here.
@@ -264,7 +265,7 @@ class Sweeper:
         return len(ended)
 
     def _forget(self, deleted: Sequence[TemporaryFile], result: SweepResult) -> None:
-        """The files are gone: so go their footers and rows, in one transaction."""
+        """Delete the rows and footers of deleted files, in one transaction."""
         if not deleted:
             return
         before = time.perf_counter()
@@ -286,7 +287,7 @@ class Sweeper:
         result.bytes += sum(file.file_size for file in deleted)
 
     def _delete_late(self) -> None:
-        """Files that slow writers made under names they had lost."""
+        """Delete files that slow writers created under names they had lost."""
         with self._catalog.read() as connection:
             claimed = files.list_files(connection, [FileState.DELETING])
         self._store.delete([file.file_path for file in claimed])
@@ -310,7 +311,8 @@ def _batches(most_batches: int | None) -> Iterable[int]:
 
 
 def _refuse_broken(connection: Connection, paths: Sequence[str]) -> None:
-    """Rather nothing than something wrong: any broken rule stops the whole sweep."""
+    """Raise if a rule of the catalog is broken: a sweep of a broken catalog could delete live
+    files."""
     for path in paths:
         try:
             layout.check_path(path)

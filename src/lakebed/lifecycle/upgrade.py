@@ -1,5 +1,5 @@
-"""Rewriting footers of the older format in the catalog, in batches; queries work before, during and
-after it, because readers upgrade what they meet in memory.
+"""Rewrite footers of the older format in the catalog, in batches. Queries work before, during
+and after it, because readers upgrade old footers in memory.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def upgrade_footers(
     batch_rows: int = 200,
     progress: Callable[[UpgradeResult], None] = lambda _result: None,
 ) -> UpgradeResult:
-    """Bring every footer to the current format; a damaged one is reported and left as it is."""
+    """Rewrite every footer in the current format; a damaged one is reported and left as it is."""
     result = UpgradeResult()
     with Operation(_log, "migrate footers") as operation:
         _upgrade(catalog, result, batch_rows, progress)

@@ -72,7 +72,7 @@ class BuildReport:
 
     @property
     def overtaken(self) -> list[Outcome]:
-        """Steps that other builds overtook; later rounds planned again what was left of them."""
+        """The steps that other builds overtook; later rounds plan their remaining parts again."""
         return [outcome for outcome in self.outcomes if outcome.overtaken is not None]
 
     def give_up(self, count: int) -> None:
@@ -356,14 +356,15 @@ class Pipeline:
             )
 
     def list_failures(self, view_set: str | None = None) -> list[BuildFailure]:
-        """Blocks that could not be decoded, with the reason."""
+        """Return the blocks that could not be decoded, with the reason."""
         with self._catalog.read() as connection:
             return failures.list_failures(connection, view_set)
 
     def retry_failures(self, *names: str | Collection[str]) -> int:
         """Let the next build try blocks again that could not be decoded, for these view sets and
-        what they read, or for all; how many. What SQL made of their neighbours stays: the ranges
-        of such blocks are in no partition, so they are built and queried like new ones."""
+        what they read, or for all. Return their number. Partitions that SQL made of neighbouring
+        blocks stay: the ranges of such blocks are in no partition, so they are built and queried
+        like new ones."""
         with self._catalog.write() as transaction:
             connection = transaction.connection
             failed = failures.list_failures(connection)
@@ -383,7 +384,8 @@ class Pipeline:
             self._registry.ensure(built_in())
 
     def _close_last_tick(self) -> None:
-        """A range is built up to the lake's last tick, exclusive: move on if a block is on it."""
+        """Advance the clock if a block is on the lake's last tick, because a range is built up
+        to that tick, exclusive."""
         with self._catalog.read() as connection:
             last = blocks.last_insert_time(connection)
             due = last is not None and last >= clock.now(connection)

@@ -1,8 +1,8 @@
-"""Deciding what to build and what to merge. Pure: blocks, live partitions and a tick go in, steps
-with their reasons come out; nothing is read and nothing is done.
+"""Plan builds and merges. Pure: blocks, live partitions and a tick go in, steps with their reasons
+come out.
 
-Ranges that are built are closed: no block can land in them any more. So coverage is all that a plan
-needs to know, and planning again after everything was built gives no steps.
+Ranges that are built are closed: no block can land in them any more. So a plan depends on coverage
+only, and planning again after everything was built gives no steps.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class State:
 def plan_builds(
     state: State, within: TimeRange, blocks: Sequence[Block], limits: Limits
 ) -> list[Build]:
-    """Steps for the blocks that no partition covers; a gap without blocks needs none yet.
+    """Return steps for the blocks that no partition covers; a gap without blocks needs none yet.
 
     Each step begins where the one before ended, also across time in which nothing landed: so
     partitions tile, and neighbours can be merged. The last one ends with its last block.
@@ -99,7 +99,8 @@ def plan_builds(
 
 
 def _cut(blocks: Sequence[Block], limits: Limits) -> Iterator[list[Block]]:
-    """Groups of consecutive blocks that one task can take; a larger block stands alone."""
+    """Yield groups of consecutive blocks that one task can take; a larger block is a group of
+    its own."""
     group: list[Block] = []
     size = records = 0
     for block in blocks:
@@ -114,7 +115,7 @@ def _cut(blocks: Sequence[Block], limits: Limits) -> Iterator[list[Block]]:
 
 
 def plan_merges(state: State, within: TimeRange, limits: Limits) -> list[Merge]:
-    """Steps that turn runs of small neighbours into partitions near the target size.
+    """Return steps that merge runs of small neighbours into partitions near the target size.
 
     Half the target, or half of what a merge can take, is near enough. A run is merged only if none
     of its members makes up more than half of it: so each row is rewritten a logarithmic number of
@@ -145,10 +146,11 @@ def _weigh(partition: Partition) -> int:
 def plan_queries(
     state: State, within: TimeRange, sources: Mapping[str, State], limits: Limits
 ) -> list[Query]:
-    """Steps for what all sources of a SQL view set cover and it does not cover itself.
+    """Return steps for the ranges that all sources of a SQL view set cover and it does not cover
+    itself.
 
     No step covers a range of which a source lacks a part, because a block could not be decoded or
-    something was retired: what is covered is not looked at again, so that part would stay away.
+    something was retired: covered ranges are not planned again, so that part would stay missing.
     """
     steps = _list_queries(state, within, sources, limits)
     return _without_overlaps(step for step in steps if not _find_lacking(step))
@@ -193,8 +195,9 @@ def _find_lacking(step: Query) -> list[tuple[str, TimeRange]]:
 
 
 def _query(state: State, piece: TimeRange, sources: Mapping[str, State]) -> Query:
-    """The step for one range. Sources that do not say when their rows landed cannot be read in
-    part: then the range grows to whole partitions, and replaces what it grew over."""
+    """Return the step for one range. Sources without insert times in their rows cannot be read
+    in part: then the range grows to whole partitions, and the step replaces its own partitions
+    in that range."""
     while True:
         inputs = {
             name: tuple(
@@ -229,7 +232,8 @@ def tells_insert_time(view_set: ViewSet) -> bool:
 
 
 def _without_overlaps(steps: Iterable[Query]) -> list[Query]:
-    """Grown ranges may meet; the rest is left to the next plan."""
+    """Return the steps without those that overlap an earlier one; the next plan has them. Grown
+    ranges may overlap."""
     separate: list[Query] = []
     for step in steps:
         if not any(step.insert_range.overlaps(other.insert_range) for other in separate):
@@ -238,7 +242,7 @@ def _without_overlaps(steps: Iterable[Query]) -> list[Query]:
 
 
 def _clip(ranges: Sequence[TimeRange], gap: TimeRange) -> list[TimeRange]:
-    """The ranges inside a gap, neighbours joined."""
+    """Return the ranges inside a gap, neighbours joined."""
     joined: list[TimeRange] = []
     for time_range in sorted(
         time_range.intersect(gap) for time_range in ranges if time_range.overlaps(gap)
@@ -251,7 +255,7 @@ def _clip(ranges: Sequence[TimeRange], gap: TimeRange) -> list[TimeRange]:
 
 
 def _intersect(covers: Sequence[Sequence[TimeRange]]) -> list[TimeRange]:
-    """The ranges that are in all of the covers."""
+    """Return the ranges that are in all of the covers."""
     common = list(covers[0]) if covers else []
     for cover in covers[1:]:
         common = [a.intersect(b) for a in common for b in cover if a.overlaps(b)]
@@ -261,7 +265,8 @@ def _intersect(covers: Sequence[Sequence[TimeRange]]) -> list[TimeRange]:
 def _cut_inputs(
     ready: TimeRange, sources: Mapping[str, State], limits: Limits
 ) -> Iterator[TimeRange]:
-    """Pieces of a range whose inputs fit one step, cut where a partition of each source ends."""
+    """Yield pieces of a range whose inputs fit one step, cut where a partition of each source
+    ends."""
     inside = [
         partition
         for source in sources.values()
@@ -288,14 +293,14 @@ class TableState:
     table: UserTable
     live: Sequence[Partition]
     restorable: Sequence[Partition] = ()
-    """Retired, and not because something took their place."""
+    """Retired partitions that no other partition replaced."""
 
 
 def plan_folds(
     state: TableState, within: TimeRange, limits: Limits, *, is_requested: bool
 ) -> list[Fold]:
-    """Steps that put partitions of a bucket together, of those that were inserted in a range: all
-    that can be, if the table was asked for, else what is worthwhile."""
+    """Return steps that fold partitions of a bucket, of those that were inserted in a range: all
+    that can be folded on request, else those that are worthwhile."""
     runs = fold_rows.plan_folds(
         [partition for partition in state.live if within.contains(partition.insert_range)],
         state.restorable,

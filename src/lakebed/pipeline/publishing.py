@@ -1,4 +1,6 @@
-"""Outcomes of steps: what their tasks wrote is published, and what failed is recorded."""
+"""The outcomes of steps: the files that their tasks wrote are published, and failures are
+recorded.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ class Outcome:
     fallbacks: int = 0
     problem: str | None = None
     overtaken: str | None = None
-    """Why nothing of it was published although nothing is wrong: it is planned again."""
+    """The reason why nothing of it was published although nothing failed: it is planned again."""
 
 
 class StepPublisher:
@@ -60,10 +62,8 @@ class StepPublisher:
     def publish(
         self, step: Step, result: TaskResult, lease: str, tick: int, sources: Sources
     ) -> Outcome:
-        """Publish a step's file, or that its range gave no rows; or record what failed.
-
-        ``tick`` is that of the plan, and ``lease`` reserved the names of the files.
-        """
+        """Publish a step's file, or that its range gave no rows; or record the failure. ``tick``
+        is that of the plan, and ``lease`` reserved the names of the files."""
         if result.error is not None:
             return Outcome(step, problem=result.error)
         if result.failures:
@@ -131,7 +131,8 @@ class StepPublisher:
 
 
 def _attempt(step: Step, publish: Callable[[], Partition]) -> Outcome:
-    """Return the outcome of a publication. A lake that has changed meanwhile is no problem."""
+    """Return the outcome of a publication. A conflict with a change of the lake meanwhile is not
+    a failure."""
     try:
         return Outcome(step, publish())
     except OutcomeUnknown:

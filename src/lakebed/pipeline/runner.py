@@ -1,5 +1,5 @@
-"""Running steps on Spark: those over blocks and files go out in waves, one task each; steps in SQL
-run one after the other. The driver publishes as answers come in.
+"""Run steps on Spark: those over blocks and files go out in waves, one task each; steps in SQL
+run one after the other. The driver publishes as results arrive.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ if TYPE_CHECKING:
 
 _CONDITION = re.compile(r"\[[A-Z0-9_.]+\] ")
 _LEAST_WAVE, _STEPS_PER_CORE, _UNKNOWN_CORES = 8, 4, 16
-"""Steps that are sent out together: enough to keep executors busy, few enough to see progress."""
+"""The number of steps that are sent out together: enough to keep executors busy, few enough to
+see progress.
+"""
 
 
 class Runner:
@@ -61,7 +63,7 @@ class Runner:
         self._local = str(session.conf.get("spark.master", "")).startswith(("local[", "local,"))
 
     def run(self, steps: Sequence[Step], report: Callable[[Outcome], None]) -> None:
-        """Carry out every step and report its outcome; a step that fails stops no other."""
+        """Carry out every step and report its outcome. A failed step does not stop the others."""
         by_path = [step for step in steps if not _is_sql(step)]
         size = self._wave_size()
         waves = [by_path[begin : begin + size] for begin in range(0, len(by_path), size)]
@@ -176,7 +178,7 @@ def one_task_each(session: SparkSession, count: int) -> Iterator[None]:
 
 
 def explain(error: Exception) -> str:
-    """The line of a Spark error that says what happened."""
+    """Return the line of a Spark error that gives the cause."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if lines and _CONDITION.match(lines[0]) and type(error).__name__ != "PythonException":
         return lines[0][:500]  # of the data; what follows is where in the statement

@@ -129,7 +129,8 @@ def _plan_folds(
 
 
 def _merges_beside(steps: Sequence[Step], merges: Sequence[Step], view_set: ViewSet) -> list[Step]:
-    """Merges that do not touch what another step of the same plan replaces."""
+    """Return the merges that do not touch a partition that another step of the same plan
+    replaces."""
     replaced_ids = {
         partition.partition_id
         for step in steps
@@ -142,7 +143,7 @@ def _merges_beside(steps: Sequence[Step], merges: Sequence[Step], view_set: View
 
 
 def choose(names: Sequence[str], active: Mapping[str, ActiveViewSet]) -> list[ViewSet]:
-    """The view sets that have a source, restricted to these and what they read."""
+    """Return the view sets that have a source, restricted to these and what they read."""
     unknown = [name for name in names if name not in active]
     if unknown:
         raise UnknownViewSet(
@@ -194,7 +195,7 @@ def _read_state(connection: Connection, active: ActiveViewSet, within: TimeRange
 
 
 def _list_blocks(connection: Connection, state: State, within: TimeRange) -> list[Block]:
-    """The blocks in the view set's gaps; many gaps are read as one range."""
+    """Return the blocks in the view set's gaps; many gaps are read as one range."""
     gaps = state.find_gaps(within)
     if len(gaps) > _FEW_GAPS:
         gaps = [TimeRange(gaps[0].begin, gaps[-1].end)]

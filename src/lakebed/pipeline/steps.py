@@ -106,12 +106,12 @@ class Merge:
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """Make one partition of those of a bucket of a user's table, in which each key is once."""
+    """Make one partition of those of a bucket of a user's table, with one row for each key."""
 
     table: UserTable
     run: Run
     marks_from: int | None
-    """From which version on delete marks are kept: something older may be elsewhere."""
+    """The version from which on delete marks are kept: an older row may be in another partition."""
     reason: str
 
     @property
@@ -147,7 +147,7 @@ class Fold:
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """Something that will not be built, and why."""
+    """A range that will not be built, and the reason."""
 
     view_set: ViewSet
     insert_range: TimeRange
@@ -175,7 +175,7 @@ class Plan:
     fold_here_bytes: int = 0
 
     def as_of(self, tick: int) -> Plan:
-        """Without what is due only because of what came after a tick."""
+        """Return the plan without the steps that are due only because of changes after a tick."""
         return replace(self, steps=tuple(step for step in self.steps if _was_due(step, tick)))
 
     @property

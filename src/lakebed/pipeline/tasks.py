@@ -46,7 +46,8 @@ class BuildOrder(msgspec.Struct, frozen=True, tag=True):
 
 
 class FoldOrder(msgspec.Struct, frozen=True, tag=True):
-    """Partitions of a user's table that become one; which delete marks are kept is decided."""
+    """Partitions of a user's table that become one, with the version from which on delete marks
+    are kept."""
 
     table: UserTable
     partitions: tuple[Partition, ...]
@@ -60,10 +61,11 @@ Order = BuildOrder | FoldOrder
 def build_task(
     address: StoreAddress,
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The function for `mapInArrow` over rows of (step, work): each is carried out by itself.
+    """Return the function for `mapInArrow` over rows of (step, work): each is carried out by
+    itself.
 
-    What can never succeed is described. Anything else fails the attempt, and Spark repeats it; the
-    last attempt describes that too, so that one step never fails the others.
+    Errors that a retry cannot mend are returned as results. Any other error fails the attempt, and
+    Spark repeats it; the last attempt returns that too, so that one step never fails the others.
     """
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -42,7 +42,8 @@ class TaskResult(msgspec.Struct, frozen=True):
     bucket: str = ""
     is_rejected: bool = False
     missing_files: int = 0
-    """Inserts have a file for each bucket; this many need names, and nothing was written."""
+    """The number of files for which an insert needs names, one for each bucket; nothing was
+    written."""
 
     def to_batch(self, step: int = 0) -> pa.RecordBatch:
         """Return one row of `RESULT`."""
@@ -65,8 +66,8 @@ def read_results(rows: Iterable[Any]) -> dict[int, TaskResult]:
 
 
 def by_position(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
-    """These columns for `write_task`, in the view set's order and without their names: Spark takes
-    a dot in a name for a path when it hands rows to Python."""
+    """Return these columns for `write_task`, in the view set's order and without their names:
+    Spark takes a dot in a name for a path when it hands rows to Python."""
     quoted = ["`" + name.replace("`", "``") + "`" for name in columns]
     return frame.select(*quoted).toDF(*(f"c{index}" for index in range(len(columns))))
 
@@ -74,9 +75,9 @@ def by_position(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
 def write_task(
     address: StoreAddress, definition: str, names: Sequence[str]
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The function for `mapInArrow` over one partition of rows, columns `by_position`. Wrong rows
-    are described, because trying them again is of no use; anything else fails the attempt, and
-    Spark repeats it."""
+    """Return the function for `mapInArrow` over one partition of rows, columns `by_position`.
+    Bad rows are returned as an error, because a retry cannot mend them; any other error fails
+    the attempt, and Spark repeats it."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
@@ -106,7 +107,7 @@ def write_task(
 def write_once(
     store: Store, names: Sequence[str], rows: pa.Table, view_set: ViewSet
 ) -> WrittenFile:
-    """Write under the first name that no other attempt has taken: creating is exclusive."""
+    """Write under the first name that no other attempt has used: creating is exclusive."""
     for name in names:
         try:
             return parquet.write(store, name, rows, view_set)

@@ -1,4 +1,4 @@
-"""Files that an operator sets aside (quarantine): which can be, and which are."""
+"""Files that an operator sets aside (quarantine), and candidates for it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from lakebed.storage.objects import Store
 def get_candidate(
     connection: Connection, store: Store, path: str
 ) -> tuple[TemporaryFile, list[Partition]]:
-    """A file that can be set aside, as it would be then, and the live partitions with it. Raises if
-    there is no such file, or if it is used by something that must not lose it."""
+    """Return a file that can be set aside, as it would be recorded, and the live partitions with
+    it. Raises if there is no such file, or if it must not be set aside."""
     if layout.check_path(path) == layout.MARK:
         raise BadInput(f"{path} is the store's mark and not a file to set aside")
     size = store.size(path)
@@ -34,7 +34,7 @@ def get_candidate(
 
 
 def get_aside(connection: Connection, path: str) -> TemporaryFile:
-    """A file that was set aside; `Conflict` if it was not, or is condemned already."""
+    """Return a file that was set aside. `Conflict` if it was not, or is condemned already."""
     file = files.find_file(connection, layout.check_path(path))
     if file is None or file.state is not FileState.QUARANTINED:
         raise Conflict(f"{path} is not set aside", hint="what is: lakebed check --json")

@@ -16,16 +16,16 @@ class Severity(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is not as it should be."""
+    """A problem or a remark about one subject."""
 
     severity: Severity
     kind: str
     subject: str
     message: str
     modified: int | None = None
-    """Of a stray: when the file was last written."""
+    """The time of a stray's last write."""
     journaled: int | None = None
-    """Of a stray: when the journal last named it."""
+    """The tick at which the journal last named a stray."""
 
 
 def damage(kind: str, subject: str, message: str) -> Finding:

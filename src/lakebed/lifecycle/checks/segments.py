@@ -1,5 +1,5 @@
-"""Checking segments: each is there and of its size and, if asked, every block's bytes are the ones
-that landed.
+"""Check segments: each exists and has its size and, at the deepest level, every block has the
+bytes that landed.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def check_payloads(connection: Connection, store: Store, segment: Segment) -> It
 
 
 def _runs(ordered: Sequence[Block]) -> Iterator[list[Block]]:
-    """Neighbours in a segment that are read at once: not too much."""
+    """Yield neighbouring blocks of a segment that are read together, in bounded sizes."""
     run: list[Block] = []
     for block in ordered:
         end = block.segment_offset + block.payload_size

@@ -1,4 +1,4 @@
-"""Checking partitions against the blocks that they are made of: each carries the sum of the SHA-256
+"""Check partitions against the blocks that they are made of: each carries the sum of the SHA-256
 of their ids, also if SQL or merges are between.
 """
 
@@ -31,7 +31,7 @@ class _Claim:
 
 
 class SourceCheck:
-    """Collects what partitions claim, then goes over all blocks once."""
+    """Collects the claims of partitions, then reads all blocks once."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -47,9 +47,8 @@ class SourceCheck:
         self._claims: list[_Claim] = []
 
     def add(self, partition: Partition) -> None:
-        """Look at a partition later, if it can be known which blocks it is made of: not if a
-        program published it without saying so, nor in a schema that is not active any more, nor if
-        some of them are gone."""
+        """Add a partition for `run`, unless its blocks cannot be determined: a program published
+        it, its schema is not active any more, or some of its blocks are gone."""
         if partition.insert_range.begin < self._frozen_before:
             return
         sources = self._sources.get((partition.view_set, partition.schema_hash))
@@ -61,8 +60,9 @@ class SourceCheck:
             )
 
     def run(self) -> Iterator[Finding]:
-        """Every partition that is not made of the blocks in its range. Blocks that could not be
-        decoded need no exception: plans go around them, so that they are in no range."""
+        """Yield a finding for every partition that is not made of the blocks in its range.
+        Blocks that could not be decoded need no exception: plans leave them out, so that they
+        are in no range."""
         ends = {end for claim in self._claims for end in _ends(claim)}
         sums = _sum_up(self._connection, sorted(ends))
         for claim in self._claims:
@@ -80,7 +80,7 @@ def _ends(claim: _Claim) -> tuple[int, int]:
 
 
 def _sum_up(connection: Connection, instants: Sequence[int]) -> dict[int, Counter[str]]:
-    """By instant, the sum over all blocks that landed before it, for each encoding."""
+    """Return, by instant, the sum over all blocks that landed before it, for each encoding."""
     sums: dict[int, Counter[str]] = {}
     running: Counter[str] = Counter()
     remaining = list(reversed(instants))

@@ -25,7 +25,7 @@ class StrayKind(enum.StrEnum):
 
 
 def classify(store: Store, file: Listed, *, in_journal: bool) -> StrayKind | None:
-    """The class of a stray; None if it has gone meanwhile."""
+    """Return the class of a stray; None if it was deleted meanwhile."""
     if file.empty_folder:
         return StrayKind.EMPTY_DIRECTORY
     try:

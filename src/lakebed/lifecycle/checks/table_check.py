@@ -15,7 +15,7 @@ from lakebed.model.tables.table import UserTable, is_table, table_id_of
 
 
 def list_known(connection: Connection) -> dict[str, UserTable]:
-    """Every table, deleted or not, by its id."""
+    """Return every table, deleted or not, by its id."""
     every = [*tables.list_tables(connection), *tables.list_deleted(connection)]
     return {table.table_id: table for table in every}
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 
 class SparkAnalyser:
-    """Analyses SQL in a session beside the caller's; Spark is started when first asked, if it
-    is not given. Use it as a context manager: a session of its own is stopped at the end."""
+    """Analyses SQL in a session beside the caller's. Starts Spark at the first use, unless a
+    session is passed. Use it as a context manager: a session of its own is stopped at the end."""
 
     def __init__(
         self,
@@ -77,8 +77,8 @@ class SparkAnalyser:
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """The Arrow schema that holds a DataFrame's rows: `spark_schema` turned round. `BadInput`
-    names the column that Lakebed cannot store."""
+    """Return the Arrow schema that holds a DataFrame's rows, the inverse of `spark_schema`.
+    `BadInput` names the column that Lakebed cannot store."""
     import pyarrow as pa
 
     return pa.schema([(field.name, _arrow_type(field.dataType, field.name)) for field in schema])

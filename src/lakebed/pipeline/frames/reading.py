@@ -1,5 +1,5 @@
 """Partitions as DataFrames: through Spark's own Parquet reader, or, where Spark cannot reach the
-store itself, through tasks that read with ours.
+store itself, through tasks that read with Lakebed's.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ def read_versions(
     versions: Mapping[str, int],
     definition: ViewSet,
 ) -> DataFrame:
-    """The rows of exactly these files of a user's table, each with the version of its file unless
-    it has its own."""
+    """Return the rows of exactly these files of a user's table, each with the version of its
+    file unless it has its own."""
     from pyspark.sql import functions as sql
 
     try:
@@ -167,8 +167,8 @@ def explain_s3a(url: str, text: str) -> LakebedError | None:
 
 
 def _native_path(store: Store, path: str) -> str:
-    """The file as Hadoop's file systems name it: not percent-encoded, and s3a for buckets. Spark
-    takes every path for a pattern, so what would mean something in one is escaped."""
+    """Return the file's path for Hadoop's file systems: not percent-encoded, and s3a for
+    buckets. Spark takes every path for a pattern, so special characters are escaped."""
     if isinstance(store, LocalStore):
         named = f"file:{store.locate(path)}"
     else:

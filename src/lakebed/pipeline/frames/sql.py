@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class SqlSteps:
-    """Runs SQL in a session of its own, so that its temporary views are nobody else's."""
+    """Runs SQL in a session of its own, so that its temporary views do not clash with others."""
 
     def __init__(
         self,
@@ -60,7 +60,8 @@ class SqlSteps:
         partitions: Sequence[Partition],
         within: TimeRange | None = None,
     ) -> None:
-        """Make partitions readable under their view set's name; partial results are added up."""
+        """Register partitions as a temporary view with their view set's name; partial results
+        are added up."""
         paths = [partition.file_path for partition in partitions if partition.file_path is not None]
         frame = read_files(self._session, self._store, self._address, paths, view_set)
         whole = within is None or all(
@@ -78,7 +79,7 @@ class SqlSteps:
 
 
 def as_declared(frame: DataFrame, view_set: ViewSet) -> DataFrame:
-    """The view set's columns in its types: what SQL computes may be wider or narrower."""
+    """Return the view set's columns in its types: SQL may compute wider or narrower ones."""
     from pyspark.sql import functions
 
     return frame.select(

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 
 def spark_schema(view_set: ViewSet) -> StructType:
-    """The schema of a DataFrame with this view set's rows; `BadInput` if Spark cannot hold it.
-    Everything may be null, as in everything that Spark reads from files."""
+    """Return the schema of a DataFrame with this view set's rows. `BadInput` if Spark cannot
+    hold it. Every column is nullable, as in everything that Spark reads from files."""
     from pyspark.sql.types import StructField, StructType
 
     return StructType(
@@ -25,8 +25,8 @@ def spark_schema(view_set: ViewSet) -> StructType:
 
 
 def to_view_set(table: pa.Table, view_set: ViewSet) -> pa.Table:
-    """Rows from Spark in the types that the view set declares; a value that does not fit (a
-    negative number for an unsigned column) is refused."""
+    """Return rows from Spark in the types that the view set declares. Raises for a value that
+    does not fit, such as a negative number for an unsigned column."""
     import pyarrow as pa
 
     columns = []

@@ -38,7 +38,8 @@ class Archive:
 
     @property
     def key(self) -> str:
-        """Changes with the Java and with the jars, whose times the JVM compares as well."""
+        """A key that changes with the Java and with the jars, whose times the JVM compares as
+        well."""
         core = sorted(self.jars.glob("spark-core_*.jar"))
         stamps = [f"{jar.name} {jar.stat().st_mtime_ns}" for jar in core]
         text = "\n".join([str(self.java.program), self.java.version, str(self.jars), *stamps])
@@ -54,7 +55,7 @@ class Archive:
         return self.cache / f"spark-{self.key}.making"
 
     def use(self) -> str:
-        """The JVM's options for using the archive if there is one."""
+        """Return the JVM's options for using the archive, if there is one."""
         if not self.file.is_file():
             return _QUIET
         with contextlib.suppress(OSError):
@@ -62,8 +63,8 @@ class Archive:
         return f'{_QUIET} -Xshare:auto "-XX:SharedArchiveFile={self.file}"'
 
     def record(self) -> str | None:
-        """The JVM's options for recording what an archive needs, if there is none and nobody else
-        records; then `finish` is to be called once."""
+        """Return the JVM's options for recording what an archive needs, if there is none and no
+        other process records. The caller must then call `finish` once."""
         if self.file.is_file():
             return None
         with contextlib.suppress(OSError):  # a claim that was left behind lapses
@@ -76,7 +77,7 @@ class Archive:
         return f'{_QUIET} "-XX:DumpLoadedClassList={self._making / "classes"}"'
 
     def finish(self) -> subprocess.Popen[bytes] | None:
-        """Make the archive from what this process recorded, in the background; nothing if it
+        """Make the archive from the recording of this process, in the background; nothing if it
         recorded too little to be of use."""
         try:
             lines = (self._making / "classes").read_text().rpartition("\n")[0].splitlines()
@@ -113,14 +114,15 @@ class Archive:
         return f"{shlex.join(dump)} && mv {making}/archive {file}; rm -rf {making}"
 
     def _class_path(self) -> str:
-        """As Spark's launcher composes it: an archive fits only the same class path."""
+        """Return the class path as Spark's launcher composes it: an archive fits only the same
+        class path."""
         first = sorted(str(jar) for jar in self.jars.glob("slf4j-api-*.jar"))
         return ":".join([str(self.jars.parent / "conf"), *first, f"{self.jars}/*"])
 
     def _remove_unused(self) -> None:
-        """Archives of Javas and Sparks that are gone: all that were not used for long, and of the
-        others all but the newest few; each use renews a file's time. Claims that were left behind
-        go with them."""
+        """Remove archives of Javas and Sparks that are gone: all that were not used for long,
+        and of the others all but the newest few; each use renews a file's time. Abandoned claims
+        are removed too."""
         before = time.time() - _UNUSED_SECONDS
         newest_first = sorted(_list_used(self.cache, "spark-*.jsa"), reverse=True)
         for index, (used, path) in enumerate(newest_first):

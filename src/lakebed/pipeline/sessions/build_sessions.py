@@ -1,4 +1,4 @@
-"""The Spark session of builds: the caller's, one of their own, or one that is kept for the next."""
+"""The Spark session of builds: the caller's, a new one, or one that is kept for the next build."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Executors: what is sent to them, and the check of what they have before a build begins. Only the
-driver talks to the catalog, so its address is never sent.
+"""Executors: what is sent to them, and the check of their environment before a build begins.
+Only the driver talks to the catalog, so its address is never sent.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _MODULES = (
     "lakebed.reading.block_reader",
 )
 _MODULES_FOR_S3 = ("obstore", "lakebed.storage.s3")
-"""What a task of a build imports, sooner or later."""
+"""The modules that a task of a build imports."""
 _MISSING_MODULE = re.compile(r"No module named '([\w.]+)'|(PyArrow) >= [\d.]+ must be installed")
 _OTHER_PYTHON = re.compile(r"\[PYTHON_VERSION_MISMATCH\] ([^\n]*?)\.")
 _PROBE_SECONDS = 20
@@ -48,9 +48,9 @@ _INSTALL = (
     "with spark.archives and PYSPARK_PYTHON"
 )
 _CHECKED: WeakKeyDictionary[SparkSession, set[StoreAddress]] = WeakKeyDictionary()
-"""The stores that a session's executors were seen to reach."""
+"""The stores that a session's executors could reach when they were checked."""
 _SENT: WeakKeyDictionary[SparkSession, Path | None] = WeakKeyDictionary()
-"""The archive that a session's executors were given; None if they need none."""
+"""The archive that was sent to a session's executors; None if they need none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +64,11 @@ class StoreAddress:
     url: str
     environment: tuple[tuple[str, str], ...] = ()
     log: str = ""
-    """From which level on tasks print log records on their stderr, as the driver does."""
+    """The level from which on tasks print log records on their stderr, as the driver does."""
 
     @classmethod
     def of(cls, store: Store, *, pass_credentials: bool = False) -> StoreAddress:
-        """The address of an open store, as this process reaches it."""
+        """Return the address of an open store, as this process reaches it."""
         if not store.url.startswith("s3://"):
             return cls(store.url, log=find_stderr_level())
         names = _PLACE + (_SECRETS if pass_credentials else ())
@@ -119,8 +119,8 @@ def ship(session: SparkSession, *, always: bool = False) -> bool:
 
 
 def ship_beside(session: SparkSession, own: SparkSession) -> None:
-    """Give the executors of a new session what those of the one that it stands beside were given:
-    over Connect each session has its own."""
+    """Send the executors of a new session the archive of the session beside it: over Connect
+    each session has its own."""
     if session not in _SENT:
         return
     archive = _SENT[own] = _SENT[session]
@@ -134,7 +134,8 @@ def _runs_here(session: SparkSession) -> bool:
 
 
 def _has_this_version(session: SparkSession) -> bool:
-    """Asks as many tasks as there are cores; an executor that was not asked may still differ."""
+    """Ask as many tasks as there are cores for their version; an executor that got no task may
+    still differ."""
     version = _version()
 
     def look(batches: Iterator[Any]) -> Iterator[Any]:  # sent by value: it must not need lakebed

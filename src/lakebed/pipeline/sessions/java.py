@@ -57,9 +57,9 @@ class Java:
 
 
 def find_java(environment: Mapping[str, str]) -> Java:
-    """The Java to use; `BadInput` if there is none, or only one that is too old.
+    """Return the Java to use. `BadInput` if there is none, or only one that is too old.
 
-    What JAVA_HOME names is used or refused; a Java on the PATH that is too old gives way to the
+    The Java of JAVA_HOME is used or refused; a Java on the PATH that is too old gives way to the
     one from the wheel.
     """
     home = environment.get("JAVA_HOME")
@@ -101,13 +101,13 @@ def _find_bundled() -> Java | None:
 
 
 def _major(version: str) -> int:
-    """17 for 17.0.15, 8 for 1.8.0_302."""
+    """Return 17 for 17.0.15, and 8 for 1.8.0_302."""
     numbers = [int(number) for number in re.findall(r"\d+", version)] + [0, 0]
     return numbers[1] if numbers[0] == 1 else numbers[0]
 
 
 def _read_version(program: Path) -> str:
-    """The version, from the file that every runtime has beside it, or by asking it."""
+    """Return the version, from the file that every runtime has beside it, or from running it."""
     with contextlib.suppress(OSError):
         text = (program.parent.parent / "release").read_text()
         stated = re.search(r'^JAVA_VERSION="(.*)"$', text, re.MULTILINE)
@@ -137,8 +137,8 @@ def cache_folder(environment: Mapping[str, str]) -> Path | None:
 
 
 def make_wrapper(java: Java, cache: Path) -> Path:
-    """The JAVA_HOME to give to Spark: a folder whose bin/java runs this Java. Safe to call from
-    several processes at once; one that exists is used as it is."""
+    """Return the JAVA_HOME for Spark: a folder whose bin/java runs this Java. Safe to call from
+    several processes at once; an existing one is used as it is."""
     dropped = f"{_VECTORS}|{_ACTIONS}" if _major(java.version) >= _WITHOUT_ACTIONS else _VECTORS
     text = _WRAPPER.format(java=shlex.quote(str(java.program)), dropped=dropped)
     key = hashlib.sha256(text.encode()).hexdigest()[:16]

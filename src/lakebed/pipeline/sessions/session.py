@@ -41,7 +41,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 TASK_FAILURES = 4
-"""How often a task may fail before its job does: Spark's default, but not for local masters."""
+"""The number of times that a task may fail before its job does: Spark's default, but not for
+local masters.
+"""
 
 _LOG4J = Path(__file__).with_name("log4j2.properties")
 _DRIVER_OPTIONS = "spark.driver.extraJavaOptions"
@@ -103,7 +105,7 @@ def use_session(
     remote: str | None = None,
     quick: bool = False,
 ) -> Iterator[SparkSession]:
-    """The caller's session, untouched; or one of our own, which is stopped at the end."""
+    """Yield the caller's session, untouched; or a new one, which is stopped at the end."""
     require_spark(remote=remote is not None)
     session = session or (_find_active() if master is None and remote is None else None)
     if session is not None:
@@ -124,7 +126,7 @@ def use_session(
 
 
 def own_java() -> Java:
-    """The Java that a local session of this process runs on; raises as `find_java` does."""
+    """Return the Java that a local session of this process runs on; raises as `find_java` does."""
     return find_java(os.environ)
 
 
@@ -182,7 +184,8 @@ def _find_active() -> SparkSession | None:
 
 
 def _with_retries(master: str, cores: int | None) -> str:
-    """``local`` and ``local[N]`` fail a job with its first lost worker; give them retries."""
+    """Return the master with retries: ``local`` and ``local[N]`` fail a job with its first lost
+    worker."""
     match = re.fullmatch(r"local(?:\[(\d+|\*)\])?", master)
     if match is None:
         return master
@@ -238,7 +241,7 @@ def _launch_options(*, local: bool) -> dict[str, str]:
 
 @contextmanager
 def _launching(*, local: bool) -> Iterator[Archive | None]:
-    """The environment that the JVM is to inherit, while it is started; and its archive."""
+    """Set the environment that the JVM inherits while it is started. Yield its archive."""
     import pyspark
 
     java = own_java()
