@@ -1,3 +1,3 @@
-"""From payload to Arrow: pure functions that run where the data lands, on Spark executors, and for
-the fresh tail. Nothing here knows a catalog, a store or a session.
+"""From payload to Arrow: pure functions that run at landing, on Spark executors, and for the
+fresh tail. They know no catalog, store or session.
 """

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LandedBlock:
-    """A block as the lake keeps it: who sent it, when it landed, and its bytes."""
+    """A landed block: its sender, its insert time and its bytes."""
 
     block_id: str
     stream_id: str
@@ -27,7 +27,7 @@ class LandedBlock:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A block that gave no rows at all, and why."""
+    """A block that gave no rows at all, with the reason."""
 
     block_id: str
     reason: str
@@ -40,4 +40,4 @@ class Decoded:
     table: pa.Table
     failures: tuple[Failure, ...]
     fallbacks: int
-    """How many payloads took the slow way."""
+    """The number of payloads that were read by `ReadMode.SLOW`."""

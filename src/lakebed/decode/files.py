@@ -38,7 +38,7 @@ _HEAD_BYTES = 4096
 
 
 class FileRequest(NamedTuple):
-    """A request of a file; ``place`` names the file and the line or the offset, for errors."""
+    """A request of a file; ``location`` names the file and the line or the offset, for errors."""
 
     signal: Signal
     content: Content
@@ -49,7 +49,7 @@ class FileRequest(NamedTuple):
 def read_file(
     path: Path, signal: Signal | None = None, *, most_bytes: int = MAX_BODY_BYTES
 ) -> Iterator[FileRequest]:
-    """The requests of a file; see `read_requests`."""
+    """Yield the requests of a file; see `read_requests`."""
     try:
         file = path.open("rb")
     except OSError as error:
@@ -96,7 +96,7 @@ def read_requests(
 
 @contextmanager
 def _naming(name: str) -> Iterator[None]:
-    """Damaged gzip as an error that names the file."""
+    """Raise `BadPayload` with the file's name for damaged gzip."""
     try:
         yield
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
@@ -136,7 +136,7 @@ class _Reader:
         return line
 
     def read_whole(self, prefix: bytes = b"") -> bytes:
-        """All that is left, after what was read already."""
+        """Return ``prefix`` and all that is left."""
         data = prefix + self.read(self.most_bytes + 1)
         self.check_size(len(data), self.name)
         return data

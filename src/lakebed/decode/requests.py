@@ -66,7 +66,8 @@ def split(signal: Signal, body: bytes, *, content: Content) -> list[RequestPart]
 
 
 def check_size(size_bytes: int) -> None:
-    """Refuses what is too large, compressed or not; callers may ask before they have it all."""
+    """Raise `PayloadTooLarge` above the limit, compressed or not; callers may check before they
+    have read all."""
     if size_bytes > MAX_BODY_BYTES:
         raise PayloadTooLarge(
             f"the request has {size_bytes:,} bytes, more than {MAX_BODY_BYTES:,}",
@@ -157,7 +158,8 @@ def _json_resources(signal: Signal, body: bytes) -> list[bytes]:
 
 
 def _refuse_others(signal: Signal, body: bytes) -> None:
-    """A request that holds nothing may be one of another signal, of which nothing would land."""
+    """Raise `BadPayload` for an empty request that names another signal: none of its records
+    would land."""
     try:
         found_signals = json_signals(body)
     except RecursionError:

@@ -63,7 +63,7 @@ QUERIES = (
 _PORTS = (4318, 4317, 50051)
 _HISTORY_MINUTES, _VISITS = 30, 600
 _VISITS_BETWEEN_MEASURES = 40
-"""Two minutes: often enough for a line, and soon sent."""
+"""Two minutes of visits: often enough for a line, and soon sent."""
 _HISTORY_HOURS = 24
 _BUILT = ("log_entries", "measures", "spans")
 _SECOND_NS = 1_000_000_000
@@ -81,7 +81,7 @@ class DemoOptions:
     any_ports: bool = False
     seed: int = 7
     started_at: float = field(default_factory=time.monotonic)
-    """When it was asked for, by the monotonic clock."""
+    """The start of the command, by the monotonic clock."""
 
 
 class Ended(Exception):
@@ -89,7 +89,8 @@ class Ended(Exception):
 
 
 def run(options: DemoOptions) -> bool:
-    """Run the demo until it is ended, or once; whether all was found that was sent."""
+    """Run the demo until it is ended, or once. Return True if every record that was sent is in
+    the lake."""
     console = Console(
         file=cast(TextIO, ClosableTerminal(sys.stdout)), highlight=False, soft_wrap=True
     )
@@ -107,8 +108,8 @@ def run(options: DemoOptions) -> bool:
 
 @contextmanager
 def _catch_end(folder: Path, options: DemoOptions) -> Iterator[threading.Event]:
-    """Set by Ctrl-C, SIGTERM and the end of its terminal, unless that is to be ignored, as after
-    nohup. A second Ctrl-C or SIGTERM does not wait for what is going on."""
+    """Yield an event that is set by Ctrl-C, SIGTERM and the end of the terminal, unless that is
+    to be ignored, as after nohup. A second Ctrl-C or SIGTERM ends the process at once."""
     end = threading.Event()
 
     def note(_number: int, _frame: FrameType | None) -> None:
@@ -270,8 +271,8 @@ class _Demo:
         say("")
 
     def _run_live(self, lake: Lake, shop: Shop, fleet: Fleet, since: int) -> None:
-        """Customers come and rings send, until it is ended, or, if it is for once, until Spark has
-        built."""
+        """Let customers visit and rings send until the demo is ended or, with ``once``, until
+        Spark has built."""
         is_built = False
         with self._console.status("Spark starts …") as status:
             while not self._end.wait(1):
@@ -297,8 +298,8 @@ class _Demo:
         fleet.send_now(now // 1000)
 
     def _judge(self, lake: Lake, shop: Shop, fleet: Fleet, before: Mapping[str, int]) -> bool:
-        """Ask what was asked for above, and whether all that was sent is there, beside what was
-        there before."""
+        """Run the example queries, and compare the records in the lake with those sent and those
+        that were there before."""
         for what, sql in QUERIES:
             self._console.print(f"[bold]{what}[/]")
             self._console.print(_as_text(lake.query(sql, admin=False).to_arrow()))

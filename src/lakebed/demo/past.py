@@ -18,7 +18,7 @@ class Clock:
     """The time at which measurements are taken."""
 
     since_ns: int | None = None
-    """When counting began; None if that is when the SDK says."""
+    """The beginning of the counters; None for the SDK's."""
     now_ns: int | None = None
     """None for the present."""
 
@@ -33,12 +33,12 @@ class PastExporter(OTLPMetricExporter):
     def export(
         self, metrics_data: MetricsData, timeout_millis: float | None = 10_000, **more: Any
     ) -> MetricExportResult:
-        """Send them; whether they were taken."""
+        """Send the metrics. Return the exporter's result."""
         return super().export(restamp(metrics_data, self._clock), timeout_millis, **more)
 
 
 def restamp(measured: Any, clock: Clock) -> Any:
-    """The same, where every data point has the times of a clock."""
+    """Return the same metrics with the times of a clock in every data point."""
     if hasattr(measured, "time_unix_nano"):
         start, now = measured.start_time_unix_nano, measured.time_unix_nano
         if start is not None and clock.since_ns is not None:

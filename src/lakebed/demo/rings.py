@@ -1,5 +1,5 @@
-"""A fleet of rings on people's fingers that send heart rates to a table, over HTTP as devices do.
-Some send what they sent before again, corrected: that replaces it.
+"""A fleet of rings on people's fingers that send heart rates to a table over HTTP, as devices
+do. Some send a corrected record later, which replaces the first.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _DAY = 24 * _HOUR
 
 
 def make_table(lake: Lake) -> None:
-    """The table that they send to, unless it is there."""
+    """Create the rings' table, unless it exists."""
     if DATABASE not in lake.tables.list_databases():
         lake.tables.create_database(DATABASE)
     if TABLE not in {table.name for table in lake.tables.list_tables(DATABASE)}:
@@ -35,7 +35,8 @@ def make_table(lake: Lake) -> None:
 
 
 class Fleet:
-    """Rings whose wearers come from a seed. ``keys`` are the rows that there should be."""
+    """Rings whose wearers come from a seed. ``keys`` are the keys of the rows that must be in
+    the table."""
 
     def __init__(self, url: str, seed: int, rings: int = 12) -> None:
         self.keys: set[tuple[str, str]] = set()
@@ -46,7 +47,7 @@ class Fleet:
         self._resting = {ring: self._chance.randint(48, 66) for ring in self._rings}
 
     def send_history(self, now: int, hours: int) -> None:
-        """A record every five minutes; what came from every third ring is sent again, corrected."""
+        """Send a record every five minutes, and corrected ones of every third ring."""
         for index, ring in enumerate(self._rings):
             times = range(now - now % (5 * _MINUTE) - hours * _HOUR, now, 5 * _MINUTE)
             self._send([self._measure(ring, time) for time in times])
@@ -54,7 +55,7 @@ class Fleet:
                 self._send([self._measure(ring, time) for time in times[-12:]])
 
     def send_now(self, now: int) -> None:
-        """A record of every ring, and one of what it measured before, corrected."""
+        """Send a record of every ring, and a corrected earlier one."""
         now -= now % SECOND
         self._send([self._measure(ring, now) for ring in self._rings])
         ring, time = self._chance.choice(sorted(self.keys))

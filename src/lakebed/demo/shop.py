@@ -39,7 +39,7 @@ class NoAnswer(Exception):
 
 
 class _Service:
-    """One service's providers, and what it tells with."""
+    """One service's OpenTelemetry providers and instruments."""
 
     def __init__(self, name: str, endpoint: str, seconds: float, clock: Clock) -> None:
         resource = Resource.create(
@@ -123,7 +123,7 @@ class Shop:
             self._pack(end_ns)
 
     def _perform(self, step: Step, headers: dict[str, str], begin_ns: int) -> int:
-        """Do it, and what it asks others for; when it ended."""
+        """Perform a step and its requests to other services. Return its end."""
         service = self._services[step.service]
         span = service.tracer.start_span(
             step.name,
@@ -201,7 +201,7 @@ class Shop:
             service.measure()
 
     def flush(self) -> None:
-        """Send what is waiting, and come back when it was taken."""
+        """Send all pending records and wait until they are accepted."""
         for service in self._services.values():
             service.flush()
 

@@ -1,4 +1,4 @@
-"""A terminal that may go away while something is written to it, as when its window is closed."""
+"""Output to a terminal that may close while a program writes to it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class ClosableTerminal:
 
 
 def write_nowhere(stream: TextIO) -> None:
-    """Let what is written to a stream from now on be lost."""
+    """Discard all output to a stream from now on."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, stream.fileno())
     os.close(nowhere)

@@ -1,4 +1,4 @@
-"""A lake's life in a minute: what can happen to partitions, told while it happens."""
+"""A lake's life in a minute: the operations on partitions, explained as they happen."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ROWS = 1000
 
 
 def run() -> None:
-    """Tell the story, with a real lake in a temporary folder."""
+    """Run the tour, with a real lake in a temporary folder."""
     console = Console(highlight=False, width=None if Console().is_terminal else 110)
     with tempfile.TemporaryDirectory(prefix="lakebed-tour-") as folder:
         lake = init_lake(Path(folder) / "weather", grace="0s")

@@ -28,11 +28,11 @@ class Step:
     service: str
     name: str
     milliseconds: float
-    """Without what others take."""
+    """Without the time of other services."""
     attributes: Attributes = field(default_factory=dict)
     calls: tuple[Step, ...] = ()
     says: tuple[tuple[str, str], ...] = ()
-    """Severities and lines."""
+    """Severities and lines of its log records."""
     fails: str | None = None
 
     @property

@@ -64,7 +64,7 @@ class Partition:
     expiration: int | None = None
     held: bool = False
     replaced: bool = False
-    """Retired, because its rows live on in what was published in its place."""
+    """Retired, because other partitions with its rows replaced it."""
 
     @property
     def view_set(self) -> str:
@@ -110,7 +110,7 @@ class Partition:
         return shlex.join(words)
 
     def describe(self) -> str:
-        """For messages: empty from non-empty at a glance."""
+        """Return the partition in words for messages; empty ones are easy to tell from others."""
         what = "empty" if self.is_empty else f"{self.num_rows} rows in {self.file_path}"
         return f"{self.identity} ({what})"
 
@@ -120,11 +120,12 @@ NO_SOURCE = bytes(SOURCE_HASH_BYTES)
 
 
 def add_source_hashes(hashes: Iterable[bytes]) -> bytes:
-    """The set hash of a union of disjoint sources: sums of SHA-256, so that merges add up."""
+    """Return the set hash of a union of disjoint sources: sums of SHA-256, so that merges add
+    up."""
     total = sum(int.from_bytes(digest, "big") for digest in hashes)
     return (total % (1 << 8 * SOURCE_HASH_BYTES)).to_bytes(SOURCE_HASH_BYTES, "big")
 
 
 def hash_sources(names: Iterable[str]) -> bytes:
-    """The set hash of named source blocks; their order does not matter."""
+    """Return the set hash of named source blocks; their order does not matter."""
     return add_source_hashes(hashlib.sha256(name.encode()).digest() for name in names)

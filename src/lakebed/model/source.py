@@ -65,7 +65,7 @@ def fingerprint(source: Source | None) -> str:
 
 
 def encode_source(source: Source | None) -> dict[str, Any] | None:
-    """The source as plain values."""
+    """Return the source as plain values."""
     if source is None:
         return None
     if isinstance(source, BlockSource):
@@ -75,7 +75,7 @@ def encode_source(source: Source | None) -> dict[str, Any] | None:
 
 
 def decode_source(value: Any) -> Source | None:
-    """The source that `encode_source` described."""
+    """Return the source that `encode_source` described."""
     match value:
         case None:
             return None

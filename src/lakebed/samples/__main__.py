@@ -15,7 +15,7 @@ _MINUTES_NS = 10 * 60 * 1_000_000_000
 
 
 def main(arguments: list[str]) -> int:
-    """Write samples to standard output; 2 if it is not said how many."""
+    """Write samples to standard output. Return 2 without a number of records."""
     if arguments in (["--help"], ["-h"]):
         sys.stdout.write(
             "Usage: python -m lakebed.samples [RECORDS] > requests.jsonl\n\n"

@@ -55,7 +55,7 @@ INSTRUMENTS = (
 )
 
 Totals = dict[tuple[int, str, int], float]
-"""What cumulative series have counted so far, by instance, instrument and series."""
+"""The sums of cumulative series so far, by instance, instrument and series."""
 
 
 def fill_metric(

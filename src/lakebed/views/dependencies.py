@@ -34,8 +34,8 @@ def in_dependency_order(view_sets: Iterable[ViewSet]) -> list[ViewSet]:
 
 
 def plan_dependents(evolved: ViewSet, candidates: Sequence[ViewSet]) -> list[ViewSet]:
-    """The SQL view sets that read an evolved one, directly or not, each in a new version that
-    reads the new schema."""
+    """Return the SQL view sets that read an evolved one, directly or not, each in a new version
+    that reads the new schema."""
     hashes = {evolved.name: evolved.schema_hash}
     dependents: list[ViewSet] = []
     for candidate in in_dependency_order(candidates):
@@ -52,7 +52,7 @@ def plan_dependents(evolved: ViewSet, candidates: Sequence[ViewSet]) -> list[Vie
 
 
 def list_readers(name: str, view_sets: Iterable[ViewSet]) -> list[str]:
-    """The view sets whose SQL reads this one, by name."""
+    """Return the view sets whose SQL reads this one, by name."""
     return sorted(view_set.name for view_set in view_sets if name in _reads(view_set))
 
 
@@ -69,7 +69,7 @@ def list_encodings(view_set: ViewSet) -> tuple[str, ...] | None:
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """The blocks behind a view set, however many view sets are between."""
+    """The kinds of blocks that a view set is built from, directly or through other view sets."""
 
     every: bool
     encodings: tuple[str, ...]

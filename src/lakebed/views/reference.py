@@ -15,7 +15,7 @@ MARK = "<!-- From here on this page is made from the code: make docs -->"
 
 
 def lines() -> Iterator[str]:
-    """The built-in view sets, line by line."""
+    """Return the reference of the built-in view sets, line by line."""
     for view_set in built_in():
         yield f"### {view_set.name}"
         yield ""
@@ -34,13 +34,13 @@ def lines() -> Iterator[str]:
 
 
 def rewrite(page: str) -> str:
-    """The page with everything after the mark made anew."""
+    """Return the page with everything after the mark replaced."""
     prose = page.split(MARK)[0]
     return f"{prose}{MARK}\n\n" + "\n".join(lines()).rstrip() + "\n"
 
 
 def main() -> None:
-    """Rewrite the page that is named."""
+    """Rewrite the page that the arguments name."""
     page = Path(sys.argv[1])
     page.write_text(rewrite(page.read_text()))
 

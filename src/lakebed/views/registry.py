@@ -147,9 +147,9 @@ class Registry:
         return {active.view_set.name: active for active in self.list_registered()}
 
     def keep(self, name: str, retention: str | None) -> ActiveViewSet:
-        """Say how long a view set keeps its rows after they landed, as ``30d``; None for ever. The
-        view set as the catalog has it then. Nothing is retired by this alone: upkeep does, and
-        `plan_by_retention` of ``lake.retirement`` shows what."""
+        """Set a view set's retention, counted from landing, such as ``30d``; None for ever.
+        Return the view set as stored. Nothing is retired by this alone: upkeep does, and
+        `plan_by_retention` of ``lake.retirement`` shows the effect."""
         retention_us = None if retention is None else parse_duration(retention)
         self._ensure_if_built_in(name)
         with self._catalog.write() as transaction:
@@ -159,7 +159,7 @@ class Registry:
         return self.get(name)
 
     def _ensure_if_built_in(self, name: str) -> None:
-        """A lake in which nothing was built yet does not know its own view sets."""
+        """Register a built-in view set that no build has registered yet."""
         from lakebed.views.builtin import COLUMNS, built_in
 
         with self._catalog.read() as connection:
@@ -168,8 +168,8 @@ class Registry:
             self.ensure(built_in())
 
     def remove(self, name: str) -> None:
-        """Forget a definition. Its partitions stay until retired, and are incompatible from now.
-        `Refused` for what is built in, and while another view set reads it."""
+        """Remove a definition. Its partitions stay until retired, and are incompatible from now
+        on. `Refused` for built-in view sets, and while another view set reads it."""
         with self._catalog.write() as transaction:
             _refuse_removal(name, view_sets.list_active(transaction.connection))
             view_sets.get(transaction.connection, name)
@@ -177,7 +177,7 @@ class Registry:
             journal.append(transaction, [journal.Entry("view set removed", view_set=name)])
 
     def check_removal(self, name: str) -> None:
-        """Raise what `remove` would, and change nothing."""
+        """Raise what `remove` would raise, without any change."""
         with self._catalog.read() as connection:
             _refuse_removal(name, view_sets.list_active(connection))
             view_sets.get(connection, name)

@@ -1,6 +1,6 @@
-"""Arrow arrays handled whole: texts out of bytes, ids in hex, rows that share a parent's values.
-
-No function here loops over rows in Python, except over distinct values that are out of order.
+"""Operations on whole Arrow arrays: texts from bytes, ids in hex, rows that share a parent's
+values. No function here loops over rows in Python, except over distinct values that are not
+well-formed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MARKERS = (
 
 
 def list_of(kind: pa.DataType) -> pa.DataType:
-    """A list as view sets declare it."""
+    """Return the type of a list as view sets declare it."""
     return pa.list_(pa.field("element", kind))
 
 
@@ -48,7 +48,7 @@ class Marks:
             self.add(marker, mask)
 
     def spread(self, parents: pa.Array) -> Marks:
-        """The marks of the parents as marks of their children."""
+        """Return the marks of the parents as marks of their children."""
         spread = Marks(len(parents))
         for marker, mask in self.masks.items():
             spread.add(marker, mask.take(parents))
@@ -56,7 +56,7 @@ class Marks:
 
     @classmethod
     def joined(cls, parts: Sequence[Marks]) -> Marks:
-        """The marks of rows that follow each other."""
+        """Return the marks of concatenated rows."""
         joined = cls(sum(part.rows for part in parts))
         for marker in dict.fromkeys(marker for part in parts for marker in part.masks):
             masks = [part.masks.get(marker, pa.repeat(False, part.rows)) for part in parts]
@@ -64,7 +64,7 @@ class Marks:
         return joined
 
     def gather(self, parents: pa.Array, rows: int) -> Marks:
-        """The marks of children as marks of their parents, of which there are so many."""
+        """Return the marks of children as marks of their parents, of which there are `rows`."""
         gathered = Marks(rows)
         if self.masks:
             every = counting(rows)

@@ -1,5 +1,6 @@
-"""Many blocks at once: the fast way for a whole batch, halved around what it cannot read, down to
-single blocks, which take the slow way; what that cannot read either has failed.
+"""Decode many blocks at once: the fast mode for a whole batch, which is halved around a block
+that it cannot read, down to single blocks, which take the slow mode. A block that this mode
+cannot read either has failed.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ from lakebed.errors import BadInput
 from lakebed.model.signal import Signal
 
 BATCH_BYTES = 8 * 1024 * 1024
-"""How many bytes of payload are decoded together: enough to make the cost of a call small, few
-enough to keep intermediate arrays out of main memory's way."""
+"""The number of payload bytes that are decoded together: enough to make the cost of a call
+small, few enough to keep intermediate arrays small.
+"""
 _RECORD_BYTES = 64
 _SLOW_RECORDS = 5_000
 
@@ -45,7 +47,7 @@ class _Run:
     fallbacks: int = 0
 
     def decode(self, blocks: Sequence[LandedBlock], payloads: Sequence[bytes]) -> None:
-        """Decode the fast way; if something does not work, halve until it stands alone."""
+        """Decode in the fast mode; if that fails, halve the batch down to single blocks."""
         if self.slowly:
             for block, payload in zip(blocks, payloads, strict=True):
                 self._decode_slowly(block, payload)

@@ -42,7 +42,7 @@ class ReadMode(enum.Enum):
 
 
 class CannotRead(ValueError):
-    """The bytes are no message of this kind, or more than the fast way can tell."""
+    """The bytes are not a message of this kind, or the fast mode cannot read them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,7 +63,7 @@ class Envelope:
     scope_marks: Marks
     budget: Budget
     compact: bool
-    """Whether texts that rows share are given out as dictionary arrays."""
+    """True if texts that rows share become dictionary arrays."""
 
     @classmethod
     def of(
@@ -74,7 +74,8 @@ class Envelope:
         *,
         compact: bool = False,
     ) -> Envelope:
-        """Take apart what the envelope reader read; the batch has a row for each block."""
+        """Return the envelope of a batch that the envelope reader read, with a row for each
+        block."""
         groups = batch.column(0)
         resources, scope_lists, resource_urls = groups.flatten().flatten()
         scopes, record_lists, scope_urls = scope_lists.flatten().flatten()
@@ -164,7 +165,7 @@ def _objects(properties: pa.Array) -> pa.Array:
 
 
 def _who(properties: pa.Array) -> dict[str, pa.Array]:
-    """The columns that name a process."""
+    """Return the columns that name a process."""
 
     def find(key: str) -> pa.Array:
         return pc.map_lookup(properties, pa.scalar(key), "first")

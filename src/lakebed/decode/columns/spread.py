@@ -1,5 +1,6 @@
-"""Rows that share what their parent has: the columns of a block, resource, scope or metric are
-given to each of its rows. That multiplies bytes, so memory is copied whole, and within a budget.
+"""Rows that share their parent's values: the columns of a block, resource, scope or metric are
+repeated for each of its rows. That multiplies bytes, so memory is copied whole, and within a
+budget.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ import pyarrow.compute as pc
 from lakebed.decode.columns.arrays import int32_view, offsets_of
 
 MOST_BYTES = (1 << 31) - 1
-"""What the shared columns of one block may take. A large resource or many rows are fine; a large
-resource with many rows is an attack or a mistake, and no array holds more bytes than that."""
+"""The limit for the shared columns of one block. A large resource or many rows are fine; a large
+resource with many rows is an attack or a mistake, and no array holds more bytes.
+"""
 _CARELESS_BYTES = 1 << 24
 _CACHED_BYTES = 1 << 16
 
@@ -91,7 +93,7 @@ class Family:
 
 
 Spans = list[tuple[int, int, int]]
-"""Where a piece begins, where it ends, and how often it is repeated."""
+"""The begin and the end of each piece, and the number of its repetitions."""
 
 
 def _repeat(strings: pa.Array, spans: Spans, budget: Budget) -> pa.Array:
@@ -113,10 +115,8 @@ def _repeat(strings: pa.Array, spans: Spans, budget: Budget) -> pa.Array:
 
 
 def _repeat_bytes(source: pa.Buffer | None, places: Spans, zeros: int) -> pa.Buffer:
-    """So many zeros, then each piece of the source so many times over.
-
-    The memory is of Arrow's pool, which uses it again and again.
-    """
+    """Return so many zeros, then each piece of the source repeated. The memory is of Arrow's
+    pool, which reuses it."""
     buffer = pa.allocate_buffer(zeros + sum((end - begin) * times for begin, end, times in places))
     target = memoryview(buffer).cast("B")
     target[:zeros] = bytes(zeros)

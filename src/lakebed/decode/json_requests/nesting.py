@@ -11,8 +11,9 @@ from itertools import accumulate
 from lakebed.errors import BadPayload
 
 MAX_LEVELS = 200
-"""Objects and arrays in each other, over a whole request. What OTLP itself can nest, 100 messages,
-takes fewer; Python's own limit, with which parsers end, is far above."""
+"""The limit of nested objects and arrays in a whole request. OTLP itself can nest 100 messages,
+which takes fewer levels; Python's own limit, at which parsers fail, is far above.
+"""
 
 _ESCAPE = re.compile(rb"\\.", re.DOTALL)
 _ALIKE = bytes.maketrans(b"[]", b"{}")
@@ -22,9 +23,9 @@ _PEELED = 4
 
 
 def check_nesting(text: bytes, max_levels: int = MAX_LEVELS) -> None:
-    """Refuses JSON of more levels; what is no JSON may pass, and its parser refuses it.
+    """Raise `BadPayload` for JSON with more levels. Malformed JSON may pass; its parser refuses it.
 
-    Whole-text operations, because every request is looked at: a few percent of its parsing.
+    Works on the whole text, because every request is checked: a few percent of its parsing.
     """
     if text.count(b"{") + text.count(b"[") <= max_levels:
         return

@@ -27,7 +27,7 @@ from lakebed.errors import BadPayload
 from lakebed.model.signal import Signal
 
 MAX_DEPTH = 100
-"""How deep messages may be nested in each other; protobuf's own limit."""
+"""The limit of messages nested in each other; protobuf's own."""
 
 TOO_DEEP = f"values are nested more than {MAX_DEPTH} messages deep"
 
@@ -57,8 +57,9 @@ def to_protobuf(signal: Signal, payload: bytes) -> bytes:
 
 
 def read_json(text: bytes) -> Any:
-    """The values of a JSON text. A number that no double can hold is a whole number that no field
-    can hold: an unknown field may have it, a known one refuses it. Raises what `msgspec` raises."""
+    """Return the values of a JSON text. A number that no double can hold becomes a whole number
+    that no field can hold: an unknown field may have it, a known one refuses it. Raises what
+    `msgspec` raises."""
     try:
         return msgspec.json.decode(text)
     except msgspec.ValidationError:  # well-formed, but with such a number
@@ -75,7 +76,8 @@ _lenient = msgspec.json.Decoder(float_hook=_read_float)
 
 
 def check_depth(signal: Signal, encoded: bytes) -> None:
-    """Refuses what protobuf itself would not read back; well-formed bytes fail only by depth."""
+    """Raise `BadPayload` for bytes that protobuf itself would not read back; well-formed bytes
+    fail only by depth."""
     try:
         request_class(signal).FromString(encoded)
     except DecodeError:
@@ -178,5 +180,5 @@ def _describe(error: Unfit) -> str:
 
 
 def begin_small(text: str) -> str:
-    """A sentence as part of another; JSON stays JSON."""
+    """Return a sentence as part of another; JSON stays as it is."""
     return text[:1].lower() + text[1:] if text[1:2].islower() else text

@@ -1,5 +1,5 @@
-"""JSON requests of which some records cannot be read: the others, each as it was received. In
-protobuf there is no such thing, because what is wrong anywhere breaks the whole message.
+"""Requests in JSON of which some records cannot be read: the valid records, each as it was
+received. Protobuf has no such case, because one malformed field breaks the whole message.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from lakebed.errors import BadPayload
 from lakebed.model.signal import Signal, to_json_name
 
 _LEVELS_AROUND = 2
-"""A resource stands in an object and in an array."""
+"""The levels of nesting around a resource: an object and an array."""
 
 _BYTE = re.compile(r" \(byte [0-9]+\)")
 _Fields = dict[str, msgspec.Raw]
@@ -25,20 +25,20 @@ _Fields = dict[str, msgspec.Raw]
 
 @dataclass(slots=True)
 class Trimmed:
-    """A request without what cannot be read of it."""
+    """A request without its unreadable records."""
 
     body: bytes = b""
     valid: int = 0
-    """Records, or metrics, of resources that had others."""
+    """The number of valid records, or metrics, in resources that had invalid ones."""
     rejected: int = 0
     """Log records, spans, or data points of metrics."""
     reason: str | None = None
-    """Why the first of them."""
+    """The reason for the first rejected record."""
 
 
 def trim(signal: Signal, body: bytes) -> Trimmed | None:
-    """Leave out the records that do not fit, of metrics each whole metric. None if nothing is left,
-    or what is around them is no request."""
+    """Return the request without the records that do not fit, of metrics without whole metrics.
+    None if no record is left, or the rest is not a request."""
     (resources,) = request_class(signal).DESCRIPTOR.fields
     trimmed = Trimmed()
     try:

@@ -33,7 +33,7 @@ _INT64 = 1 << 63
 
 
 def parse_schema(value: Any) -> TableSchema:
-    """The schema that a mapping, or its JSON text, declares; `BadSchema` with all that is wrong.
+    """Return the schema that a mapping, or its JSON text, declares. `BadSchema` with all problems.
 
     ``{"columns": {name: spec, …} or [{"name": name, …}, …], "out_of_range": "reject" or "flag"}``,
     or only ``{name: spec, …}``. A spec has the fields of `Column`, or is a type's name alone.
@@ -138,7 +138,7 @@ def _names(value: Any, what: str, problems: list[str]) -> list[str]:
 
 
 def _unwrap(value: Any, problems: list[str]) -> tuple[list[tuple[Any, Any]], str]:
-    """Names and specs in order, and what to do with values out of range."""
+    """Return names and specs in order, and the rule for values out of range."""
     if isinstance(value, str | bytes):
         value = _read_json(value, problems)
     if not isinstance(value, Mapping):
@@ -202,7 +202,7 @@ def _check_names(names: Sequence[Any]) -> list[str]:
 
 
 def _parse_column(name: Any, spec: Any, problems: list[str]) -> Column | None:
-    """The column, or None if not even its type is known."""
+    """Return the column, or None if not even its type is valid."""
     if isinstance(spec, str):
         spec = {"type": spec}
     if not isinstance(spec, Mapping):
@@ -302,7 +302,8 @@ def _as_time_text(value: Any) -> str | None:
 
 
 def _find_time(columns: list[Column], problems: list[str], *, sure: bool) -> list[Column]:
-    """The columns with exactly one marked as the time; if some are not known, it may be them."""
+    """Return the columns with exactly one marked as the time. If some columns are invalid, one
+    of them may be the time."""
     times = [column for column in columns if column.time]
     datetimes = [column for column in columns if column.type == "datetime"]
     if len(times) > 1:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 FIRST_INSTANT = to_instant(datetime(1, 1, 1, tzinfo=UTC))
 LAST_INSTANT = to_instant(datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC))
-"""What a datetime can hold: the years 1 to 9999."""
+"""The limits of a datetime: the years 1 to 9999."""
 
 UNITS = {"s": SECOND, "ms": 1_000, "us": 1, "ns": 1}
 """Microseconds in each unit in which numbers may count time; there are 1,000 ns in one."""
@@ -32,7 +32,7 @@ TYPES = (*SCALARS, *(f"{name}[]" for name in SCALARS))
 OUT_OF_RANGE = ("reject", "flag")
 MOST_COLUMNS = 1_000
 BUCKET_COLUMN = "partition_date"
-"""The column that shows a row's bucket; no declared column can have its name."""
+"""The name of the column with a row's bucket; no declared column can have it."""
 
 _HOUR = 3600 * SECOND
 
@@ -50,14 +50,14 @@ class Bucket(StrEnum):
     """``2026-11``"""
 
     def name_of(self, instant_us: int) -> str:
-        """The name of the bucket that an instant is in; names sort as their times do."""
+        """Return the name of the bucket that an instant is in; names sort as their times do."""
         moment = to_datetime(instant_us)
         if self is Bucket.WEEK:
             moment -= timedelta(days=moment.weekday())  # the calendar begins with a Monday
         return moment.isoformat()[: NAME_LENGTHS[self]]
 
     def range_of(self, name: str) -> TimeRange:
-        """The instants of the bucket of this name."""
+        """Return the instants of the bucket of this name."""
         try:
             begin = datetime.fromisoformat(f"{name}-01" if self is Bucket.MONTH else name)
             first = to_instant(begin.replace(tzinfo=UTC))
@@ -80,7 +80,7 @@ class Bucket(StrEnum):
         return TimeRange(first, first + hours * _HOUR)
 
     def name_all(self, times: pa.Array | pa.ChunkedArray) -> pa.Array:
-        """`name_of` for every one of these timestamps in microseconds and UTC."""
+        """Return `name_of` for every one of these timestamps in microseconds and UTC."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -118,16 +118,16 @@ class Column:
     name: str
     type: str
     required: bool = False
-    """Whether every record must have a value; key and time columns always must."""
+    """True if every record must have a value; key and time columns always must."""
     unique: bool = False
-    """Whether it is part of the table's key."""
+    """True if it is part of the table's key."""
     min: int | float | str | None = None
     max: int | float | str | None = None
     """The smallest and largest value that is in range; of a datetime, as RFC 3339 text."""
     unit: str | None = None
-    """What numbers given for a datetime count; without it, numbers are refused."""
+    """The unit of numbers given for a datetime; without it, numbers are refused."""
     time: bool = False
-    """Whether it is the table's time column."""
+    """True if it is the table's time column."""
     description: str = ""
 
     def __post_init__(self) -> None:
@@ -155,7 +155,7 @@ class Column:
         return _arrow_types()[self.type]
 
     def to_json(self) -> dict[str, Any]:
-        """The declaration as plain values, without what goes without saying."""
+        """Return the declaration as plain values, without default values."""
         return {
             field.name: getattr(self, field.name)
             for field in fields(self)
@@ -169,7 +169,7 @@ class TableSchema:
 
     columns: tuple[Column, ...]
     out_of_range: str = "reject"
-    """What happens to a record with a value outside its column's range: reject, or flag."""
+    """The rule for a record with a value outside its column's range: reject, or flag."""
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -1,5 +1,5 @@
-"""Making one view set of one declaration, by asking the engines: Spark for the columns that the SQL
-gives, both for whether the merge SQL runs, the embedded one for whether results add up.
+"""Derive a view set from a declaration, with the engines: Spark gives the columns of the SQL,
+both engines check the merge SQL, and the embedded one tests whether results add up.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class Engines:
 def analyse(
     view: SqlView, version: int, sources: Mapping[str, ViewSet], engines: Engines
 ) -> ViewSet:
-    """The view set that a declaration makes of its sources. `BadDefinition` has a line for each
-    thing that is wrong, without the declaration's name."""
+    """Return the view set for a declaration. `BadDefinition` has a line for each problem,
+    without the declaration's name."""
     try:
         schema = engines.spark_columns(view.sql, sources)
     except BadInput as error:
@@ -54,7 +54,7 @@ def analyse(
 def as_view_set(
     view: SqlView, version: int, schema: pa.Schema, sources: Mapping[str, ViewSet]
 ) -> ViewSet:
-    """The declaration with the columns that its SQL gives."""
+    """Return the declaration as a view set with the columns of its SQL."""
     reads = tuple(sorted((name, source.schema_hash) for name, source in sources.items()))
     return ViewSet(
         view.name,
@@ -90,7 +90,7 @@ def _find_column_problems(view: SqlView, schema: pa.Schema) -> Iterator[str]:
 
 
 def _find_merge_problems(view_set: ViewSet, view: SqlView, engines: Engines) -> Iterator[str]:
-    """Both engines must give the declared columns."""
+    """Yield the problems of `merge_sql`: both engines must give the declared columns."""
     engine_columns: dict[str, Callable[[], pa.Schema]] = {
         SPARK: lambda: engines.spark_columns(view.merge_sql, {view.name: view_set}),
         EMBEDDED: lambda: engines.embedded_columns(view.merge_sql, {view.name: view_set.schema}),

@@ -102,7 +102,7 @@ class SqlView:
 
 
 def parse_size(text: str) -> int:
-    """Bytes of a size such as ``64MiB``."""
+    """Return the bytes of a size such as ``64MiB``."""
     match = _SIZE.fullmatch(text.strip())
     count = int(match[1]) * _UNITS[match[2] or "B"] if match else 0
     if not 0 < count < _MOST_BYTES:
@@ -111,13 +111,13 @@ def parse_size(text: str) -> int:
 
 
 def format_size(count: int) -> str:
-    """The shortest exact spelling that `parse_size` reads back."""
+    """Return the shortest exact text that `parse_size` reads back."""
     unit = next(unit for unit, factor in _UNITS.items() if count % factor == 0)
     return f"{count // _UNITS[unit]}{unit}"
 
 
 def read_toml(text: str, where: str) -> SqlView:
-    """The declaration in a file; `BadDefinition` says everything that is wrong with its shape."""
+    """Return the declaration in a file. `BadDefinition` has all problems of its form."""
     try:
         values = tomllib.loads(text)
         problems = list(_find_problems(values, where))

@@ -1,5 +1,5 @@
-"""Defining SQL view sets: what declarations would change, or everything that is wrong with them.
-What reads a changed view set, directly or not, changes with it, or the definition is refused.
+"""Define SQL view sets: the changes that declarations would make, or all their problems. View
+sets that read a changed one, directly or not, change with it, or the definition is refused.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from lakebed.views.sql.rules import Parsed
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """One view set as it will be."""
+    """The planned state of one view set."""
 
     view_set: ViewSet
     change: Change
     because_of: str | None = None
-    """The changed view set that it reads, if nobody declared it itself."""
+    """The changed view set that it reads, if it is not declared itself."""
 
 
 def plan_definitions(
@@ -56,7 +56,7 @@ class _Plan:
     declarations: Mapping[str, SqlView]
     active: Mapping[str, ViewSet]
     existing: Mapping[str, ViewSet]
-    """What is active, and what is built in and not registered yet."""
+    """The active view sets, and the built-in ones that are not registered yet."""
     engines: Engines
     problems: list[str] = field(default_factory=list)
     definitions: list[Definition] = field(default_factory=list)
@@ -124,7 +124,8 @@ class _Plan:
     # ---- what the engines say
 
     def derive_all(self) -> None:
-        """Every declared view set, and those that read a changed one, in dependency order."""
+        """Derive every declared view set, and those that read a changed one, in dependency
+        order."""
         try:
             order = in_dependency_order(self._outline())
         except BadInput as error:
@@ -154,7 +155,7 @@ class _Plan:
                 changed.add(name)
 
     def _outline(self) -> list[ViewSet]:
-        """Everything there will be; of what is declared, only its name and what it reads matter."""
+        """Return all future view sets; of declared ones, only the name and the sources matter."""
         import pyarrow as pa
 
         outlines = {}
@@ -190,7 +191,7 @@ class _Plan:
     def _find_unchanged(
         view: SqlView, active: ViewSet | None, sources: Mapping[str, ViewSet]
     ) -> ViewSet | None:
-        """The view set, if only what no engine needs to be asked about may have changed."""
+        """Return the view set if no part that needs an engine has changed."""
         if active is None:
             return None
         try:

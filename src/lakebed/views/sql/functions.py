@@ -37,7 +37,7 @@ FORBIDDEN = {name: reason for reason, names in _BY_REASON.items() for name in na
 """Functions that are refused wherever they are called, each with the reason."""
 
 FORBIDDEN_WITHOUT_ARGUMENTS = {"unix_timestamp": _CLOCK, "to_unix_timestamp": _CLOCK}
-"""Functions that are fine about a value, and say something else about nothing."""
+"""Functions that are allowed with an argument, and depend on the clock without one."""
 
 WITHOUT_PARENTHESES = frozenset(
     name
@@ -51,12 +51,12 @@ MOMENTS = frozenset({"now", "today", "tomorrow", "yesterday"})
 text is compared with a time."""
 
 UNORDERED_AS_WRITTEN = {"array_unique_agg": "collect_set", "group_concat": "listagg"}
-"""What the parser calls them, and what Spark does."""
+"""The parser's names of aggregates, with Spark's names."""
 
 UNORDERED = frozenset({"array_agg", "collect_list", "collect_union", "string_agg"}).union(
     *UNORDERED_AS_WRITTEN.items()
 )
-"""Aggregates whose result has the order in which rows happened to come; fine where it is sorted."""
+"""Aggregates whose result has the order in which rows arrive; allowed where it is sorted."""
 
 SORTING = frozenset({"array_sort", "sort_array", "list_sort"})
 

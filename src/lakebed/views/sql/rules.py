@@ -1,10 +1,10 @@
-"""The rules for the SQL of view sets: one SELECT over other view sets, with nothing in it that
-would give other rows when the same range is built again. Pure: text goes in, what it reads and
-what is wrong with it comes out.
+"""The rules for the SQL of view sets: one SELECT over other view sets, without anything that would
+give other rows when the same range is built again. Pure: text goes in, its sources and its problems
+come out.
 
 Names in double quotes are columns, as in both engines that run the SQL; otherwise it is Spark's
-dialect. Calls are looked for among the tokens, so that no spelling (quotes, case, a qualifier, a
-subquery) hides one from the parser's idea of it.
+dialect. Calls are searched among the tokens, so that no spelling (quotes, case, a qualifier, a
+subquery) hides one from the parser.
 """
 
 from __future__ import annotations
@@ -42,28 +42,28 @@ class Parsed:
 
     reads: tuple[str, ...] = ()
     own: frozenset[str] = frozenset()
-    """The names that it gives to parts of itself, in lower case."""
+    """The names that it gives to its own parts, in lower case."""
     picked: frozenset[str] = frozenset()
     """Columns of which an aggregate picks one value of the group, in lower case."""
     columns: frozenset[str] = frozenset()
     """Every column that is named, in lower case."""
     cuts: tuple[str, ...] = ()
-    """What leaves rows out by what they have become, here or in a part: HAVING, LIMIT …"""
+    """Clauses that drop rows by a computed value, such as HAVING or LIMIT."""
     compares: bool = False
-    """Whether a condition or a value depends on an aggregate over other rows."""
+    """True if a condition or a value depends on an aggregate over other rows."""
     filters: bool = False
-    """Whether it leaves rows out anywhere."""
+    """True if it drops rows anywhere."""
     problems: tuple[str, ...] = ()
 
 
 def normalise(text: str) -> str:
-    """SQL as it is stored: one kind of line end, nothing around it. A lone carriage return ends a
-    comment in Spark, so it must end it for everybody."""
+    """Return SQL as it is stored: with one kind of line end, stripped. A lone carriage return
+    ends a comment in Spark, so it must do so for every engine."""
     return text.replace("\r\n", "\n").replace("\r", "\n").strip().rstrip(";").rstrip()
 
 
 def parse(text: str) -> Parsed:
-    """Read one SELECT. Nothing is raised: problems are part of the answer."""
+    """Parse one SELECT. Raises nothing: problems are part of the result."""
     import sqlglot
     from sqlglot.errors import ParseError, TokenError
 
@@ -158,7 +158,7 @@ def _refuse_statements(tokens: Sequence[Token]) -> Iterator[str]:
 
 
 def _refuse_calls(tokens: Sequence[Token]) -> Iterator[str]:
-    """Forbidden functions by their names, wherever they are called."""
+    """Yield a problem for each forbidden function that is called anywhere."""
     from sqlglot.tokenizer_core import TokenType
 
     for index, token in enumerate(tokens):
@@ -181,8 +181,8 @@ def _refuse_calls(tokens: Sequence[Token]) -> Iterator[str]:
 
 
 def _refuse_texts(tokens: Sequence[Token]) -> Iterator[str]:
-    """Texts that are more than text: Spark reads some words as the clock wherever a time is wanted,
-    and joins texts that stand beside each other."""
+    """Yield a problem for texts with a special meaning: Spark reads some words as the clock
+    wherever a time is expected, and joins adjacent texts."""
     for is_text, group in groupby(enumerate(tokens), key=lambda entry: _is_text(entry[1])):
         if not is_text:
             continue
