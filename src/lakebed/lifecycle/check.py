@@ -114,7 +114,7 @@ class Checker:
         report = CheckReport(level)
         if level >= Level.FILES:
             self._check_mark(report)
-        # Files are listed before the catalog is read: whatever is in a store was in the catalog
+        # Files are listed before the catalog is read: every file in a store was in the catalog
         # before, so that a file which the later snapshot does not know is a stray, or just swept.
         listed = list(self._store.list()) if level >= Level.FILES else []
         pin = self._keeper.pin()

@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 class SweepPlan:
     """The files that a sweep would delete now, and the reasons why it leaves others."""
 
-    expired: tuple[TemporaryFile, ...]  # retired, past their grace period, read by nobody
+    expired: tuple[TemporaryFile, ...]  # retired, past their grace period, without readers
     abandoned: tuple[TemporaryFile, ...]  # reserved by a process that is dead
     unfinished: tuple[TemporaryFile, ...]  # claimed by a sweep that did not finish
     empty: tuple[Partition, ...]  # retired partitions without a file

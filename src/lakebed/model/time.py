@@ -18,7 +18,7 @@ Instant = int | datetime | date | str
 
 DEFAULT_GRACE = "24h"
 DEFAULT_LONGEST_READ = "24h"
-"""What a lake is made with; here, because the command line shows it without opening one."""
+"""The defaults of a new lake; here, because the command line shows them without opening one."""
 
 SECOND = 1_000_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -95,7 +95,7 @@ def _without_zone(text: str) -> BadInput:
 
 
 def to_datetime(instant: int) -> datetime:
-    """The aware UTC datetime of an instant."""
+    """Return the aware UTC datetime of an instant."""
     try:
         return _EPOCH + timedelta(microseconds=instant)
     except OverflowError:
@@ -103,10 +103,9 @@ def to_datetime(instant: int) -> datetime:
 
 
 def format_instant(instant: int) -> str:
-    """ISO 8601 in UTC with microseconds, e.g. ``2026-11-15T12:00:00.000000Z``.
-
-    Instants beyond the calendar, which stored bytes may hold, are shown as a plain number.
-    """
+    """Return an instant as ISO 8601 in UTC with microseconds, e.g.
+    ``2026-11-15T12:00:00.000000Z``. Instants beyond the calendar, which stored bytes may hold,
+    become a plain number."""
     try:
         moment = _EPOCH + timedelta(microseconds=instant)
     except OverflowError:
@@ -115,7 +114,7 @@ def format_instant(instant: int) -> str:
 
 
 def parse_duration(text: str) -> int:
-    """Microseconds of a duration such as ``30s``, ``15m``, ``24h`` or ``7d``."""
+    """Return the microseconds of a duration such as ``30s``, ``15m``, ``24h`` or ``7d``."""
     match = _DURATION.fullmatch(text.strip()) if isinstance(text, str) else None
     if match is None:
         raise BadInput(
@@ -156,7 +155,7 @@ def parse_moment(value: Instant, now: int) -> int:
 
 
 def format_duration(micros: int) -> str:
-    """The shortest exact spelling that `parse_duration` reads back."""
+    """Return the shortest exact text that `parse_duration` reads back."""
     for unit in ("w", "d", "h", "m", "s", "ms"):
         if micros and micros % _UNITS[unit] == 0:
             return f"{micros // _UNITS[unit]}{unit}"

@@ -99,7 +99,7 @@ class SparkReader:
         return keep_range(frame, definition, within)
 
     def _within(self, begin: Instant | None, end: Instant | None) -> TimeRange | None:
-        """The range that is asked for; durations count back from the snapshot."""
+        """Return the requested range; durations count back from the snapshot."""
         if begin is None and end is None:
             return None
         return TimeRange.of(
@@ -217,7 +217,7 @@ def create_temp_views(
 
 
 def _open_own() -> Lake:
-    """The lake of this process's settings, opened once."""
+    """Return the lake of this process's settings, opened once."""
     location = read_settings().lake
     if location not in _OWN:
         _OWN[location] = open_lake(location)

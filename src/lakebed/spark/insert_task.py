@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 NAMES = 8
-"""For each file: one for every attempt that Spark makes by default (4), and as many again for
-speculative ones and for attempts of a repeated stage."""
+"""The names for each file: one for every attempt that Spark makes by default (4), and as many
+again for speculative ones and for attempts of a repeated stage.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +46,9 @@ class InsertOrder:
 def insert_task(
     address: StoreAddress, order: InsertOrder
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The function for `mapInArrow` over one partition with all rows, columns by position. What is
-    wrong with them is described; anything else fails the attempt, and Spark repeats it."""
+    """Return the function for `mapInArrow` over one partition with all rows, columns by
+    position. Bad rows are returned as an error; any other error fails the attempt, and Spark
+    repeats it."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
@@ -74,7 +76,7 @@ def insert_task(
 
 
 def _make_parts(rows: pa.Table, order: InsertOrder) -> list[Part]:
-    """The rows of each bucket, and those that were refused."""
+    """Return the rows of each bucket, and the rejected rows."""
     table = order.table
     checked = validate(rows, table.schema)
     if checked.bad and not order.keeps_bad:
@@ -98,7 +100,7 @@ def _make_parts(rows: pa.Table, order: InsertOrder) -> list[Part]:
 def _write_parts(
     store: Store, order: InsertOrder, parts: Sequence[Part], attempt: int
 ) -> Iterator[TaskResult]:
-    """Write a file for each part, each under the first name that no other attempt has taken."""
+    """Write a file for each part, each under the first name that no other attempt has used."""
     own = [part for part in parts if part.table is order.table]
     if len(own) * NAMES > len(order.names):
         yield TaskResult(missing_files=len(own), attempt=attempt)

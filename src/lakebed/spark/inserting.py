@@ -1,4 +1,4 @@
-"""Inserting a DataFrame into a user's table: an executor validates the rows and writes a file for
+"""Insert a DataFrame into a user's table: an executor validates the rows and writes a file for
 each bucket under reserved names, the driver publishes all of them in one transaction. Rows never
 pass through the driver.
 """
@@ -30,11 +30,13 @@ if TYPE_CHECKING:
 _ATTEMPTS = 3
 _log = logging.getLogger(__name__)
 _FEW_BUCKETS = 8
-"""So many are expected; a task that finds more asks for names first."""
+"""The expected number of buckets; a task with more buckets reports their number before it
+writes.
+"""
 
 
 class _MoreNames(Exception):
-    """The rows are of more buckets than there are names for."""
+    """Raised if the rows are of more buckets than there are names for."""
 
     def __init__(self, files: int) -> None:
         super().__init__(f"{files} files")
@@ -158,7 +160,7 @@ def _rejects_of(table: UserTable) -> str:
 
 
 def _run(frame: DataFrame, address: StoreAddress, order: InsertOrder) -> list[WrittenRows]:
-    """Have one task write all rows; its files."""
+    """Have one task write all rows. Return its files."""
     by_position = frame.toDF(*(f"c{index}" for index in range(len(order.columns))))
     task = insert_task(address, order)
     results = collect_results(by_position, task, order.table.full_name)

@@ -69,12 +69,12 @@ class LakebedSource(DataSource):
         return "lakebed"
 
     def schema(self) -> StructType:
-        """The view set's, as Spark has it."""
+        """Return the view set's schema in Spark's types."""
         self._check_options()
         return spark_schema(self._definition())
 
     def reader(self, schema: StructType) -> LakebedReader:
-        """Plans and reads; the schema may be the caller's own if it says the same."""
+        """Return the reader; the caller's schema must be the view set's."""
         definition = self._definition()
         if schema.simpleString() != spark_schema(definition).simpleString():
             raise BadInput(
@@ -121,7 +121,7 @@ class LakebedSource(DataSource):
                 self.options[name] = str(resolve_one(lake.catalog, self.options[name]))
 
     def plan(self, definition: ViewSet) -> list[Files]:
-        """The files to read, grouped into tasks."""
+        """Return the files to read, grouped into tasks."""
         from lakebed.catalog import clock
         from lakebed.catalog.lookups import partition_search
 
@@ -202,7 +202,7 @@ class LakebedSource(DataSource):
 
 
 class LakebedReader(DataSourceReader):
-    """Reads what the source plans."""
+    """Reads the files that the source plans."""
 
     def __init__(self, source: LakebedSource, schema: StructType, definition: ViewSet) -> None:
         self._source = source
@@ -211,11 +211,11 @@ class LakebedReader(DataSourceReader):
         self._time_column = definition.time_column
 
     def partitions(self) -> Sequence[InputPartition]:
-        """One task for each group of files; none at all is one task that reads nothing."""
+        """Return one task for each group of files; without files, one task that reads nothing."""
         return self._source.plan(ViewSet.from_definition(self._definition))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of the files, in Spark's types; runs on executors."""
+        """Yield the rows of the files, in Spark's types; runs on executors."""
         if isinstance(partition, Files):
             bounds = [self._source.options.get(name) for name in ("begin", "end")]
             yield from _read_files(partition, self._schema, self._time_column, bounds)
@@ -256,7 +256,7 @@ def _read_files(
 
 
 def _keep(batch: pa.RecordBatch, time_column: str, bounds: list[str | None]) -> pa.RecordBatch:
-    """The rows with events from begin up to end."""
+    """Return the rows with events from begin up to end."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -272,13 +272,13 @@ def _keep(batch: pa.RecordBatch, time_column: str, bounds: list[str | None]) -> 
 
 
 def read_instant(text: str) -> int:
-    """An option's value: ISO 8601, or microseconds since 1970."""
+    """Return the instant of an option's value: ISO 8601, or microseconds since 1970."""
     number: Any = int(text) if text.lstrip("-").isdigit() else text
     return to_instant(number)
 
 
 def group_files(files: Sequence[tuple[str, int]]) -> list[list[str]]:
-    """Files in their order, small ones together, so that a task is worth its start."""
+    """Return files in their order, small ones together, so that a task is worth its start."""
     groups: list[list[str]] = []
     room = 0
     for path, size in files:

@@ -1,4 +1,4 @@
-"""Writing a DataFrame into a view set: executors write the file under one of several reserved
+"""Write a DataFrame into a view set: executors write the file under one of several reserved
 names, the driver publishes it. Rows never pass through the driver.
 """
 
@@ -41,8 +41,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 _NAMES = 8
-"""For each attempt that Spark makes by default (4), and as many again for speculative ones and for
-attempts of a repeated stage."""
+"""The number of names: for each attempt that Spark makes by default (4), and as many again for
+speculative ones and for attempts of a repeated stage.
+"""
 
 
 @checked
@@ -127,7 +128,7 @@ def _write(
 def _run(
     frame: DataFrame, address: StoreAddress, definition: ViewSet, names: Sequence[str]
 ) -> WrittenFile | None:
-    """Have one task write all rows; its file, or None if there were no rows."""
+    """Have one task write all rows. Return its file, or None if there were no rows."""
     task = write_task(address, definition.definition(), names)
     frame = by_position(frame, definition.schema.names)
     results = collect_results(frame, task, definition.name)
@@ -139,7 +140,7 @@ def collect_results(
     task: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
     name: str,
 ) -> list[TaskResult]:
-    """Have one task take all rows, and return its results; `BadInput` if it refused the rows."""
+    """Have one task take all rows. Return its results; `BadInput` if it refused the rows."""
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
@@ -154,7 +155,7 @@ def collect_results(
 
 
 def _reason(error: Exception) -> str:
-    """The line of Spark's long story that says what went wrong in the task."""
+    """Return the line of Spark's error that says what went wrong in the task."""
     lines = [line.strip() for line in str(error).splitlines()]
     reasons = [
         line for line in lines if re.match(r"[\w.]+(Error|Exception|Unavailable|There): ", line)
@@ -164,7 +165,7 @@ def _reason(error: Exception) -> str:
 
 
 def _check_columns(frame: DataFrame, definition: ViewSet) -> None:
-    """Find out before a job runs what the task would refuse anyway."""
+    """Raise `BadInput` before a job runs if the task would refuse the columns."""
     declared = {field.name: field.dataType.simpleString() for field in spark_schema(definition)}
     actual = {field.name: field.dataType.simpleString() for field in frame.schema}
     missing = [name for name in declared if name not in actual]

@@ -1,4 +1,4 @@
-"""The duties of upkeep: what each does to a lake, and what it says it did."""
+"""The duties of upkeep: the work of each on a lake, and a text with its result."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ class Unfinished:
 
 @dataclass(frozen=True, slots=True)
 class Duty:
-    """Something to do every so often; ``work`` says what it did, or raises."""
+    """A task that is due at intervals; ``work`` returns a text with its result, or raises."""
 
     name: str
     every_seconds: int
     purpose: str
     work: Callable[[Lake], str | Unfinished]
     own_thread: bool = False
-    """Whether it does not wait for the others where all are done again and again."""
+    """True if it runs in a thread of its own in a loop, and does not wait for other duties."""
 
 
 def _build(lake: Lake) -> str:
@@ -66,7 +66,7 @@ def retain(lake: Lake, most_retired: int = _MOST_RETIRED) -> str | Unfinished:
             table for table in tables.list_tables(connection) if table.retention_us is not None
         ]
     for table in retained_tables:
-        # All of it at once: what is left could be what a retired one had replaced.
+        # The whole plan at once: a part could uncover rows that a retired partition had replaced.
         plan = lake.retirement.plan_by_table_retention(table.database, table.name)
         plans.append((plan, True))
     retired, refused, has_more = 0, [], False
@@ -146,4 +146,4 @@ SHARE = (
     replace(_EVERY["sweep"], work=lambda lake: _sweep(lake, most_batches=1)),
     _EVERY["retain"],
 )
-"""What takes little, and can be done whenever a program is about to end."""
+"""Cheap duties, which any program can do before it ends."""

@@ -1,5 +1,5 @@
-"""A lake inside a program that has no server: when it is closed, it does a bounded share of what is
-due. Never more than a batch of files, and nothing that needs Spark.
+"""A lake inside a program without a server: when it is closed, it does a bounded share of the
+duties that are due. Never more than a batch of files, and nothing that needs Spark.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ Asked = ParamSpec("Asked")
 
 
 def _tended(get_lake: Callable[Asked, Lake]) -> Callable[Asked, Lake]:
-    """A lake as it is otherwise, but tended when it is closed. A shared catalog has servers that
-    tend it."""
+    """Return the lake with a share of upkeep when it is closed. A shared catalog has servers for
+    that."""
 
     @wraps(get_lake)
     def get_tended(*arguments: Asked.args, **options: Asked.kwargs) -> Lake:
@@ -31,7 +31,7 @@ def _tended(get_lake: Callable[Asked, Lake]) -> Callable[Asked, Lake]:
 
 
 def tend(lake: Lake) -> None:
-    """Do a share of what is due; what fails is recorded like every duty's failure."""
+    """Do a share of the duties that are due; a failure is recorded like that of every duty."""
     Upkeep(lake, SHARE).run_due(patient=False)
 
 

@@ -1,6 +1,6 @@
-"""Healing: a partition whose file is damaged or missing is taken out of sight, if its rows can be
-built again from their blocks; until then the fresh tail shows them. What cannot be built again
-stays as it is and is reported, until an operator accepts the loss.
+"""Healing: a partition whose file is damaged or missing is retired if its rows can be built
+again from their blocks; until then the fresh tail has them. Other damage is reported, until an
+operator accepts the loss.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _is_missing(lake: Lake, path: str) -> bool:
 
 
 def _find_rebuildable(lake: Lake, finding: Finding) -> Partition | None:
-    """The live partition of a damaged file, if its blocks are there."""
+    """Return the live partition of a damaged file, or None if its blocks are gone."""
     if finding.kind not in _OF_FILES:
         return None
     with lake.catalog.read() as connection:

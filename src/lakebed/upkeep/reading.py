@@ -88,7 +88,7 @@ def choose(connection: Connection, position: RoundPosition, pace: Pace) -> Share
 
 
 def _take(stored: Sequence[Stored], most_bytes: int) -> list[Stored]:
-    """As many as are allowed, but at least one."""
+    """Return as many files as are allowed, but at least one."""
     share: list[Stored] = []
     for file in stored:
         most_bytes -= file.file_size

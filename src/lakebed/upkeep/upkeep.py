@@ -1,7 +1,7 @@
 """Upkeep runs duties. Each is bounded, runs under a lease so that several processes never do the
-same work twice, and is isolated from the failures of the others; what came of it is in the catalog.
-A duty that is killed is due again at once, because each can be repeated; so is one that has more to
-do than its share.
+same work twice, and is isolated from the failures of the others. The catalog has its result. A
+duty that is killed is due again at once, because each can be repeated; so is one that did only a
+share of its work.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class DutyRun:
     result: str | None = None
     error: str | None = None
     skipped: str | None = None
-    """Who does it instead, or did."""
+    """The reason why it was skipped, such as the process that does it."""
     unfinished: bool = False
-    """Whether it did only a share, and is due again at once."""
+    """True if it did only a share, and is due again at once."""
 
 
 class Upkeep:
@@ -48,7 +48,7 @@ class Upkeep:
         self._lake = lake
         self._duties = every
         self._stop = stop or threading.Event()
-        """Once it is set, no duty begins, and nobody waits for a right to do one."""
+        """Once it is set, no duty begins, and nothing waits for a lease."""
 
     def list_duties(self) -> list[tuple[Duty, DutyState]]:
         """Return every duty with its recorded state."""
@@ -57,7 +57,7 @@ class Upkeep:
         return [(duty, states.get(duty.name, DutyState(duty.name))) for duty in self._duties]
 
     def find_overdue(self) -> dict[str, int]:
-        """For how many microseconds each duty should have been done."""
+        """Return the microseconds by which each duty is overdue."""
         with self._lake.catalog.read() as connection:
             now = clock.upcoming(connection)
             states = duties.list_states(connection)
@@ -101,8 +101,8 @@ class Upkeep:
         return [duty for duty in self._duties if not names or duty.name in names]
 
     def _run(self, duty: Duty, *, patient: bool, anyway: bool) -> DutyRun:
-        """A duty whose doer died is taken over once that is certain. Who had to wait for a living
-        one looks again whether there is anything left to do."""
+        """Run a duty under its lease. A duty whose process died is taken over once that is
+        certain. After waiting for a living process, the duty runs only if it is still due."""
         right = lease_of(duty.name)
         if patient:
             try:
@@ -118,13 +118,13 @@ class Upkeep:
             return DutyRun(duty.name, skipped=str(taken))
 
     def _do(self, duty: Duty) -> DutyRun:
-        """Run a duty and record what came of it. The error of one is not the end of the others."""
+        """Run a duty and record its result. Its error does not end the other duties."""
         begin = self._record(duty, lambda state, now: replace(state, last_begin=now))
         try:
             result = duty.work(self._lake)
-        except Cancelled as error:  # by whoever ends this process; it is due again at once
+        except Cancelled as error:  # this process ends; it is due again at once
             return DutyRun(duty.name, skipped=str(error))
-        except Exception as error:  # noqa: BLE001  (whatever it is: it is recorded and shown)
+        except Exception as error:  # noqa: BLE001  (any error is recorded and shown)
             message = _describe(error)
             _log.warning("duty failed: %s", message, extra={"duty": duty.name})
             self._record(duty, lambda state, now: _failed(duty, state, now, message))
@@ -144,8 +144,8 @@ class Upkeep:
             return transaction.tick
 
     def loop(self, stop: threading.Event, pause: float = 1.0) -> None:
-        """Do what is due until told to stop. What has a thread of its own, this one, does not wait
-        for the others."""
+        """Do what is due until `stop` is set. Duties with a thread of their own, this one, do
+        not wait for the others."""
         own_thread_duties = [duty for duty in self._duties if duty.own_thread]
         shared_duties = [duty for duty in self._duties if not duty.own_thread]
         beside = threading.Thread(
@@ -191,7 +191,7 @@ def _succeeded(state: DutyState, now: int, result: str, pause_seconds: int) -> D
 
 
 def _describe(error: Exception) -> str:
-    """Return the message of an error, with the hint of one of ours."""
+    """Return the message of an error, with the hint of one of Lakebed's."""
     if not isinstance(error, LakebedError):
         return repr(error)
     return f"{error}; {error.hint}" if error.hint else str(error)

@@ -357,7 +357,7 @@ def _begin_sqlite(connection: sa.Connection) -> None:
 
 
 def _set_patience(driver: Any, seconds: int) -> None:
-    with suppress(_newest_sqlite().ProgrammingError):  # it is broken, as whoever uses it is told
+    with suppress(_newest_sqlite().ProgrammingError):  # broken; its next statement raises
         driver.execute(f"PRAGMA busy_timeout = {1000 * seconds}")
 
 

@@ -85,7 +85,7 @@ class _Run:
         reader = record_reader(self.signal)
         for begin, rows in _slices(envelope.records, mode):
             records = read(reader, envelope.records.slice(begin, rows), mode)
-            envelope.budget.spend(2 * records.nbytes)  # what is inside is made into columns
+            envelope.budget.spend(2 * records.nbytes)  # the records become columns
             scopes = envelope.record_scope.slice(begin, rows)
             columns = self.flatten(envelope, records, scopes, mode)
             arrays = [columns[name] for name in self.schema.names]

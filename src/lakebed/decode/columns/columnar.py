@@ -69,7 +69,7 @@ class Reader:
         except ValueError as error:
             raise CannotRead(str(error)) from error
         except BaseException as error:
-            # A panic is no Exception, lest handlers of Exception hide it; here it only means that
+            # A panic is not an Exception, so that handlers cannot hide it; here it only means that
             # a length prefix was absurd.
             if type(error).__name__ != "PanicException":
                 raise

@@ -20,7 +20,7 @@ class StrayKind(enum.StrEnum):
     NOT_PARQUET = "not Parquet"
     FOREIGN_LAYOUT = "foreign layout"  # Parquet, or beside segments, where Lakebed never writes
     LEFTOVER = "leftover"  # the journal knows it, the catalog no longer does
-    UNKNOWN = "unknown but valid"  # at a path of ours, readable, and nobody ever recorded it
+    UNKNOWN = "unknown but valid"  # at a path of Lakebed's, readable, never recorded
     UNKNOWN_SEGMENT = "unknown segment"  # at a segment's path; its bytes do not say what they are
 
 

@@ -15,8 +15,9 @@ from lakebed.model.time import SECOND, parse_duration
 from lakebed.model.view_set import ViewSet
 
 VERSION, DELETED, FLAGGED = "_version", "_deleted", "_out_of_range"
-"""Columns beside the user's: when a row was inserted, if not with its partition; whether it is only
-the mark that a key was deleted; which values were out of range."""
+"""Columns beside the user's: the version of a row's insert, if it is not the partition's; True
+for a mark that a key was deleted; the names of values out of range.
+"""
 
 REJECTS = "_rejects"
 RESERVED_DATABASES = ("public", "information_schema", "lake")
@@ -25,11 +26,11 @@ grant having ilike inner insert intersect into join lateral like minus not notnu
 qualify regexp returning revoke rlike rollback select serdeproperties table tablesample then uncache
 union unnest using values when where with xor"""
 RESERVED_WORDS = frozenset(_WORDS.split())
-"""Where SQL expects a table, one of the engines takes these for something else."""
+"""Words that one of the engines does not read as a table's name in SQL."""
 _PREFIX = "table_"
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,47}")
 _UNSPEAKABLE = re.compile(r"[\x00\ud800-\udfff]")
-"""What no catalog takes in a text: NUL, and bytes that were no UTF-8."""
+"""Characters that no catalog accepts in a text: NUL, and bytes that were not UTF-8."""
 
 
 def is_table(view_set: str) -> bool:
@@ -38,12 +39,12 @@ def is_table(view_set: str) -> bool:
 
 
 def table_id_of(view_set: str) -> str:
-    """The id of the table whose partitions have this name."""
+    """Return the id of the table whose partitions have this name."""
     return view_set.removeprefix(_PREFIX)
 
 
 def split_name(full_name: str) -> tuple[str, str]:
-    """A table's database and its name in it."""
+    """Return a table's database and its name in it."""
     database, dot, name = full_name.partition(".")
     if not (database and dot and name) or "." in name:
         raise BadInput(f"{full_name!r} is not the name of a table", hint="write DATABASE.TABLE")
@@ -73,8 +74,8 @@ def is_speakable(text: str) -> bool:
 
 
 def require_text(*names: object) -> None:
-    """Raise for what cannot be the name of anything, nor be asked for: it comes from a mistake in
-    a program, or from a shell with another encoding."""
+    """Raise `BadInput` for a value that cannot be a name, nor a parameter of a query: a mistake
+    in a program, or a text from a shell with another encoding."""
     for name in names:
         if not isinstance(name, str) or not is_speakable(name):
             raise BadInput(
@@ -83,7 +84,7 @@ def require_text(*names: object) -> None:
 
 
 def check_name(name: str, what: str) -> str:
-    """The name of a database or table, if it is one; they become names in SQL."""
+    """Return the name of a database or table. `BadInput` if it cannot be a name in SQL."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise BadInput(
             f"{name!r} is not the name of a {what}",
@@ -113,12 +114,12 @@ class UserTable:
 
     @property
     def full_name(self) -> str:
-        """As SQL names it."""
+        """The table's name in SQL."""
         return f"{self.database}.{self.name}"
 
     @property
     def stored_as(self) -> str:
-        """The view set that its partitions are filed under."""
+        """The name of the view set of its partitions."""
         return f"{_PREFIX}{self.table_id}"
 
     @property
@@ -139,7 +140,7 @@ class UserTable:
 
     @cached_property
     def key_has_time(self) -> bool:
-        """Then every version of a row is in the same bucket."""
+        """True if the key has the time: then every version of a row is in the same bucket."""
         return self.time_column in self.key
 
     @cached_property
@@ -158,7 +159,8 @@ class UserTable:
 
     @cached_property
     def shown(self) -> ViewSet:
-        """The table as SQL sees it: without what is ours, with the name of each row's bucket."""
+        """The table as SQL shows it: without internal columns, with the name of each row's
+        bucket."""
         import pyarrow as pa
 
         fields = [field for field in self.view_set.schema if field.name not in (VERSION, DELETED)]

@@ -61,7 +61,7 @@ class _Plan:
     problems: list[str] = field(default_factory=list)
     definitions: list[Definition] = field(default_factory=list)
 
-    # ---- what can be said without an engine
+    # ---- checks without an engine
 
     def check(self, view: SqlView, built_in: Mapping[str, ViewSet]) -> Iterator[str]:
         yield from view.find_problems()
@@ -141,7 +141,7 @@ class _Plan:
             name, reads = outline.name, _reads(outline)
             cause = next((read for read in reads if read in changed), None)
             if failed & set(reads):
-                failed.add(name)  # it was said where it begins
+                failed.add(name)  # its cause is reported already
                 continue
             if name not in self.declarations and cause is None:
                 continue
