@@ -42,7 +42,7 @@ def test_a_held_snapshot_survives_replace_retire_and_sweep(lake: Lake) -> None:
         assert sorted(snapshot.read_all("readings")["number"].to_pylist()) == before
     lake.leases.beat()
     _sweep(lake)
-    assert len([each for each in lake.store.list() if each.path.endswith(".parquet")]) == 1
+    assert len([listed for listed in lake.store.list() if listed.path.endswith(".parquet")]) == 1
     with pytest.raises(SnapshotExpired, match="was closed"):
         snapshot.read_all("readings")
 
@@ -57,7 +57,9 @@ def test_a_snapshot_takes_a_constant_number_of_queries(lake: Lake, count: int) -
     hook_engine(lake.catalog.engine, recorder)
     with lake.partitions.snapshot("readings", "other") as snapshot:
         assert len(snapshot.partitions) == count
-        assert all(snapshot.stored_footer(each) is not None for each in snapshot.partitions)
+        assert all(
+            snapshot.stored_footer(partition) is not None for partition in snapshot.partitions
+        )
     selects = [event for event in recorder.events if event.startswith("sql SELECT")]
     assert len(selects) == 4  # the lease; the clock, the view sets, partitions with footers
 
@@ -69,7 +71,9 @@ def test_partitions_are_found_by_the_time_of_their_events(lake: Lake) -> None:
 
     def hours(begin: int, end: int) -> list[int]:
         with lake.partitions.snapshot("readings", events=(begin, end)) as snapshot:
-            return [(each.insert_range.begin - T0) // HOUR for each in snapshot.partitions]
+            return [
+                (partition.insert_range.begin - T0) // HOUR for partition in snapshot.partitions
+            ]
 
     assert hours(T0, T0 + HOUR) == [0]
     assert hours(T0 + 2, T0 + 3) == [0]  # the last event is included

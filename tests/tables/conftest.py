@@ -1,4 +1,4 @@
-"""What several tests of tables share."""
+"""Fixtures for several tests of tables."""
 
 from __future__ import annotations
 

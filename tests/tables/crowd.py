@@ -45,33 +45,33 @@ def read(url: str, acknowledged: Any, ready: Any, start: Any, stop: Any, results
             ready.release()
             start.wait()
             while not stop.is_set():
-                least = [max(each) for each in zip(before, acknowledged, strict=True)]
+                minimums = [max(pair) for pair in zip(before, acknowledged, strict=True)]
                 rows = table.query("SELECT * FROM t").to_arrow().to_pylist()
                 reads += 1
-                before = _judge(rows, least, problems)
+                before = _judge(rows, minimums, problems)
     except Exception as error:  # noqa: BLE001  (no reader may fail)
         problems.append(f"{type(error).__name__}: {error}")
     results.put((reads, problems[:5]))
 
 
-def _judge(rows: list[dict[str, Any]], least: list[int], problems: list[str]) -> list[int]:
-    """How many inserts of each writer were seen."""
-    found = Counter((row["writer"], row["number"], row["part"]) for row in rows)
-    shared = [key for key in found if key[0] == -1]
+def _judge(rows: list[dict[str, Any]], minimums: list[int], problems: list[str]) -> list[int]:
+    """Return the number of inserts that were seen, by writer."""
+    counts = Counter((row["writer"], row["number"], row["part"]) for row in rows)
+    shared = [key for key in counts if key[0] == -1]
     if len(shared) > 1:
         problems.append(f"one key has {len(shared)} rows")
-    seen = [0] * len(least)
-    for (writer, number, part), count in found.items():
+    totals = [0] * len(minimums)
+    for (writer, number, part), count in counts.items():
         if writer == -1:
             continue
         if count > 1:
             problems.append(f"{(writer, number, part)} is there {count} times")
-        if (writer, number, 1 - part) not in found:
+        if (writer, number, 1 - part) not in counts:
             problems.append(f"half of insert {(writer, number)}")
-        seen[writer] = max(seen[writer], number + 1)
-    for writer, (many, few) in enumerate(zip(seen, least, strict=True)):
+        totals[writer] = max(totals[writer], number + 1)
+    for writer, (many, few) in enumerate(zip(totals, minimums, strict=True)):
         if many < few:
             problems.append(f"writer {writer} had {few} inserts acknowledged, {many} were seen")
-        if any((writer, number, 0) not in found for number in range(many)):
+        if any((writer, number, 0) not in counts for number in range(many)):
             problems.append(f"a gap among the inserts of writer {writer}")
-    return seen
+    return totals

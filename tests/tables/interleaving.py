@@ -77,7 +77,7 @@ class Moments:
 
 def row(table: Table, name: int, value: int, day: str = DAYS[0]) -> dict[str, Any]:
     whole = {"id": name, "device": f"d{name}", "time": day, "value": value}
-    return {key: each for key, each in whole.items() if key in table.schema.names}
+    return {key: field_value for key, field_value in whole.items() if key in table.schema.names}
 
 
 def prepare(lake: Lake, kind: str) -> None:
@@ -95,25 +95,29 @@ def prepare(lake: Lake, kind: str) -> None:
 
 
 def oldest(table: Table, instance: str) -> Any:
-    return next(each for each in table.partitions() if each.instance == instance)
+    return next(partition for partition in table.partitions() if partition.instance == instance)
 
 
 def _restore(lake: Lake, table: Table) -> None:
-    gone = [each for each in partitions_of(lake, table) if not each.is_live and not each.replaced]
+    gone = [
+        partition
+        for partition in partitions_of(lake, table)
+        if not partition.is_live and not partition.replaced
+    ]
     if not gone:
         raise NotFound("nothing is retired")
-    lake.retirement.restore(max(gone, key=lambda each: each.published_at).partition_id)
+    lake.retirement.restore(max(gone, key=lambda partition: partition.published_at).partition_id)
 
 
 def _retire(_lake: Lake, table: Table) -> None:
-    live = [each for each in table.partitions() if each.instance == DAYS[0][:10]]
+    live = [partition for partition in table.partitions() if partition.instance == DAYS[0][:10]]
     if not live:
         raise NotFound("nothing is live")
     retire(_lake, live[-1])
 
 
 def _add_column(table: Table) -> None:
-    """Who comes second is told that the column is there already."""
+    """The second of two such operations gets the error that the column exists."""
     with contextlib.suppress(BadSchema):
         table.alter(add={"more": "int"})
 
@@ -140,7 +144,7 @@ OPERATIONS: Mapping[str, Operation] = {
 
 @dataclass(frozen=True)
 class Ending:
-    """What is left, and whether both operations said that they happened."""
+    """The final state, and the outcome of both operations."""
 
     state: Any
     first: str
@@ -159,31 +163,31 @@ def _do(operation: Operation, lake: Lake) -> str:
     return ""
 
 
-def _look(place: Place) -> tuple[Any, Any]:
-    """What can be seen now, when all came back, when all is folded, and when all is swept."""
-    with place.open() as lake:
-        seen: list[Any] = []
+def _look(lake_copy: Place) -> tuple[Any, Any]:
+    """Return the rows seen now, after all restores, after a fold, and after a sweep."""
+    with lake_copy.open() as lake:
+        observations: list[Any] = []
 
         def see() -> None:
             try:
-                found = rows_of(lake.tables.get("d", "t"))
+                result = rows_of(lake.tables.get("d", "t"))
             except NotFound:
-                seen.append("no table")
+                observations.append("no table")
             else:
-                seen.append(sorted(tuple(sorted(each.items(), key=str)) for each in found))
+                observations.append(sorted(tuple(sorted(row.items(), key=str)) for row in result))
 
         see()
-        if seen == ["no table"]:
+        if observations == ["no table"]:
             try:
                 lake.tables.restore_table("d", "t")
             except LakebedError as error:
                 return (type(error).__name__,), ()
             see()
         table = lake.tables.get("d", "t")
-        for each in partitions_of(lake, table):
-            if not each.is_live and not each.replaced:
+        for partition in partitions_of(lake, table):
+            if not partition.is_live and not partition.replaced:
                 try:
-                    lake.retirement.restore(each.partition_id)
+                    lake.retirement.restore(partition.partition_id)
                 except Conflict:
                     continue
         see()
@@ -191,11 +195,11 @@ def _look(place: Place) -> tuple[Any, Any]:
         see()
         sweep(lake)
         see()
-        return _freeze(seen), tuple(str(each) for each in damage(lake))
+        return _freeze(observations), tuple(str(problem) for problem in damage(lake))
 
 
 def _freeze(value: Any) -> Any:
-    return tuple(_freeze(each) for each in value) if isinstance(value, list) else value
+    return tuple(_freeze(item) for item in value) if isinstance(value, list) else value
 
 
 class Stage:
@@ -207,47 +211,47 @@ class Stage:
         self._serial: dict[tuple[str, ...], Any] = {}
 
     def one_after_the_other(self, *names: str) -> Any:
-        """What comes of some operations in their order."""
+        """Return the state after some operations in their order."""
         if names not in self._serial:
-            place = self._places.copy(self._base)
+            lake_copy = self._places.copy(self._base)
             for name in names:
-                with place.open() as lake:
+                with lake_copy.open() as lake:
                     _do(OPERATIONS[name], lake)
-            self._serial[names], harm = _look(place)
+            self._serial[names], harm = _look(lake_copy)
             assert harm == (), (names, harm)
-            self._places.remove(place)
+            self._places.remove(lake_copy)
         return self._serial[names]
 
     def count_moments(self, name: str) -> int:
-        place = self._places.copy(self._base)
-        with place.open() as lake:
+        lake_copy = self._places.copy(self._base)
+        with lake_copy.open() as lake:
             moments = Moments(lake)
             _do(OPERATIONS[name], lake)
-        self._places.remove(place)
+        self._places.remove(lake_copy)
         return moments.count
 
     def at_once(self, first: str, second: str, at: int) -> Ending:
-        """What comes of the second in the midst of the first."""
-        place = self._places.copy(self._base)
+        """Run the second operation at a moment of the first and return the outcome."""
+        lake_copy = self._places.copy(self._base)
         ended = "it did not begin"
 
         def act() -> None:
             nonlocal ended
             ended = _do(OPERATIONS[second], other)
 
-        with place.open() as lake, place.open() as other:
+        with lake_copy.open() as lake, lake_copy.open() as other:
             other.tables.list_databases()
             Moments(lake, at, act)
             done = _do(OPERATIONS[first], lake)
         if ended == "it did not begin":
-            with place.open() as other:
+            with lake_copy.open() as other:
                 act()
-        state, harm = _look(place)
-        self._places.remove(place)
+        state, harm = _look(lake_copy)
+        self._places.remove(lake_copy)
         return Ending(state, done, ended, harm)
 
     def judge(self, first: str, second: str, at: int) -> str | None:
-        """What is wrong with that, if anything is."""
+        """Return a description of a wrong outcome, or None."""
         ending = self.at_once(first, second, at)
         allowed = {
             self.one_after_the_other(first, second),

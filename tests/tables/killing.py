@@ -50,7 +50,7 @@ def _records(values: range, *, keyed: bool) -> list[dict[str, Any]]:
 
 
 def _insert_months(_lake: Lake, table: Table) -> None:
-    """A batch over five months with a record that is refused; whoever repeats it names it."""
+    """Insert a batch over five months with a refused record, under a key for repetitions."""
     bad = {"time": MONTHS[0], "value": "bad"}
     table.insert([*_records(range(10, 20), keyed=False), bad], on_error="keep", key="the batch")
 
@@ -69,8 +69,8 @@ def _fill_and_retire(lake: Lake, table: Table) -> None:
 
 def _move(_lake: Lake, table: Table) -> None:
     rows = [
-        row | {"time": MONTHS[(place + 1) % 5]}
-        for place, row in enumerate(_records(range(4), keyed=True))
+        row | {"time": MONTHS[(index + 1) % 5]}
+        for index, row in enumerate(_records(range(4), keyed=True))
     ]
     table.insert(rows)
 
@@ -109,91 +109,108 @@ SCENARIOS = {
 
 
 def visible(lake: Lake) -> Any:
-    """What readers would see of the table and of its rejects; None if there is none."""
-    found = {each.name for each in lake.tables.list_tables("d")}
-    if "t" not in found:
+    """Return the rows of the table and of its rejects that readers see; None without a table."""
+    names = {definition.name for definition in lake.tables.list_tables("d")}
+    if "t" not in names:
         return None
-    shown = []
+    contents = []
     for name in ("t", "t_rejects"):
         table = lake.tables.get("d", name).definition
         with lake.tables.snapshots.take(table.table_id) as snapshot:
-            parts = [lake.tables.reader.read(table, each) for each in snapshot.partitions]
+            parts = [lake.tables.reader.read(table, partition) for partition in snapshot.partitions]
         rows = fold_rows.fold(parts, table.key).to_pylist() if parts else []
-        columns = [each for each in table.schema.names if each != "time" or name == "t"]
-        shown.append(sorted(str([row[each] for each in columns]) for row in rows))
-    return shown
+        columns = [
+            column_name
+            for column_name in table.schema.names
+            if column_name != "time" or name == "t"
+        ]
+        contents.append(sorted(str([row[column] for column in columns]) for row in rows))
+    return contents
 
 
 def state_of(lake: Lake) -> Any:
     """The same, with the partitions that there are."""
-    seen = visible(lake)
-    if seen is None:
+    rows_before = visible(lake)
+    if rows_before is None:
         return None
     table = lake.tables.get("d", "t")
-    live = [[each.instance, each.num_rows] for each in table.partitions()]
-    gone = [each.num_rows for each in partitions_of(lake, table) if not each.is_live]
-    return [seen, live, sorted(gone), table.definition.version]
+    live = [[partition.instance, partition.num_rows] for partition in table.partitions()]
+    gone = [partition.num_rows for partition in partitions_of(lake, table) if not partition.is_live]
+    return [rows_before, live, sorted(gone), table.definition.version]
 
 
 def act(scenario: Scenario, lake: Lake) -> None:
     scenario.act(lake, Table(lake.tables, "d", "t"))
 
 
-def judge(place: Place, scenario: Scenario, before: Any, after: Any, seen: Any) -> list[str]:
+def judge(
+    lake_copy: Place, scenario: Scenario, before: Any, after: Any, expected_rows: Any
+) -> list[str]:
     """Everything that is wrong with a lake after the kill."""
-    with place.open() as lake:
-        problems = [f"after the kill: {each}" for each in damage(lake)]
+    with lake_copy.open() as lake:
+        problems = [f"after the kill: {problem}" for problem in damage(lake)]
         state = state_of(lake)
         if scenario.is_one_step and state not in (before, after):
             problems.append(f"half done: {state}, neither {before} nor {after}")
-        if not scenario.is_one_step and visible(lake) != seen:
+        if not scenario.is_one_step and visible(lake) != expected_rows:
             problems.append(f"not the same any more: {visible(lake)}")
-    ending = run_and_die(lambda: _repeat(place, scenario, done=state == after, seen=seen))
+    ending = run_and_die(
+        lambda: _repeat(lake_copy, scenario, done=state == after, seen=expected_rows)
+    )
     if ending != "finished":
-        return [*problems, f"whoever repeated it {ending}"]
-    return problems + json.loads((place.folder / "problems").read_text())
+        return [*problems, f"the process that repeated it {ending}"]
+    return problems + json.loads((lake_copy.folder / "problems").read_text())
 
 
-def _repeat(place: Place, scenario: Scenario, *, done: bool, seen: Any) -> None:
+def _repeat(lake_copy: Place, scenario: Scenario, *, done: bool, expected_rows: Any) -> None:
     """Do it again, then sweep to the end; write down what is wrong."""
     problems: list[str] = []
-    with place.open() as lake:
+    with lake_copy.open() as lake:
         try:
             act(scenario, lake)
         except (Conflict, NotFound, BadSchema) as error:
             if not done:
                 problems.append(f"cannot be repeated: {error}")
-        if visible(lake) != seen:
-            problems.append(f"repeating gave {visible(lake)}, expected {seen}")
+        if visible(lake) != expected_rows:
+            problems.append(f"repeating gave {visible(lake)}, expected {expected_rows}")
         for _ in range(2):
             jump(lake, 48 * HOUR_US)
             sweep(lake, leases_die=True)
-        if visible(lake) != seen:
+        if visible(lake) != expected_rows:
             problems.append("sweeping changed what is there")
-        problems += [f"in the end: {each}" for each in damage(lake)]
+        problems += [f"in the end: {problem}" for problem in damage(lake)]
         with lake.catalog.read() as connection:
-            left = files.list_files(connection, [FileState.STAGED, FileState.DELETING])
-        live = {each.file_path for each in lake.partitions.list_partitions() if each.file_path}
+            unpublished = files.list_files(connection, [FileState.STAGED, FileState.DELETING])
+        live = {
+            partition.file_path
+            for partition in lake.partitions.list_partitions()
+            if partition.file_path
+        }
         if stored_files(lake) != live:
             problems.append(f"leaked or lost files: {stored_files(lake) ^ live}")
-        problems += [f"still reserved: {each}" for each in left]
-    (place.folder / "problems").write_text(json.dumps(problems))
+        problems += [f"still reserved: {file}" for file in unpublished]
+    (lake_copy.folder / "problems").write_text(json.dumps(problems))
 
 
-def choose_most_telling(events: list[str], points: list[int], most: int) -> list[int]:
+def choose_most_telling(events: list[str], points: list[int], limit: int) -> list[int]:
     """So many of some points: just before the last commit, in the middle of a write, and others
     evenly between."""
-    if len(points) <= most:
+    if len(points) <= limit:
         return points
     commits = [number for number in points if events[number - 1] == "sql COMMIT"]
     torn = [number for number in points if events[number - 1] == "disk write, half done"]
-    chosen = [*commits[-1:], *torn[:1]][:most]
-    others = [number for number in points if number not in chosen]
-    left = most - len(chosen)
-    return sorted([*chosen, *(others[len(others) * place // left] for place in range(left))])
+    telling_points = [*commits[-1:], *torn[:1]][:limit]
+    other_points = [number for number in points if number not in telling_points]
+    count = limit - len(telling_points)
+    return sorted(
+        [
+            *telling_points,
+            *(other_points[len(other_points) * number // count] for number in range(count)),
+        ]
+    )
 
 
-def run(places: Places, name: str, every: int, most: int) -> dict[str, Any]:
+def run(places: Places, name: str, every: int, limit: int) -> dict[str, Any]:
     """Kill at some points of an operation; the report that the test judges."""
     scenario = SCENARIOS[name]
 
@@ -211,16 +228,16 @@ def run(places: Places, name: str, every: int, most: int) -> dict[str, Any]:
     assert ending == "finished", ending
     events = json.loads((calm.folder / "events").read_text())
     with calm.open() as lake:
-        after, seen = state_of(lake), visible(lake)
-    points = choose_most_telling(events, choose_points(events, every), most)
+        after, rows_after = state_of(lake), visible(lake)
+    points = choose_most_telling(events, choose_points(events, every), limit)
     failures = []
     for point in points:
-        place, ending = kill(places, base, point, lambda at, by: _die(at, scenario, by))
+        lake_copy, ending = kill(places, base, point, lambda at, by: _die(at, scenario, by))
         problems = [] if ending == "killed by SIGKILL" else [f"the child {ending}"]
-        problems += judge(place, scenario, before, after, seen)
+        problems += judge(lake_copy, scenario, before, after, rows_after)
         if problems:
             failures.append({"point": point, "event": events[point - 1], "problems": problems})
-        places.remove(place)
+        places.remove(lake_copy)
     return {
         "events": events,
         "points": points,
@@ -229,24 +246,24 @@ def run(places: Places, name: str, every: int, most: int) -> dict[str, Any]:
     }
 
 
-def _record(place: Place, scenario: Scenario) -> None:
-    with place.open() as lake:
+def _record(lake_copy: Place, scenario: Scenario) -> None:
+    with lake_copy.open() as lake:
         recorder = Recorder()
         hook_lake(lake, recorder)
         act(scenario, lake)
         events = list(recorder.events)
-    (place.folder / "events").write_text(json.dumps(events))
+    (lake_copy.folder / "events").write_text(json.dumps(events))
 
 
-def _die(place: Place, scenario: Scenario, killer: Killer) -> None:
-    lake = place.open()
+def _die(lake_copy: Place, scenario: Scenario, killer: Killer) -> None:
+    lake = lake_copy.open()
     hook_lake(lake, killer)
     act(scenario, lake)
 
 
 def run_all(
-    dialect: str, folder: Path, every: int, most: dict[str, int], server: str = ""
+    dialect: str, folder: Path, every: int, limit: dict[str, int], server: str = ""
 ) -> dict[str, Any]:
     """The reports of some scenarios, each with the number of kills that it takes at most."""
     places = Places(dialect, server, folder)
-    return {name: run(places, name, every, most[name]) for name in most}
+    return {name: run(places, name, every, limit[name]) for name in limit}

@@ -38,7 +38,7 @@ class Version:
 
 @dataclass
 class Unit:
-    """What one partition holds."""
+    """The versions of rows in one partition."""
 
     instance: str
     begin: int
@@ -59,25 +59,25 @@ class Model:
 
     @property
     def live(self) -> list[Unit]:
-        return [each for each in self.units if not each.retired]
+        return [unit for unit in self.units if not unit.retired]
 
     @property
     def gone(self) -> list[Unit]:
         """Retired, and able to come back."""
-        return [each for each in self.units if each.retired and each.restorable]
+        return [unit for unit in self.units if unit.retired and unit.restorable]
 
     def key_of(self, row: Row) -> tuple[Any, ...]:
         return tuple(row[name] for name in self.key)
 
     def visible(self) -> list[Row]:
         """The rows that readers see."""
-        versions = [each for unit in self.live for each in unit.versions]
+        versions = [version for unit in self.live for version in unit.versions]
         if not self.key:
-            return [each.row for each in versions]
+            return [version.row for version in versions]
         newest: dict[tuple[Any, ...], Version] = {}
-        for each in sorted(versions, key=lambda each: (each.tick, each.deleted)):
-            newest[self.key_of(each.row)] = each
-        return [each.row for each in newest.values() if not each.deleted]
+        for version in sorted(versions, key=lambda version: (version.tick, version.deleted)):
+            newest[self.key_of(version.row)] = version
+        return [version.row for version in newest.values() if not version.deleted]
 
     def insert(self, tick: int, rows: Iterable[Row], at: int | None = None) -> None:
         """Rows, of which the last of each key counts; ``at`` is when they became live."""
@@ -85,8 +85,10 @@ class Model:
 
     def ignore(self, tick: int, rows: Iterable[Row]) -> int:
         """Those of the rows whose key is not there; how many."""
-        known = {self.key_of(row) for row in self.visible()} if self.key else set()
-        new = [row for row in self._last(rows) if self.key_of(row) not in known or not self.key]
+        existing_keys = {self.key_of(row) for row in self.visible()} if self.key else set()
+        new = [
+            row for row in self._last(rows) if self.key_of(row) not in existing_keys or not self.key
+        ]
         self.insert(tick, new)
         return len(new)
 
@@ -97,38 +99,41 @@ class Model:
 
     def _add(self, at: int, versions: Sequence[Version]) -> None:
         buckets: dict[str, list[Version]] = {}
-        for each in versions:
-            buckets.setdefault(self.bucket_of(each.row), []).append(each)
-        self.units += [Unit(name, at, at + 1, some) for name, some in buckets.items()]
+        for version in versions:
+            buckets.setdefault(self.bucket_of(version.row), []).append(version)
+        self.units += [Unit(name, at, at + 1, versions) for name, versions in buckets.items()]
 
     def bucket_of(self, row: Row) -> str:
         micro = timedelta(microseconds=1)
         return self.bucket.name_of((row[self.time] - datetime(1970, 1, 1, tzinfo=UTC)) // micro)
 
-    def delete(self, seen: int, at: int, is_meant: Callable[[Row], bool | None]) -> int:
+    def delete(self, seen_tick: int, at: int, is_meant: Callable[[Row], bool | None]) -> int:
         """Delete what a snapshot saw; how many rows that were."""
         doomed = [row for row in self.visible() if is_meant(row)]
         if self.key:
-            self._add(at, [Version(seen, row, deleted=True) for row in doomed])
+            self._add(at, [Version(seen_tick, row, deleted=True) for row in doomed])
         for unit in [] if self.key else self.live:
-            unit.versions = [each for each in unit.versions if not is_meant(each.row)]
+            unit.versions = [version for version in unit.versions if not is_meant(version.row)]
         return len(doomed)
 
     def forget(self, is_meant: Callable[[Row], bool]) -> None:
         """No version stays of a key of which one is meant; what is retired and had one is lost."""
         every = [*self.live, *self.gone]
         keys = {
-            self.key_of(each.row) for unit in every for each in unit.versions if is_meant(each.row)
+            self.key_of(version.row)
+            for unit in every
+            for version in unit.versions
+            if is_meant(version.row)
         }
         for unit in every:
-            left = [
-                each
-                for each in unit.versions
-                if (self.key_of(each.row) not in keys if self.key else not is_meant(each.row))
+            remaining = [
+                version
+                for version in unit.versions
+                if (self.key_of(version.row) not in keys if self.key else not is_meant(version.row))
             ]
-            if unit.retired and len(left) < len(unit.versions):
+            if unit.retired and len(remaining) < len(unit.versions):
                 unit.restorable = False
-            unit.versions = left
+            unit.versions = remaining
 
     def find(self, partition: Partition) -> Unit:
         """The live unit of a live partition, or the retired one of a retired one."""
@@ -144,25 +149,25 @@ class Model:
     def fold(self, partitions: Iterable[Partition]) -> int:
         """Put together what lies in one of these live partitions; how many units that took."""
         folded = 0
-        for each in partitions:
-            within = each.insert_range
+        for partition in partitions:
+            within = partition.insert_range
             inside = [
                 unit
                 for unit in self.live
-                if unit.instance == each.instance
+                if unit.instance == partition.instance
                 and within.begin <= unit.begin
                 and unit.end <= within.end
             ]
             if len(inside) > 1:
                 versions = [version for unit in inside for version in unit.versions]
                 self.units = [unit for unit in self.units if unit not in inside]
-                self.units.append(Unit(each.instance, within.begin, within.end, versions))
+                self.units.append(Unit(partition.instance, within.begin, within.end, versions))
                 folded += len(inside)
         return folded
 
 
 def count_rows(rows: Iterable[Row], names: Sequence[str]) -> Counter[tuple[Any, ...]]:
-    """Rows as something that can be compared, whatever their order."""
+    """Return rows in a form that can be compared independent of their order."""
     return Counter(tuple(row.get(name) for name in names) for row in rows)
 
 
@@ -209,10 +214,10 @@ def make_question(
     if rng.random() < 0.1:
         return Question(f"{name} IS NULL", lambda row: row[name] is None)
     if rng.random() < 0.2:
-        some = rng.sample(list(columns[name]), min(2, len(columns[name])))
+        values = rng.sample(list(columns[name]), min(2, len(columns[name])))
         return Question(
-            f"{name} IN ({', '.join(map(spell, some))})",
-            lambda row: None if row[name] is None else row[name] in some,
+            f"{name} IN ({', '.join(map(spell, values))})",
+            lambda row: None if row[name] is None else row[name] in values,
         )
     sign = rng.choice([*_COMPARE, "=", "="])
     value = rng.choice(list(columns[name]))

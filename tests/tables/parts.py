@@ -1,4 +1,4 @@
-"""What the tests of users' tables share: a few small tables, and the verbs that end things."""
+"""Shared by the tests of users' tables: a few small tables, and the verbs that remove data."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def make(lake: Lake, schema: Any = None, bucket: str = "day", **options: Any) ->
 def rows_of(table: Table, where: str = "true", **options: Any) -> list[dict[str, Any]]:
     """The rows for which a condition is true, in no particular order."""
     sql = f"SELECT * FROM {table.name} WHERE {where}"
-    found: list[dict[str, Any]] = table.query(sql, **options).to_arrow().to_pylist()
-    return found
+    result: list[dict[str, Any]] = table.query(sql, **options).to_arrow().to_pylist()
+    return result
 
 
 def values_of(table: Table, where: str = "true", **options: Any) -> list[int]:
@@ -78,10 +78,15 @@ def retire(lake: Lake, partition: Partition, *, hold: bool = False) -> None:
 def partitions_of(lake: Lake, table: Table) -> list[Partition]:
     """Every partition of a table, retired ones too, by insert time; always in the same order."""
     name = table.definition.stored_as
-    found = lake.partitions.list_partitions(include_retired=True)
-    mine = [each for each in found if each.view_set == name]
+    partitions = lake.partitions.list_partitions(include_retired=True)
+    own_partitions = [partition for partition in partitions if partition.view_set == name]
     return sorted(
-        mine, key=lambda each: (each.insert_range.begin, each.published_at, each.instance)
+        own_partitions,
+        key=lambda partition: (
+            partition.insert_range.begin,
+            partition.published_at,
+            partition.instance,
+        ),
     )
 
 
@@ -110,11 +115,11 @@ def sweep_all(lake: Lake) -> None:
 
 
 def damage(lake: Lake) -> list[Finding]:
-    """What `check` finds to be wrong, down to the last page."""
+    """Return the damage that `check` finds, down to the last page."""
     return [
-        each
-        for each in lake.checker.run(Level.PAGES).findings
-        if each.severity is not Severity.NOTE and each.kind != "overdue file"
+        finding
+        for finding in lake.checker.run(Level.PAGES).findings
+        if finding.severity is not Severity.NOTE and finding.kind != "overdue file"
     ]
 
 

@@ -75,8 +75,8 @@ def test_ten_updates_of_one_key_at_once_leave_one_row(lake: Lake) -> None:
             ticks = list(threads.map(update, range(10)))
     assert values_of(table) == [ticks.index(max(ticks))]
     for number in range(3):
-        found = rows_of(table, f"partition_date = '2026-03-0{1 + number}'")
-        assert len(found) == (ticks.index(max(ticks)) % 3 == number)
+        result = rows_of(table, f"partition_date = '2026-03-0{1 + number}'")
+        assert len(result) == (ticks.index(max(ticks)) % 3 == number)
     table.fold()
     assert table.count() == 1
 
@@ -95,7 +95,8 @@ def test_of_many_who_insert_what_is_not_there_one_does(lake: Lake) -> None:
             for round_ in range(rounds):
                 start.wait()
                 rows = [
-                    {"id": 10 * round_ + each, "time": day, "value": number} for each in range(3)
+                    {"id": 10 * round_ + number_, "time": day, "value": number}
+                    for number_ in range(3)
                 ]
                 won.append(own.insert(rows, if_exists="ignore").rows)
             return won
@@ -103,10 +104,10 @@ def test_of_many_who_insert_what_is_not_there_one_does(lake: Lake) -> None:
         with ThreadPoolExecutor(8) as threads:
             won = list(threads.map(insert, range(8)))
     for round_ in range(rounds):
-        assert sorted(each[round_] for each in won) == [0] * 7 + [3]
-    found = rows_of(table)
-    assert len(found) == 3 * rounds
-    assert all(len({r["value"] for r in found if r["id"] // 10 == n}) == 1 for n in range(rounds))
+        assert sorted(results[round_] for results in won) == [0] * 7 + [3]
+    result = rows_of(table)
+    assert len(result) == 3 * rounds
+    assert all(len({r["value"] for r in result if r["id"] // 10 == n}) == 1 for n in range(rounds))
 
 
 def test_whoever_ignores_is_not_starved_by_those_who_insert(lake: Lake) -> None:
@@ -128,7 +129,7 @@ def test_whoever_ignores_is_not_starved_by_those_who_insert(lake: Lake) -> None:
                 table.insert({"id": -number % 5, "time": NOON, "value": 1}, if_exists="ignore")
         finally:
             stop.set()
-        counts = [each.result() for each in running]
+        counts = [future.result() for future in running]
     assert table.count() == sum(counts) + 5
 
 
@@ -179,10 +180,10 @@ def test_eight_processes_insert_while_others_read(
     assert [problems for _, problems in reports] == [[], []]
     assert all(reads > 0 for reads, _ in reports)
     assert list(acknowledged) == [count] * 8
-    found = Counter((row["writer"], row["number"], row["part"]) for row in rows_of(table))
+    result = Counter((row["writer"], row["number"], row["part"]) for row in rows_of(table))
     keyed = schema is BY_WRITER
-    assert sum(found.values()) == 8 * count * 2 + keyed
-    assert set(found.values()) == {1}
+    assert sum(result.values()) == 8 * count * 2 + keyed
+    assert set(result.values()) == {1}
     sys.stdout.write(f"{8 * count} inserts; reads {[reads for reads, _ in reports]}\n")
     assert damage(lake) == []
 
@@ -192,7 +193,7 @@ def test_eight_processes_insert_while_others_read(
 
 @pytest.fixture
 def places(dialect: str, quick_folder: Path, request: pytest.FixtureRequest) -> Places:
-    """Where lakes are copied to and from."""
+    """Return the folders that lakes are copied to and from."""
     server = request.getfixturevalue("postgres_url") if dialect == "postgresql" else ""
     return Places(dialect, server, quick_folder)
 
@@ -214,16 +215,16 @@ def test_operations_that_meet_do_as_if_one_were_first(
         for second in OPERATIONS
         if kind != "loose" or "ignore" not in (first, second)
     ]
-    chosen = pairs if CAMPAIGN else [rng.choice(pairs)]
+    choice = pairs if CAMPAIGN else [rng.choice(pairs)]
     trials = 0
-    for first, second in chosen:
+    for first, second in choice:
         moments = stage.count_moments(first)
-        most = (8 if dialect == "sqlite" else 3) if CAMPAIGN else 1
-        for at in rng.sample(range(1, moments + 1), min(moments, most)):
+        limit = (8 if dialect == "sqlite" else 3) if CAMPAIGN else 1
+        for at in rng.sample(range(1, moments + 1), min(moments, limit)):
             wrong = stage.judge(first, second, at)
             assert wrong is None, f"{second} at moment {at} of {first}: {wrong}"
             trials += 1
-    sys.stdout.write(f"{trials} trials of {len(chosen)} pairs\n")
+    sys.stdout.write(f"{trials} trials of {len(choice)} pairs\n")
 
 
 def test_a_reader_keeps_its_snapshot_through_everything(new_lake: NewLake) -> None:

@@ -1,5 +1,5 @@
 """A file that cannot be read is never skipped and never written over: queries and folds name it,
-inserts go on, and its rows are there again when it is, or gone when an operator says so.
+inserts continue, and its rows return with the file, or are dropped by an operator.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ def fill(table: Table, values: range) -> None:
         table.insert({n: v for n, v in whole.items() if n in names})
 
 
-def path_of(lake: Lake, table: Table, place: int) -> Path:
+def path_of(lake: Lake, table: Table, position: int) -> Path:
     assert isinstance(lake.store, LocalStore)
-    return lake.store.root / (table.partitions()[place].file_path or "")
+    return lake.store.root / (table.partitions()[position].file_path or "")
 
 
 def ways_to_harm(data: bytes) -> Iterator[tuple[str, bytes | None]]:
-    """What may become of a file; None is that it is gone."""
+    """Return the ways to damage a file, with its new bytes; None deletes it."""
     yield "missing", None
     yield "empty", b""
     yield "cut", data[: len(data) // 2]
@@ -71,16 +71,16 @@ def test_a_file_that_cannot_be_read_is_named_and_kept(
 ) -> None:
     """The oldest of a bucket, which engines read, and a newer one, of which we read the keys."""
     every = list(product((LOOSE, BY_ID, BY_TIME), (0, 1)))
-    for schema, place in every if dialect == "sqlite" or CAMPAIGN else every[2:4]:
-        check_damage(lake, schema, place, monkeypatch)
+    for schema, position in every if dialect == "sqlite" or CAMPAIGN else every[2:4]:
+        check_damage(lake, schema, position, monkeypatch)
 
 
-def check_damage(lake: Lake, schema: Any, place: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def check_damage(lake: Lake, schema: Any, position: int, monkeypatch: pytest.MonkeyPatch) -> None:
     table = make(lake, schema)
     fill(table, range(3))
-    path = path_of(lake, table, place)
+    path = path_of(lake, table, position)
     whole = path.read_bytes()
-    before = {each.partition_id for each in table.partitions()}
+    before = {partition.partition_id for partition in table.partitions()}
     for number, (name, data) in enumerate(ways_to_harm(whole)):
         harm(path, data)
         monkeypatch.setattr(user_tables, "_SMALL_BYTES", 0 if number % 2 else 4 << 20)
@@ -94,14 +94,14 @@ def check_damage(lake: Lake, schema: Any, place: int, monkeypatch: pytest.Monkey
                 twin.fold()
             if twin.definition.key:
                 with pytest.raises(DamagedFile, match=path.name):
-                    record = {"id": place, "device": f"d{place}", "time": NOON}
+                    record = {"id": position, "device": f"d{position}", "time": NOON}
                     names = twin.schema.names
                     twin.insert({n: v for n, v in record.items() if n in names}, if_exists="ignore")
             else:
                 with pytest.raises(DamagedFile, match=path.name):
                     twin.delete_rows("true")
             assert not other.checker.run(Level.PAGES).is_clean
-        assert {each.partition_id for each in table.partitions()} == before
+        assert {partition.partition_id for partition in table.partitions()} == before
         assert (path.read_bytes() if path.exists() else None) == data, "it was written over"
     harm(path, whole)
     with open_lake(lake.catalog.url) as other:
@@ -122,7 +122,11 @@ def test_inserts_go_on_beside_a_damaged_file(lake: Lake) -> None:
             with pytest.raises(DamagedFile, match=path.name):
                 values_of(twin)
             assert path.read_bytes() == data[:100]
-            (lost,) = [each for each in twin.partitions() if str(path).endswith(each.file_path)]  # type: ignore[arg-type]
+            (lost,) = [
+                partition
+                for partition in twin.partitions()
+                if str(path).endswith(partition.file_path)
+            ]  # type: ignore[arg-type]
             retire(other, lost)
             assert values_of(twin) == [0, *range(2, 43)]
             twin.fold()

@@ -1,5 +1,5 @@
-"""Killed with SIGKILL at any step, whatever is done to a table has happened or has not: the lake is
-sound, it can be done again, and nothing is left behind.
+"""An operation on a table that is killed with SIGKILL at any step is atomic: the lake is sound, the
+operation can be repeated, and no file is leaked.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ SOME = {
 def test_killed_at_any_step(
     dialect: str, quick_folder: Path, request: pytest.FixtureRequest
 ) -> None:
-    most = EVERYTHING if CAMPAIGN else SOME[dialect]
+    limit = EVERYTHING if CAMPAIGN else SOME[dialect]
     server = request.getfixturevalue("postgres_url") if dialect == "postgresql" else ""
     log = quick_folder / "log"
-    reports = run_alone(run_all, log, dialect, quick_folder, EVERY, most, server)
-    assert set(reports) == set(most)
+    reports = run_alone(run_all, log, dialect, quick_folder, EVERY, limit, server)
+    assert set(reports) == set(limit)
     for name, report in reports.items():
         events = Counter(report["events"])
         sys.stdout.write(f"{name}: killed at {report['points']} of {events.total()}\n")
@@ -40,7 +40,7 @@ def test_killed_at_any_step(
         assert report["changed"], f"{name} did nothing to be killed at"
         killed = [report["events"][point - 1] for point in report["points"]]
         # Writers run in threads: how many of the chosen points coincide differs by their order.
-        assert len(killed) >= min(most[name], events.total(), 15), name
+        assert len(killed) >= min(limit[name], events.total(), 15), name
         assert killed[-1] == "sql COMMIT", "the last thing that is done"
         assert "disk write, half done" in killed or not events["disk write"] or len(killed) == 1
     events = Counter(reports["insert"]["events"])

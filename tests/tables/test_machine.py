@@ -142,7 +142,9 @@ class TableMachine(RuleBasedStateMachine):
             return clock.now(connection)
 
     def live(self) -> list[Partition]:
-        return [each for each in partitions_of(self.lake, self.table) if each.is_live]
+        return [
+            partition for partition in partitions_of(self.lake, self.table) if partition.is_live
+        ]
 
     def settle(self) -> None:
         """Inserts fold what has become many; the model follows."""
@@ -151,15 +153,15 @@ class TableMachine(RuleBasedStateMachine):
 
     def gone(self, unit: Unit) -> Partition:
         """The newest retired row of a unit that can come back."""
-        found = [
-            each
-            for each in partitions_of(self.lake, self.table)
-            if not each.is_live
-            and not each.replaced
-            and (each.instance, each.insert_range.begin, each.insert_range.end)
+        partitions = [
+            partition
+            for partition in partitions_of(self.lake, self.table)
+            if not partition.is_live
+            and not partition.replaced
+            and (partition.instance, partition.insert_range.begin, partition.insert_range.end)
             == (unit.instance, unit.begin, unit.end)
         ]
-        return max(found, key=lambda each: each.published_at)
+        return max(partitions, key=lambda partition: partition.published_at)
 
     # -- inserting ----------------------------------------------------------------------------
 
@@ -174,8 +176,8 @@ class TableMachine(RuleBasedStateMachine):
     def insert_often(self, row: dict[str, Any]) -> None:
         """Until inserts fold by themselves."""
         for value in range(6):
-            (each,) = self.fit([row | {"value": value}])
-            self.model.insert(self.table.insert(each).tick, [each])
+            (fitted,) = self.fit([row | {"value": value}])
+            self.model.insert(self.table.insert(fitted).tick, [fitted])
         self.settle()
 
     @precondition(lambda self: self.model.key and self.model.visible())
@@ -237,10 +239,10 @@ class TableMachine(RuleBasedStateMachine):
     @rule(time=bounds, value=values, by_time=st.booleans())
     def delete(self, time: datetime, value: int | None, by_time: bool) -> None:
         where, is_meant = self.condition(time, value, by_time)
-        seen = self.now()
+        seen_tick = self.now()
         count = self.table.delete_rows(where)
-        at = max((each.insert_range.begin for each in self.live()), default=0)
-        assert self.model.delete(seen, at, is_meant) == count
+        at = max((partition.insert_range.begin for partition in self.live()), default=0)
+        assert self.model.delete(seen_tick, at, is_meant) == count
         self.ran("delete" if count else "delete nothing")
 
     def condition(
@@ -264,7 +266,7 @@ class TableMachine(RuleBasedStateMachine):
         column = data.draw(st.sampled_from(self.model.key or ["time"]))
         value = row[column]
         assert self.table.forget(**{column: value})
-        self.model.forget(lambda each: each[column] == value)
+        self.model.forget(lambda row: row[column] == value)
         self.ran("forget")
 
     # -- the table itself ---------------------------------------------------------------------
@@ -302,16 +304,18 @@ class TableMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.model.live)
     @rule(data=st.data(), hold=st.booleans())
     def retire(self, data: st.DataObject, hold: bool) -> None:
-        chosen = data.draw(st.sampled_from(self.live()))
-        unit = self.model.find(chosen)
-        retire(self.lake, chosen, hold=hold)
+        choice = data.draw(st.sampled_from(self.live()))
+        unit = self.model.find(choice)
+        retire(self.lake, choice, hold=hold)
         unit.retired = unit.restorable = True
         self.ran("hold" if hold else "retire")
 
     @precondition(lambda self: self.model.live)
     @rule(data=st.data())
     def retire_a_bucket(self, data: st.DataObject) -> None:
-        instance = data.draw(st.sampled_from(sorted({each.instance for each in self.live()})))
+        instance = data.draw(
+            st.sampled_from(sorted({partition.instance for partition in self.live()}))
+        )
         plan = self.lake.retirement.plan_by_range(
             self.table.definition.stored_as, 0, 1 << 60, instance=instance
         )
@@ -333,8 +337,8 @@ class TableMachine(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def restore_what_was_replaced(self, data: st.DataObject) -> None:
-        found = partitions_of(self.lake, self.table)
-        replaced = [each.partition_id for each in found if each.replaced]
+        partitions = partitions_of(self.lake, self.table)
+        replaced = [partition.partition_id for partition in partitions if partition.replaced]
         if replaced:
             with pytest.raises(Conflict):
                 self.lake.retirement.restore(data.draw(st.sampled_from(replaced)))
@@ -346,14 +350,19 @@ class TableMachine(RuleBasedStateMachine):
     def sweep(self, hours: int, leases_die: bool) -> None:
         jump(self.lake, hours * HOUR_US)
         result = sweep(self.lake, leases_die=leases_die)
-        there = {
-            (each.instance, each.insert_range.begin, each.insert_range.end, each.is_live)
-            for each in partitions_of(self.lake, self.table)
+        live_ranges = {
+            (
+                partition.instance,
+                partition.insert_range.begin,
+                partition.insert_range.end,
+                partition.is_live,
+            )
+            for partition in partitions_of(self.lake, self.table)
         }
         for unit in self.model.units:
-            left = (unit.instance, unit.begin, unit.end, not unit.retired) in there
-            assert left or unit.retired, "something live was swept"
-            if not left:
+            remains = (unit.instance, unit.begin, unit.end, not unit.retired) in live_ranges
+            assert remains or unit.retired, "something live was swept"
+            if not remains:
                 unit.restorable = False
         self.ran("sweep" if not result.files else "sweep deleted files")
 
@@ -386,8 +395,8 @@ class TableMachine(RuleBasedStateMachine):
         """Die before some statement or some operation on disk: it happened, or it did not."""
         column = self.model.key[0] if self.model.key else "time"
         value = self.fit(batch)[0][column]
-        known, states = {each.partition_id for each in self.live()}, self.states()
-        rows, seen = self.fit(batch), self.now()
+        known_ids, states = {partition.partition_id for partition in self.live()}, self.states()
+        rows, seen_tick = self.fit(batch), self.now()
         verbs: dict[str, Callable[[], object]] = {
             "insert": lambda: self.table.insert(rows),
             "delete": lambda: self.table.delete_rows(f"time <= {spell(time)}"),
@@ -397,13 +406,17 @@ class TableMachine(RuleBasedStateMachine):
         if verb == "fold":  # often there is little to fold, and it is over soon
             point = 1 + point % 12
         died = self.die_during(verbs[verb], point)
-        new = [each for each in self.live() if each.partition_id not in known]
-        fresh = [each.insert_range.begin for each in new if each.insert_range.begin > seen]
+        new = [partition for partition in self.live() if partition.partition_id not in known_ids]
+        fresh = [
+            partition.insert_range.begin
+            for partition in new
+            if partition.insert_range.begin > seen_tick
+        ]
         if verb == "insert":
             if new:
-                self.model.insert(max(each.insert_range.end for each in new) - 1, rows)
+                self.model.insert(max(partition.insert_range.end for partition in new) - 1, rows)
         elif verb == "delete" and new:
-            self.model.delete(seen, max(fresh, default=0), lambda row: row["time"] <= time)
+            self.model.delete(seen_tick, max(fresh, default=0), lambda row: row["time"] <= time)
         elif verb == "forget" and self.states() != states:
             self.model.forget(lambda row: row[column] == value)
         self.model.fold(self.live())
@@ -412,16 +425,19 @@ class TableMachine(RuleBasedStateMachine):
 
     def states(self) -> set[tuple[str, bool, bool]]:
         """Of every partition, whether it is live, and whether it was replaced or condemned."""
-        found = partitions_of(self.lake, self.table)
-        return {(each.partition_id, each.is_live, each.replaced) for each in found}
+        partitions = partitions_of(self.lake, self.table)
+        return {
+            (partition.partition_id, partition.is_live, partition.replaced)
+            for partition in partitions
+        }
 
     def die_during(self, act: Callable[[], object], point: int) -> bool:
-        left = point
+        steps_left = point
 
         def die(_event: str) -> None:
-            nonlocal left
-            left -= 1
-            if left == 0:
+            nonlocal steps_left
+            steps_left -= 1
+            if steps_left == 0:
                 raise Crash
 
         assert isinstance(self.lake.store, LocalStore)
@@ -434,7 +450,7 @@ class TableMachine(RuleBasedStateMachine):
             died = True
         else:
             died = False
-        left = -1  # and nobody dies any more
+        steps_left = -1  # and nobody dies any more
         self.lake.leases._stop.set()
         self.lake.catalog.close()
         self.open()
@@ -451,9 +467,9 @@ class TableMachine(RuleBasedStateMachine):
             return
         result = self.table.query()
         names = self.names
-        found = count_rows(result.to_arrow().to_pylist(), names)
-        assert found == count_rows(self.model.visible(), names)
-        self.past.append((result.explanation.tick, found, names))
+        counts = count_rows(result.to_arrow().to_pylist(), names)
+        assert counts == count_rows(self.model.visible(), names)
+        self.past.append((result.explanation.tick, counts, names))
         rejects = self.lake.tables.get("d", "t_rejects")
         if len(self.past) % 5 == 0:
             assert rejects.count() == self.rejected
@@ -462,14 +478,14 @@ class TableMachine(RuleBasedStateMachine):
     @rule(time=bounds, value=values, by_time=st.booleans())
     def ask_for_a_part(self, time: datetime, value: int | None, by_time: bool) -> None:
         where, is_meant = self.condition(time, value, by_time)
-        for bucket in sorted({self.model.bucket_of({"time": each}) for each in TIMES})[:2]:
-            found = rows_of(self.table, f"{where} AND partition_date = '{bucket}'")
+        for bucket in sorted({self.model.bucket_of({"time": time}) for time in TIMES})[:2]:
+            result = rows_of(self.table, f"{where} AND partition_date = '{bucket}'")
             expected = [
                 row
                 for row in self.model.visible()
                 if is_meant(row) and self.model.bucket_of(row) == bucket
             ]
-            assert count_rows(found, self.names) == count_rows(expected, self.names)
+            assert count_rows(result, self.names) == count_rows(expected, self.names)
         self.ran("ask for a part")
 
     @precondition(lambda self: self.past)
@@ -512,9 +528,9 @@ class TableMachine(RuleBasedStateMachine):
             return
         live = self.live() if self.model.gone else []
         for unit in self.model.gone:
-            for each in live:
-                if each.instance == unit.instance:
-                    within = each.insert_range
+            for partition in live:
+                if partition.instance == unit.instance:
+                    within = partition.insert_range
                     assert unit.end <= within.begin or within.end <= unit.begin
 
     def lake_is_sound(self, level: Level = Level.CATALOG) -> None:

@@ -1,4 +1,4 @@
-"""What is kept of tables for the next who reads them has a bound, however small each of them is."""
+"""The cache of table rows is bounded, also for many small tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which neighbouring partitions become one, at each limit of bytes, rows and weight."""
+"""Grouping of neighbouring partitions at the limits of bytes, rows and weight."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ def make_run(sizes: Sequence[int], rows: Sequence[int] | None = None) -> list[Pa
     """Return neighbours of these sizes, of as many rows as bytes unless rows are given."""
     return [
         Partition(
-            partition_id=str(place),
-            identity=Identity("readings", "global", TimeRange(place, place + 1), b"schema"),
+            partition_id=str(index),
+            identity=Identity("readings", "global", TimeRange(index, index + 1), b"schema"),
             events=None,
-            file_path=str(place),
+            file_path=str(index),
             file_size=size,
-            num_rows=size if rows is None else rows[place],
+            num_rows=size if rows is None else rows[index],
             source_hash=b"",
             sort_order=(),
             format_version=1,
             statistics={},
-            published_at=place,
+            published_at=index,
         )
-        for place, size in enumerate(sizes)
+        for index, size in enumerate(sizes)
     ]
 
 

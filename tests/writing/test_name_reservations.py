@@ -15,7 +15,7 @@ from lakebed.pipeline.task_names import TaskNames
 
 
 def take_for_dead(lake: Lake) -> None:
-    """What somebody does who saw no heartbeat of this process for too long."""
+    """Take over the reservations like a sweep that missed the heartbeats of this process."""
     seconds = itertools.count(step=1_000_000.0)
     observer = LeaseObserver(lambda: next(seconds))
     sweeper = Sweeper(lake.catalog, lake.store, observer=observer)
@@ -25,7 +25,7 @@ def take_for_dead(lake: Lake) -> None:
 
 def staged(lake: Lake) -> set[str]:
     with lake.catalog.read() as connection:
-        return {each.file_path for each in files.list_files(connection, [FileState.STAGED])}
+        return {file.file_path for file in files.list_files(connection, [FileState.STAGED])}
 
 
 def test_names_after_a_lost_lease_belong_to_a_new_one(lake: Lake) -> None:
@@ -59,10 +59,10 @@ def test_all_names_of_a_wave_are_of_one_lease(lake: Lake, monkeypatch: pytest.Mo
     """The lease may be lost between the reservations for two view sets."""
     pool = lake._names
     lost, _ = pool.take("readings", "global", 1)
-    taken = pool.take
+    take_names = pool.take
 
     def lose_lease_before_second(view_set: str, instance: str, count: int) -> Any:
-        reservation = taken(view_set, instance, count)
+        reservation = take_names(view_set, instance, count)
         if view_set == "readings" and reservation[0] == lost:
             take_for_dead(lake)
             pool.forget(lost)

@@ -73,8 +73,10 @@ def test_replacing_retires_exactly_what_was_read(lake: Lake) -> None:
     new = lake.partitions.publish("readings", T0, T0 + 3 * HOUR, rows(9), replaces=old)
     assert lake.partitions.list_partitions() == [new, other]
     retired = [e for e in lake.partitions.list_partitions(include_retired=True) if not e.is_live]
-    assert {each.partition_id for each in retired} == {each.partition_id for each in old}
-    assert {each.retired_at for each in retired} == {new.published_at}
+    assert {partition.partition_id for partition in retired} == {
+        partition.partition_id for partition in old
+    }
+    assert {partition.retired_at for partition in retired} == {new.published_at}
 
 
 def test_replacing_something_that_changed_does_nothing(lake: Lake) -> None:
@@ -102,7 +104,7 @@ def test_an_overlap_with_something_not_read_does_nothing(lake: Lake) -> None:
 
 
 def test_many_partitions_are_published_together_or_not_at_all(lake: Lake) -> None:
-    taken = publish_hour(lake, 2)
+    existing = publish_hour(lake, 2)
     view_set = readings()
     new = [
         NewPartition.of_rows(view_set, T0 + h * HOUR, T0 + (h + 1) * HOUR, rows(2, h))
@@ -110,9 +112,9 @@ def test_many_partitions_are_published_together_or_not_at_all(lake: Lake) -> Non
     ]
     with pytest.raises(Overlap):
         lake.partitions.publish_many(new)
-    assert lake.partitions.list_partitions() == [taken]
-    made = lake.partitions.publish_many(new[:2])
-    assert len({each.published_at for each in made}) == 1
+    assert lake.partitions.list_partitions() == [existing]
+    published = lake.partitions.publish_many(new[:2])
+    assert len({partition.published_at for partition in published}) == 1
 
 
 def test_new_partitions_must_not_overlap_each_other(lake: Lake) -> None:
@@ -126,7 +128,7 @@ def test_instances_are_separate(lake: Lake) -> None:
     publish_hour(lake, 0, instance="b")
     assert len(lake.partitions.list_partitions(instance="a")) == 1
     with lake.partitions.snapshot("readings", instance="b") as snapshot:
-        assert [each.instance for each in snapshot.partitions] == ["b"]
+        assert [partition.instance for partition in snapshot.partitions] == ["b"]
 
 
 def test_only_ranges_that_have_ended_are_published(lake: Lake) -> None:

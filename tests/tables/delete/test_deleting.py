@@ -1,5 +1,5 @@
-"""What was deleted stays deleted, through folds, retirements and restores; what comes meanwhile
-stays; and what is forgotten leaves no trace in any file.
+"""Deleted rows stay deleted through folds, retirements and restores; rows inserted meanwhile stay;
+and erased rows leave no trace in any file.
 """
 
 from __future__ import annotations
@@ -219,7 +219,7 @@ def test_deleting_goes_on_while_many_insert(lake: Lake) -> None:
             for value in range(OLD):
                 assert table.delete_rows(f"value = {value}") == 1
             stop.set()
-            counts = [each.result() for each in running]
+            counts = [future.result() for future in running]
         ranges = [
             range(first, first + count) for first, count in zip(FIRST_VALUES, counts, strict=True)
         ]
@@ -253,7 +253,11 @@ def check_a_deleted_row_stays_deleted_through_any_order(lake: Lake, schema: Any)
         retire(lake, table.partitions()[0])
         retire(lake, middle)
         assert table.delete_rows("value = 7") == 1
-        gone = [each.partition_id for each in partitions_of(lake, table) if not each.is_live]
+        gone = [
+            partition.partition_id
+            for partition in partitions_of(lake, table)
+            if not partition.is_live
+        ]
         for step in order:
             steps[step](table, gone)
             assert 7 not in values_of(table), (order, step)
@@ -293,7 +297,7 @@ def _count_stored(lake: Lake, table: Table) -> int:
 
 def _files(lake: Lake, table: Table) -> list[Any]:
     assert isinstance(lake.store, LocalStore)
-    live = [each.file_path for each in table.partitions() if each.file_path]
+    live = [partition.file_path for partition in table.partitions() if partition.file_path]
     return [lake.store.root / path for path in live]
 
 
@@ -305,7 +309,7 @@ def test_a_mark_that_is_retired_lets_its_rows_be_seen(lake: Lake) -> None:
     mark = table.partitions()[-1]
     retire(lake, mark)
     assert values_of(table) == [0, 1]
-    gone = [each for each in partitions_of(lake, table) if not each.is_live]
+    gone = [partition for partition in partitions_of(lake, table) if not partition.is_live]
     lake.retirement.restore(gone[0].partition_id)
     assert values_of(table) == [0]
 
@@ -318,11 +322,11 @@ def test_what_was_replaced_cannot_be_restored(lake: Lake) -> None:
         if schema is LOOSE:
             table.delete_rows("value = 1")
         table.forget(value=2)
-        old = [each for each in partitions_of(lake, table) if not each.is_live]
+        old = [partition for partition in partitions_of(lake, table) if not partition.is_live]
         assert len(old) >= 4
-        for each in old:
+        for partition in old:
             with pytest.raises(Conflict, match="lives on in what replaced it"):
-                lake.retirement.restore(each.partition_id)
+                lake.retirement.restore(partition.partition_id)
     assert damage(lake) == []
 
 
@@ -335,14 +339,14 @@ PERSONAL = {"device": {"type": "string", "unique": True}, **LOOSE}
 def hold_of(lake: Lake, secret: str) -> list[str]:
     """Every file in the store that has a text in it, compressed or not."""
     assert isinstance(lake.store, LocalStore)
-    found = []
-    for path in sorted(each for each in lake.store.root.rglob("*") if each.is_file()):
+    file_names = []
+    for path in sorted(path for path in lake.store.root.rglob("*") if path.is_file()):
         data = path.read_bytes()
         if path.suffix == ".parquet":
             data += repr(pq.read_table(path).to_pylist()).encode()
         if secret.encode() in data:
-            found.append(path.name)
-    return found
+            file_names.append(path.name)
+    return file_names
 
 
 def test_nothing_is_left_of_what_is_forgotten(lake: Lake) -> None:
@@ -507,7 +511,7 @@ def test_forgetting_ends_while_many_insert(lake: Lake) -> None:
             pytest.fail(f"starved: {error}")
         finally:
             stop.set()
-        counts = [each.result() for each in running]
+        counts = [future.result() for future in running]
     assert table.count() == sum(counts)
 
 
@@ -526,7 +530,7 @@ def test_forgetting_goes_on_while_a_sweep_deletes(new_lake: NewLake) -> None:
             twin = other.tables.get("d", table.name)
             if claimed:
                 claim, _ = sweeper._claim(SweepResult())
-                lake.store.delete([each.file_path for each in claim])
+                lake.store.delete([partition.file_path for partition in claim])
             else:
                 reader: Any = other.tables.reader
                 meanwhile(reader, "read", lambda: sweep(lake), after=False)

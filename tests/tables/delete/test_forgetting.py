@@ -26,8 +26,8 @@ def filled(lake: Lake) -> Lake:
 
 def test_what_was_forgotten_can_be_forgotten_again(filled: Lake) -> None:
     pulse = filled.tables.get("home", "pulse")
-    assert [each.rows for each in pulse.forget(device="ring-7")] == [1]
-    assert [each.is_empty for each in pulse.partitions()] == [True]
+    assert [trace.rows for trace in pulse.forget(device="ring-7")] == [1]
+    assert [partition.is_empty for partition in pulse.partitions()] == [True]
     assert pulse.plan_forget(device="ring-7") == []
     assert pulse.forget(device="ring-7") == []
 
@@ -35,7 +35,7 @@ def test_what_was_forgotten_can_be_forgotten_again(filled: Lake) -> None:
 @pytest.mark.parametrize("dialect", ["sqlite"], indirect=True)
 def test_the_catalogs_file_does_not_keep_what_it_deleted(filled: Lake) -> None:
     """The bounds of a file's values are in its partition and in its footer; both are deleted with
-    it, and SQLite leaves what it deletes in the pages unless it is told not to."""
+    it, and SQLite leaves deleted bytes in its pages unless ``secure_delete`` is set."""
     pulse = filled.tables.get("home", "pulse")
     for number in range(40):
         pulse.insert([{**RING, "device": f"ring-{number}", "tags": ["y" * 900]}])
@@ -67,7 +67,7 @@ def test_rejects_have_figures_of_their_own(filled: Lake) -> None:
 
 
 def test_what_was_set_aside_and_cannot_be_read_is_condemned(filled: Lake) -> None:
-    """Whether it holds a trace, nobody can tell; it must not come back."""
+    """An unreadable partition may hold a trace: it must become unrestorable."""
     pulse = filled.tables.get("home", "pulse")
     bad = pulse.partitions()[0]
     pulse.insert([{**RING, "device": "ring-8"}])
@@ -83,7 +83,7 @@ def test_what_was_set_aside_and_cannot_be_read_is_condemned(filled: Lake) -> Non
         assert other.checker.run().is_clean
         with pytest.raises(LakebedError):
             other.retirement.restore(bad.partition_id)
-        assert [each.rows for each in pulse.forget(device="ring-8")] == [1]
+        assert [trace.rows for trace in pulse.forget(device="ring-8")] == [1]
         sweep_all(other)
     assert not filled.store.locate(bad.file_path or "").exists()
 
@@ -100,7 +100,7 @@ def test_a_live_file_that_cannot_be_read_is_named(filled: Lake) -> None:
             pulse.forget(device="ring-7")
         assert bad.retire_command in str(failed.value.hint)
         retire(other, bad)
-        assert [each.readable for each in pulse.forget(device="ring-7")] == [False]
+        assert [trace.readable for trace in pulse.forget(device="ring-7")] == [False]
 
 
 @pytest.mark.parametrize("dialect", SQLITE_FIRST, indirect=True)
@@ -120,7 +120,7 @@ def test_a_live_file_that_cannot_be_read_is_named(filled: Lake) -> None:
 def test_rejects_with_the_value_anywhere_are_forgotten(
     filled: Lake, record: object, goes: bool
 ) -> None:
-    """Unless they say, where they should, that they are of somebody else."""
+    """Rejects match by their text, unless their column has a valid other value."""
     filled.tables.insert("home", "pulse", [record], on_error="keep")
     pulse = filled.tables.get("home", "pulse")
     pulse.forget(device="ring-7")
@@ -133,5 +133,5 @@ def test_rejects_are_told_by_times_and_numbers_too(lake: Lake) -> None:
     table = lake.tables.create_table("home", "seen", {"time": "datetime", "person": "int"})
     bad = [{"when": "2026-11-16T06:00:00+01:00"}, {"who": 7}, {"who": "7"}, {"who": 8}]
     table.insert(bad, on_error="keep")
-    assert [each.rows for each in table.forget(person=7)] == [2]
-    assert [each.rows for each in table.forget(time="2026-11-16T05:00:00Z")] == [1]
+    assert [trace.rows for trace in table.forget(person=7)] == [2]
+    assert [trace.rows for trace in table.forget(time="2026-11-16T05:00:00Z")] == [1]

@@ -30,7 +30,7 @@ def _sweep(lake: Lake) -> None:
 
 def test_a_table_that_was_swept_is_not_restored_without_its_rows(hasty: Lake) -> None:
     hasty.tables.delete_table("home", "pulse")
-    assert [each.name for each in hasty.tables.definitions.list_deleted()] == ["pulse"]
+    assert [definition.name for definition in hasty.tables.definitions.list_deleted()] == ["pulse"]
     _sweep(hasty)
     assert hasty.tables.definitions.list_deleted() == []
     with pytest.raises(UnknownTable, match="has been swept since"):

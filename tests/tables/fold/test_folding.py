@@ -46,44 +46,49 @@ from tests.tables.parts import (
 
 # ---- the fold itself -----------------------------------------------------------------------------
 
-Said = tuple[str, int, bool]
+KeyVersion = tuple[str, int, bool]
 """A key, a version, and whether it is a mark."""
-saids = st.lists(
+key_versions = st.lists(
     st.tuples(st.sampled_from("abc"), st.integers(1, 9), st.booleans()), unique=True, max_size=12
 )
 
 
-def as_table(said: Sequence[Said]) -> pa.Table:
+def as_table(versions: Sequence[KeyVersion]) -> pa.Table:
     return pa.table(
         {
-            "key": pa.array([key for key, _, _ in said], pa.string()),
-            VERSION: pa.array([version for _, version, _ in said], pa.int64()),
-            DELETED: pa.array([True if mark else None for _, _, mark in said], pa.bool_()),
+            "key": pa.array([key for key, _, _ in versions], pa.string()),
+            VERSION: pa.array([version for _, version, _ in versions], pa.int64()),
+            DELETED: pa.array([True if mark else None for _, _, mark in versions], pa.bool_()),
         }
     )
 
 
-def last_of(said: Sequence[Said]) -> dict[str, Said]:
-    """What counts of each key; a mark is newer than a row of its own version."""
-    return {each[0]: each for each in sorted(said, key=lambda each: (each[1], each[2]))}
+def last_of(versions: Sequence[KeyVersion]) -> dict[str, KeyVersion]:
+    """Return the last version by key; a mark is newer than a row of its own version."""
+    return {
+        version[0]: version
+        for version in sorted(versions, key=lambda version: (version[1], version[2]))
+    }
 
 
-@given(saids, st.integers(0, 4), st.none() | st.integers(0, 10))
+@given(key_versions, st.integers(0, 4), st.none() | st.integers(0, 10))
 def test_the_last_version_of_each_key_is_left(
-    said: list[Said], parts: int, marks_from: int | None
+    versions: list[KeyVersion], parts: int, marks_from: int | None
 ) -> None:
-    split = [said[part :: parts + 1] for part in range(parts + 1)]
-    folded = fold([as_table(each) for each in split], ["key"], marks_from)
-    left = {
+    split = [versions[part :: parts + 1] for part in range(parts + 1)]
+    folded = fold([as_table(part_versions) for part_versions in split], ["key"], marks_from)
+    remaining = {
         (key, version, bool(mark))
-        for key, version, mark in zip(*(each.to_pylist() for each in folded.columns), strict=True)
+        for key, version, mark in zip(
+            *(column.to_pylist() for column in folded.columns), strict=True
+        )
     }
     expected = {
-        each
-        for each in last_of(said).values()
-        if not each[2] or (marks_from is not None and each[1] >= marks_from)
+        version
+        for version in last_of(versions).values()
+        if not version[2] or (marks_from is not None and version[1] >= marks_from)
     }
-    assert left == expected
+    assert remaining == expected
 
 
 def a_table(schema: Any) -> UserTable:
@@ -138,45 +143,55 @@ A_ROW, ITS_MARK, ANOTHER = ("a", False, 0), ("a", True, 0), ("b", False, 0)
     *(0, 2, True),
 )
 def test_no_mark_that_is_left_out_is_ever_missed(
-    given_units: list[Any], first: int, count: int, moves: bool
+    unit_samples: list[Any], first: int, count: int, moves: bool
 ) -> None:
     """Units of two buckets at ticks 10, 20, 30…; marks may be a little older than their unit. Some
-    are retired, and of some the catalog knows the bounds of the keys. Whatever a fold leaves out,
-    no choice of what comes back shows the difference."""
+    are retired, and of some the catalog knows the bounds of the keys. If marks are left out by a
+    fold, no combination of restored units may show the difference."""
     table = a_table(BY_ID if moves else BY_TIME)
-    found = []
-    for place, (instance, said, retired, known) in enumerate(given_units):
-        begin = 10 * (place + 1)
+    drawn_units = []
+    for index, (instance, changes, retired, has_bounds) in enumerate(unit_samples):
+        begin = 10 * (index + 1)
         versions = [
             (key if moves else instance + key, begin - back if mark else begin, mark)
-            for key, mark, back in said
+            for key, mark, back in changes
         ]
         keys = [key for key, _, _ in versions]
-        bounds = {table.key[0]: [min(keys), max(keys)]} if known and keys else {}
+        bounds = {table.key[0]: [min(keys), max(keys)]} if has_bounds and keys else {}
         unit = a_partition(begin, begin + 1, instance, statistics=bounds)
-        found.append((unit, versions, retired))
-    buckets = [each for each in found if each[0].instance == found[0][0].instance and not each[2]]
-    barriers = [p for p, _, retired in found if retired and p.instance == found[0][0].instance]
+        drawn_units.append((unit, versions, retired))
+    buckets = [
+        candidate
+        for candidate in drawn_units
+        if candidate[0].instance == drawn_units[0][0].instance and not candidate[2]
+    ]
+    barriers = [
+        p for p, _, retired in drawn_units if retired and p.instance == drawn_units[0][0].instance
+    ]
     live = [partition for partition, _, _ in buckets]
     runs = plan_folds(live, barriers, is_requested=True)
     for run in runs:
         inputs = list(run.partitions)[first % 2 : count + first % 2]
         if len(inputs) < 2:
             continue
-        marks_from = find_marks_from(table, inputs, [partition for partition, _, _ in found])
-        said = [each for p, versions, _ in found if p in inputs for each in versions]
-        folded = [
-            each
-            for each in last_of(said).values()
-            if not each[2] or (marks_from is not None and each[1] >= marks_from)
+        marks_from = find_marks_from(table, inputs, [partition for partition, _, _ in drawn_units])
+        input_versions = [
+            version for p, versions, _ in drawn_units if p in inputs for version in versions
         ]
-        others = [each for each in found if each[0] not in inputs]
-        always = [each for _, versions, retired in others if not retired for each in versions]
-        gone = [versions for _, versions, retired in others if retired]
+        folded = [
+            version
+            for version in last_of(input_versions).values()
+            if not version[2] or (marks_from is not None and version[1] >= marks_from)
+        ]
+        other_units = [candidate for candidate in drawn_units if candidate[0] not in inputs]
+        always = [
+            version for _, versions, retired in other_units if not retired for version in versions
+        ]
+        gone = [versions for _, versions, retired in other_units if retired]
         for size in range(len(gone) + 1):
             for back in itertools.combinations(gone, size):
-                rest = [*always, *(each for versions in back for each in versions)]
-                before = {k: v for k, v in last_of([*said, *rest]).items() if not v[2]}
+                rest = [*always, *(version for versions in back for version in versions)]
+                before = {k: v for k, v in last_of([*input_versions, *rest]).items() if not v[2]}
                 after = {k: v for k, v in last_of([*folded, *rest]).items() if not v[2]}
                 assert before == after
 
@@ -198,18 +213,22 @@ def test_marks_go_when_no_older_partition_can_have_their_keys() -> None:
 def test_marks_of_a_key_without_time_are_folded_away(lake: Lake) -> None:
     """Rows of other keys in another bucket, also those that may be restored, are none of theirs."""
     table = make(lake, BY_ID)
-    table.insert([{"id": each, "time": "2026-03-01T12:00:00Z", "value": each} for each in (1, 2)])
-    table.insert([{"id": each, "time": NOON, "value": each} for each in (3, 4)])
+    table.insert(
+        [{"id": number, "time": "2026-03-01T12:00:00Z", "value": number} for number in (1, 2)]
+    )
+    table.insert([{"id": number, "time": NOON, "value": number} for number in (3, 4)])
     table.delete_rows("value > 2")
     table.fold()
-    march = {each.instance: each for each in table.partitions()}
+    march = {partition.instance: partition for partition in table.partitions()}
     assert march["2026-03-02"].is_empty
     assert values_of(table) == [1, 2]
     table.insert({"id": 2, "time": NOON, "value": 5})
     table.delete_rows("value = 5")
     table.fold()
     assert values_of(table) == [1]
-    assert [each.num_rows for each in table.partitions()] == [2, 1], "the mark hides a row"
+    assert [partition.num_rows for partition in table.partitions()] == [2, 1], (
+        "the mark hides a row"
+    )
     hidden = table.partitions()[0]
     retire(lake, hidden)
     table.insert({"id": 2, "time": NOON, "value": 6})
@@ -227,18 +246,20 @@ def test_marks_of_a_key_without_time_are_folded_away(lake: Lake) -> None:
     st.integers(1, 3000),
 )
 def test_runs_leave_room_for_what_may_come_back(kinds: list[str], most_bytes: int) -> None:
-    every = [a_partition(10 * place, 10 * place + 5) for place in range(len(kinds))]
-    live = [each for each, kind in zip(every, kinds, strict=True) if kind == "live"]
-    gone = [each for each, kind in zip(every, kinds, strict=True) if kind == "retired"]
+    every = [a_partition(10 * number, 10 * number + 5) for number in range(len(kinds))]
+    live = [partition for partition, kind in zip(every, kinds, strict=True) if kind == "live"]
+    gone = [partition for partition, kind in zip(every, kinds, strict=True) if kind == "retired"]
     for limit in (most_bytes, fold_rows.MOST_BYTES):
         runs = plan_folds(live, gone, is_requested=True, most_bytes=limit)
         for run in runs:
             assert len(run.partitions) > 1
-            assert not any(run.insert_range.overlaps(each.insert_range) for each in gone)
-            inside = [each for each in live if run.insert_range.contains(each.insert_range)]
+            assert not any(run.insert_range.overlaps(partition.insert_range) for partition in gone)
+            inside = [
+                partition for partition in live if run.insert_range.contains(partition.insert_range)
+            ]
             assert list(run.partitions) == inside, "a neighbour was passed over"
-        folded = [each for run in runs for each in run.partitions]
-        assert len({each.partition_id for each in folded}) == len(folded)
+        folded = [partition for run in runs for partition in run.partitions]
+        assert len({partition.partition_id for partition in folded}) == len(folded)
     if live and not gone:
         assert len(plan_folds(live, gone, is_requested=True)) == (len(live) > 1)
 
@@ -249,8 +270,8 @@ def test_inserts_fold_little_at_once_and_each_row_a_few_times(size: int) -> None
     either cheap or in proportion to what was inserted."""
     bucket: list[Partition] = []
     inserts, written = 2500, 0
-    for place in range(inserts):
-        bucket.append(a_partition(place, place + 1, size=size, rows=size // 20))
+    for number in range(inserts):
+        bucket.append(a_partition(number, number + 1, size=size, rows=size // 20))
         due = is_due("2026-03-02", len(bucket), size // 20)
         if due and (run := plan_small_fold(bucket, [])) is not None:
             assert run.bytes <= max(fold_rows.SMALL_BYTES, 16 * size)
@@ -258,18 +279,20 @@ def test_inserts_fold_little_at_once_and_each_row_a_few_times(size: int) -> None
             begin = bucket.index(run.partitions[0])
             end = begin + len(run.partitions)
             assert tuple(bucket[begin:end]) == run.partitions, "a neighbour was passed over"
-            rows = sum(each.num_rows for each in run.partitions)
+            rows = sum(partition.num_rows for partition in run.partitions)
             whole = run.insert_range
             folded = a_partition(whole.begin, whole.end, size=run.bytes, rows=rows)
             bucket[begin:end] = [folded]
-        small = [each for each in bucket if each.file_size < fold_rows.SMALL_BYTES // 4]
+        small = [
+            partition for partition in bucket if partition.file_size < fold_rows.SMALL_BYTES // 4
+        ]
         assert len(small) <= 3 * fold_rows.MANY_PARTITIONS
     cheap = inserts / fold_rows.MANY_PARTITIONS * fold_rows.SMALL_BYTES / 8
     assert written <= max(cheap, 4 * size * inserts)
 
 
 def test_folds_and_restores_take_turns(lake: Lake) -> None:
-    """What is retired from the middle finds its place again, and is folded after that."""
+    """A partition retired from the middle is restored in its place, and folded after that."""
     for schema in (LOOSE, BY_ID, BY_TIME):
         table = make(lake, schema)
         for value in range(5):
@@ -294,7 +317,7 @@ def test_folds_and_restores_take_turns(lake: Lake) -> None:
         table.delete_rows("true")
         table.fold()
         assert values_of(table) == []
-        assert [each.is_empty for each in table.partitions()] == [True]
+        assert [partition.is_empty for partition in table.partitions()] == [True]
     assert damage(lake) == []
 
 
@@ -334,7 +357,7 @@ def test_a_bucket_of_many_inserts_has_few_partitions(lake: Lake) -> None:
         table.insert({"id": value % 7, "time": NOON, "value": value})
     assert len(table.partitions()) <= 2 * fold_rows.MANY_PARTITIONS
     assert values_of(table) == list(range(53, 60))
-    folded = [each for each in partitions_of(lake, table) if each.replaced]
+    folded = [partition for partition in partitions_of(lake, table) if partition.replaced]
     assert len(folded) > 40
 
 
@@ -371,7 +394,9 @@ def _not_compared(patch: pytest.MonkeyPatch) -> None:
 def _others_not_asked(patch: pytest.MonkeyPatch) -> None:
     original = user_tables._choose_by_key
     patch.setattr(
-        user_tables, "_choose_by_key", lambda view, asked, _others: original(view, asked, [])
+        user_tables,
+        "_choose_by_key",
+        lambda view, requested, _other_buckets: original(view, requested, []),
     )
 
 
@@ -384,8 +409,8 @@ def _changes_not_minded(patch: pytest.MonkeyPatch) -> None:
     original = catalog_tables.find_ground
 
     def find_ground(*arguments: Any) -> Any:
-        found = original(*arguments)
-        return found and replace(found, changed_at=0)
+        ground = original(*arguments)
+        return ground and replace(ground, changed_at=0)
 
     patch.setattr(catalog_tables, "find_ground", find_ground)
 
@@ -423,11 +448,11 @@ BROKEN: dict[str, tuple[Break, Notice]] = {
         lambda lake: test_upserts.check_a_key_that_moves_stays_one_row(lake, "day"),
     ),
     "versions are not compared": (_not_compared, test_upserts.test_the_last_insert_wins),
-    "whoever deletes does not mind what is newer": (
+    "a delete ignores newer rows": (
         lambda patch: patch.setattr(delete, "_as_marks", _mark_all(delete._as_marks)),
         lambda lake: test_deleting.check_what_is_inserted_meanwhile_stays(lake, BY_ID),
     ),
-    "a table may change while somebody ignores": (
+    "a table may change during an insert that ignores": (
         _changes_not_minded,
         test_upserts.test_ignoring_minds_what_comes_meanwhile,
     ),

@@ -37,46 +37,46 @@ def adopt(lake: Lake, root: Path) -> ImportReport:
 
 def state_of(lake: Lake) -> tuple[Any, dict[str, str]]:
     """The rows of the table, if there is one, and what is in quarantine."""
-    found = as_counter()
+    counts = as_counter()
     if lake.tables.list_tables():
-        found = as_counter(lake.query("SELECT time, device, bpm FROM home.pulse").to_arrow())
-    return found, aside(lake)
+        counts = as_counter(lake.query("SELECT time, device, bpm FROM home.pulse").to_arrow())
+    return counts, aside(lake)
 
 
-def judge(place: Place, root: Path, wanted: tuple[Any, dict[str, str]]) -> list[str]:
+def judge(lake_copy: Place, root: Path, expected: tuple[Any, dict[str, str]]) -> list[str]:
     """Everything that is wrong after a kill: with what is there, with doing it again, and with what
     a sweep leaves of both."""
     problems = []
-    whole = [as_counter(*some) for count in range(3) for some in combinations(SOUND, count)]
-    with place.open() as lake:
-        problems += [f"after the kill: {each}" for each in damage(lake)]
-        found, kept = state_of(lake)
-        if found not in whole or not kept.items() <= wanted[1].items():
-            problems.append(f"half done: {found}, {kept}")
+    whole = [as_counter(*tables) for count in range(3) for tables in combinations(SOUND, count)]
+    with lake_copy.open() as lake:
+        problems += [f"after the kill: {problem}" for problem in damage(lake)]
+        rows, quarantined = state_of(lake)
+        if rows not in whole or not quarantined.items() <= expected[1].items():
+            problems.append(f"half done: {rows}, {quarantined}")
         adopt(lake, root)
-        problems += [f"after repeating: {each}" for each in damage(lake)]
-        if state_of(lake) != wanted:
-            problems.append(f"repeating gave {state_of(lake)}, expected {wanted}")
+        problems += [f"after repeating: {problem}" for problem in damage(lake)]
+        if state_of(lake) != expected:
+            problems.append(f"repeating gave {state_of(lake)}, expected {expected}")
         again = adopt(lake, root)
         if again.taken or again.quarantined:
             problems.append(f"the next time it did {again.counts}")
-    with place.open() as lake:
+    with lake_copy.open() as lake:
         for _ in range(2):
             jump(lake, 48 * HOUR_US)
             sweep(lake, leases_die=True)
-        if state_of(lake) != wanted:
+        if state_of(lake) != expected:
             problems.append("sweeping changed what is there")
         with lake.catalog.read() as connection:
             safe = files.list_paths(connection, [FileState.QUARANTINED])
-            left = files.list_files(connection, [FileState.STAGED, FileState.DELETING])
-        safe |= {each.file_path or "" for each in lake.partitions.list_partitions()}
+            unpublished = files.list_files(connection, [FileState.STAGED, FileState.DELETING])
+        safe |= {partition.file_path or "" for partition in lake.partitions.list_partitions()}
         if stored_files(lake) != safe:
             problems.append(f"leaked or lost files: {stored_files(lake) ^ safe}")
-        problems += [f"still reserved: {each}" for each in left]
+        problems += [f"still reserved: {file}" for file in unpublished]
     return problems
 
 
-def run(dialect: str, folder: Path, every: int, most: int, server: str = "") -> dict[str, Any]:
+def run(dialect: str, folder: Path, every: int, limit: int, server: str = "") -> dict[str, Any]:
     """Kill at some points of an import, evenly chosen; the report that the test judges."""
     places, root = Places(dialect, server, folder / "lakes"), folder / "tree"
     build_tree(root)
@@ -86,27 +86,27 @@ def run(dialect: str, folder: Path, every: int, most: int, server: str = "") -> 
         hook_lake(lake, recorder)
         adopt(lake, root)
         events = list(recorder.events)
-        wanted = state_of(lake)
+        expected = state_of(lake)
     failures = []
     points = choose_points(events, every)
-    points = points[:: -(-len(points) // most)]
+    points = points[:: -(-len(points) // limit)]
 
-    def die(place: Place, killer: Killer) -> None:
-        lake = place.open()
+    def die(lake_copy: Place, killer: Killer) -> None:
+        lake = lake_copy.open()
         hook_lake(lake, killer)
         adopt(lake, root)
 
     for point in points:
-        place, ending = kill(places, base, point, die)
+        lake_copy, ending = kill(places, base, point, die)
         problems = [] if ending == "killed by SIGKILL" else [f"the child {ending}"]
-        problems += judge(place, root, wanted)
+        problems += judge(lake_copy, root, expected)
         if problems:
             failures.append({"point": point, "event": events[point - 1], "problems": problems})
-        places.remove(place)
+        places.remove(lake_copy)
     return {
         "events": len(events),
         "points": points,
-        "rows": wanted[0].total(),
-        "aside": len(wanted[1]),
+        "rows": expected[0].total(),
+        "aside": len(expected[1]),
         "failures": failures,
     }

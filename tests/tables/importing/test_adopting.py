@@ -1,5 +1,5 @@
-"""Adopting a tree of Parquet files: every file is told by class, what is sound is taken once, what
-is not is kept in quarantine, and the source stays as it is.
+"""Import of a tree of Parquet files: every file is classified, sound files are imported once, the
+others are copied to quarantine, and the source is never changed.
 """
 
 from __future__ import annotations
@@ -60,16 +60,16 @@ def table(home: Lake) -> Table:
 @pytest.mark.parametrize("dialect", SQLITE_FIRST, indirect=True)
 def test_every_file_is_told_by_class(table: Table, home: Lake, root: Path) -> None:
     expected = build_mess(root)
-    found = plan(home, root)
-    assert {each.path: each.kind for each in found.files} == expected
-    assert found.table == table.definition
-    assert found.rows == 60
-    assert sum(found.counts.values()) == len(expected)
-    assert set(found.counts) == set(FileClass)
-    for each in found.files:
-        if each.kind not in (FileClass.SOUND, FileClass.EMPTY, FileClass.NOT_PARQUET):
-            empty = each.kind in (FileClass.EMPTY_DIRECTORY, FileClass.ZERO_BYTES)
-            assert bool(each.reason) != empty, each
+    import_plan = plan(home, root)
+    assert {file.path: file.kind for file in import_plan.files} == expected
+    assert import_plan.table == table.definition
+    assert import_plan.rows == 60
+    assert sum(import_plan.counts.values()) == len(expected)
+    assert set(import_plan.counts) == set(FileClass)
+    for file in import_plan.files:
+        if file.kind not in (FileClass.SOUND, FileClass.EMPTY, FileClass.NOT_PARQUET):
+            empty = file.kind in (FileClass.EMPTY_DIRECTORY, FileClass.ZERO_BYTES)
+            assert bool(file.reason) != empty, file
     assert table.count() == 0
 
 
@@ -87,25 +87,27 @@ def test_sound_files_are_taken_and_no_byte_of_the_others_is_lost(
     table: Table, home: Lake, root: Path
 ) -> None:
     expected = build_mess(root)
-    told = []
-    report = home.tables.carry_out_import(plan(home, root), told.append)
-    assert sorted(each.file.path for each in told) == sorted(expected)
-    assert {each.file.path: each.file.kind for each in report.outcomes} == expected
+    reported = []
+    report = home.tables.carry_out_import(plan(home, root), reported.append)
+    assert sorted(outcome.file.path for outcome in reported) == sorted(expected)
+    assert {outcome.file.path: outcome.file.kind for outcome in report.outcomes} == expected
     parts = [report.taken, report.quarantined, report.skipped]
     assert sum(map(len, parts)) == len(report.outcomes) == len(expected)
-    assert {each.file.kind for each in report.taken} == {FileClass.SOUND}
+    assert {outcome.file.kind for outcome in report.taken} == {FileClass.SOUND}
     assert report.rows == report.rows_inserted == table.count() == 60
-    taken = [pq.read_table(root / each.file.path, partitioning=None) for each in report.taken]
-    assert all_rows(table) == as_counter(*taken)
-    kept = aside(home)
+    imported = [
+        pq.read_table(root / outcome.file.path, partitioning=None) for outcome in report.taken
+    ]
+    assert all_rows(table) == as_counter(*imported)
+    quarantined = aside(home)
     for path, kind in expected.items():
         at = root / path
         if kind in (FileClass.SOUND, FileClass.IMPORTED) or not at.is_file():
             continue
         data = at.read_bytes()
-        assert not data or hashlib.sha256(data).hexdigest() in kept, path
-    assert len(kept) == len(report.quarantined)
-    assert [each.file.path for each in report.left_behind] == [
+        assert not data or hashlib.sha256(data).hexdigest() in quarantined, path
+    assert len(quarantined) == len(report.quarantined)
+    assert [outcome.file.path for outcome in report.left_behind] == [
         "link-to-a-folder",
         "link-to-nothing",
         "pipe",
@@ -126,9 +128,9 @@ def test_quarantine_says_where_bytes_are_from_and_why(table: Table, home: Lake, 
 
 def test_the_source_is_never_touched(table: Table, home: Lake, root: Path) -> None:
     build_mess(root)
-    for each in sorted(root.rglob("*"), reverse=True):
-        if not each.is_symlink():
-            each.chmod(0o555 if each.is_dir() else 0o444)
+    for path in sorted(root.rglob("*"), reverse=True):
+        if not path.is_symlink():
+            path.chmod(0o555 if path.is_dir() else 0o444)
     root.chmod(0o555)
     before = fingerprint(root)
     adopt(home, root)
@@ -145,7 +147,7 @@ def test_importing_again_does_nothing(table: Table, home: Lake, root: Path) -> N
     assert FileClass.SOUND not in again.counts
     assert again.counts[FileClass.IMPORTED] == 7
     report = home.tables.carry_out_import(again)
-    assert [each.fate for each in report.outcomes] == [Fate.SKIPPED] * len(report.outcomes)
+    assert [outcome.fate for outcome in report.outcomes] == [Fate.SKIPPED] * len(report.outcomes)
     assert (all_rows(table), aside(home)) == before
     assert len(report.left_behind) == 3
     assert damage(home) == []
@@ -153,9 +155,9 @@ def test_importing_again_does_nothing(table: Table, home: Lake, root: Path) -> N
 
 def test_the_same_plan_carried_out_twice_counts_once(table: Table, home: Lake, root: Path) -> None:
     build_mess(root)
-    found = plan(home, root)
-    home.tables.carry_out_import(found)
-    report = home.tables.carry_out_import(found)
+    import_plan = plan(home, root)
+    home.tables.carry_out_import(import_plan)
+    report = home.tables.carry_out_import(import_plan)
     assert (report.taken, report.quarantined) == ([], [])
     assert table.count() == 60
 
@@ -185,7 +187,7 @@ def test_the_bytes_count_and_not_the_name(table: Table, home: Lake, root: Path) 
 def test_one_file_is_imported_by_its_name(table: Table, home: Lake, root: Path) -> None:
     file = put(root, "_backup.parquet", rows(1))
     report = adopt(home, file)
-    assert [each.file.path for each in report.taken] == ["_backup.parquet"]
+    assert [outcome.file.path for outcome in report.taken] == ["_backup.parquet"]
     assert adopt(home, root).counts == {FileClass.TEMPORARY: 1}
 
 
@@ -200,14 +202,14 @@ def test_a_file_that_changed_since_the_plan_is_judged_again(
     put(root, "other.parquet", rows(3))
     put(root, "copy-of-other.parquet", rows(3))
     put(root, "gone.parquet", rows(4))
-    found = plan(home, root)
+    import_plan = plan(home, root)
     put(root, "good-to-bad.parquet", as_bytes(rows(1))[:-9])
     put(root, "bad-to-good.parquet", rows(2))
     put(root, "other.parquet", rows(5))
     (root / "gone.parquet").unlink()
-    report = home.tables.carry_out_import(found)
-    told = {each.file.path: (each.file.kind, each.fate) for each in report.outcomes}
-    assert told == {
+    report = home.tables.carry_out_import(import_plan)
+    fates = {outcome.file.path: (outcome.file.kind, outcome.fate) for outcome in report.outcomes}
+    assert fates == {
         "good-to-bad.parquet": (FileClass.TRUNCATED, Fate.QUARANTINED),
         "bad-to-good.parquet": (FileClass.SOUND, Fate.TAKEN),
         "other.parquet": (FileClass.SOUND, Fate.TAKEN),
@@ -215,7 +217,7 @@ def test_a_file_that_changed_since_the_plan_is_judged_again(
         "gone.parquet": (FileClass.UNREADABLE, Fate.SKIPPED),
     }
     assert all_rows(table) == as_counter(rows(2), rows(3), rows(5))
-    assert [each.file.path for each in report.left_behind] == ["gone.parquet"]
+    assert [outcome.file.path for outcome in report.left_behind] == ["gone.parquet"]
 
 
 @pytest.mark.parametrize("dialect", SQLITE_FIRST, indirect=True)
@@ -231,9 +233,9 @@ def test_a_file_that_never_stands_still_is_left_behind(
                 log.write(b".")
         return opened(self, mode, *rest, **options)
 
-    found = plan(home, root)
+    import_plan = plan(home, root)
     monkeypatch.setattr(Path, "open", grow)
-    report = home.tables.carry_out_import(found)
+    report = home.tables.carry_out_import(import_plan)
     (outcome,) = report.left_behind
     assert outcome.note == "it changed whenever it was read"
     assert aside(home) == {}
@@ -242,36 +244,36 @@ def test_a_file_that_never_stands_still_is_left_behind(
 def test_a_table_that_is_altered_meanwhile_is_gone_by(table: Table, home: Lake, root: Path) -> None:
     put(root, "a.parquet", rows(1))
     put(root, "b.parquet", rows(2, mood=["good"] * 10))
-    found = plan(home, root)
+    import_plan = plan(home, root)
     table.alter(add={"mood": "string"})
-    report = home.tables.carry_out_import(found)
-    assert [each.file.path for each in report.taken] == ["a.parquet"]
+    report = home.tables.carry_out_import(import_plan)
+    assert [outcome.file.path for outcome in report.taken] == ["a.parquet"]
     assert adopt(home, root).rows == 10
 
 
 def test_a_table_that_takes_the_planned_ones_place_is_refused(home: Lake, root: Path) -> None:
     put(root, "a.parquet", rows(1))
-    found = plan(home, root)
+    import_plan = plan(home, root)
     home.tables.create_table("home", "pulse", SCHEMA)
     with pytest.raises(StalePlan, match="another schema"):
-        home.tables.carry_out_import(found)
-    found = plan(home, root)
+        home.tables.carry_out_import(import_plan)
+    import_plan = plan(home, root)
     home.tables.delete_table("home", "pulse")
     home.tables.create_table("home", "pulse", SCHEMA)
     with pytest.raises(StalePlan, match="another one by now"):
-        home.tables.carry_out_import(found)
+        home.tables.carry_out_import(import_plan)
 
 
 def test_two_imports_at_once_take_every_file_once(table: Table, home: Lake, root: Path) -> None:
     build_mess(root)
-    mine, theirs = plan(home, root), plan(home, root)
+    first, second = plan(home, root), plan(home, root)
     reports = []
     meanwhile(
         home.tables.inserter,
         "_find_repeated",
-        lambda: reports.append(home.tables.carry_out_import(theirs)),
+        lambda: reports.append(home.tables.carry_out_import(second)),
     )
-    reports.append(home.tables.carry_out_import(mine))
-    assert sorted(len(each.taken) for each in reports) == [0, 6]
+    reports.append(home.tables.carry_out_import(first))
+    assert sorted(len(report.taken) for report in reports) == [0, 6]
     assert table.count() == 60
-    assert sum(len(each.quarantined) for each in reports) == len(aside(home))
+    assert sum(len(report.quarantined) for report in reports) == len(aside(home))

@@ -1,4 +1,4 @@
-"""What each file of a tree is to a table: by its folders, its columns, its rows and its bytes."""
+"""Classification of the files of a tree by their folders, columns, rows and bytes."""
 
 from __future__ import annotations
 
@@ -69,21 +69,21 @@ def test_a_folder_gives_a_column_that_the_file_lacks(home: Lake, root: Path) -> 
     table = home.tables.create_table("home", "pulse", schema)
     put(root, "site=7/day=2024-05-01/year=2024/device=x/a.parquet", rows(1, 1))
     put(root, "site=__HIVE_DEFAULT_PARTITION__/day=2024-05-02/b.parquet", rows(2, 1))
-    found = plan(home, root)
-    assert [each.reason for each in found.files] == [
+    import_plan = plan(home, root)
+    assert [file.reason for file in import_plan.files] == [
         "NULL for note; site, year, day from its folder; "
         "1 of 1 rows are not of device=x: rows go by their own value",
         "NULL for note, year; site, day from its folder",
     ]
-    home.tables.carry_out_import(found)
-    told = table.query("SELECT site, year, day, device FROM pulse ORDER BY time").to_arrow()
-    assert [row["site"] for row in told.to_pylist()] == [7, None]
-    assert [row["year"] for row in told.to_pylist()] == [2024, None]
-    assert [str(row["day"]) for row in told.to_pylist()] == [
+    home.tables.carry_out_import(import_plan)
+    result = table.query("SELECT site, year, day, device FROM pulse ORDER BY time").to_arrow()
+    assert [row["site"] for row in result.to_pylist()] == [7, None]
+    assert [row["year"] for row in result.to_pylist()] == [2024, None]
+    assert [str(row["day"]) for row in result.to_pylist()] == [
         "2024-05-01 00:00:00+00:00",
         "2024-05-02 00:00:00+00:00",
     ]
-    assert told["device"].to_pylist() == [rows(day, 1)["device"][0].as_py() for day in (1, 2)]
+    assert result["device"].to_pylist() == [rows(day, 1)["device"][0].as_py() for day in (1, 2)]
 
 
 def test_the_same_bytes_with_other_values_of_folders_are_other_rows(home: Lake, root: Path) -> None:
@@ -98,19 +98,19 @@ def test_the_same_bytes_with_other_values_of_folders_are_other_rows(home: Lake, 
 
 def test_the_same_bytes_with_more_folders_are_other_rows(home: Lake, root: Path) -> None:
     """Also if those with fewer came first, in the same import or in one before."""
-    given = rows(1, 1).drop_columns(["device"])
-    put(root, "all.parquet", given)
-    put(root, "device=a/1.parquet", given)
-    put(root, "device=a/site=x/1.parquet", given)
+    source_rows = rows(1, 1).drop_columns(["device"])
+    put(root, "all.parquet", source_rows)
+    put(root, "device=a/1.parquet", source_rows)
+    put(root, "device=a/site=x/1.parquet", source_rows)
     assert adopt(home, root).counts == {FileClass.SOUND: 3}
-    put(root, "device=b/1.parquet", given)
-    put(root, "copy.parquet", given)
+    put(root, "device=b/1.parquet", source_rows)
+    put(root, "copy.parquet", source_rows)
     assert adopt(home, root).counts == {FileClass.SOUND: 1, FileClass.IMPORTED: 4}
-    found = home.query("SELECT device, site FROM home.pulse").to_arrow().to_pylist()
-    assert {(row["device"], row["site"]) for row in found} == {
+    result = home.query("SELECT device, site FROM home.pulse").to_arrow().to_pylist()
+    assert {(row["device"], row["site"]) for row in result} == {
         (None, None), ("a", None), ("a", "x"), ("b", None),
     }  # fmt: skip
-    assert len(found) == 4
+    assert len(result) == 4
 
 
 def test_what_folders_gave_nothing_to_is_known_when_they_would(
@@ -133,9 +133,9 @@ def test_what_folders_gave_nothing_to_is_known_when_they_would(
 def test_what_a_folder_says_is_never_dropped(table: Table, home: Lake, root: Path) -> None:
     put(root, "site=a/1.parquet", rows(1))
     put(root, "site=b/1.parquet", rows(1))
-    found = plan(home, root)
-    assert found.counts == {FileClass.DRIFT: 2}
-    assert found.files[0].reason == (
+    import_plan = plan(home, root)
+    assert import_plan.counts == {FileClass.DRIFT: 2}
+    assert import_plan.files[0].reason == (
         "column site: expected such a column, for what folder site=a says"
     )
     table.alter(add={"site": "string"})
@@ -144,20 +144,20 @@ def test_what_a_folder_says_is_never_dropped(table: Table, home: Lake, root: Pat
 
 
 def test_folders_are_one_column_however_they_are_spelled(home: Lake, root: Path) -> None:
-    for place, folder in enumerate(("site=007", "Site=7", "SITE=x"), 1):
-        put(root, f"{folder}/{place}.parquet", rows(place, 1))
+    for index, folder in enumerate(("site=007", "Site=7", "SITE=x"), 1):
+        put(root, f"{folder}/{index}.parquet", rows(index, 1))
     adopt(home, root)
     table = home.tables.get("home", "pulse")
-    found = table.query("SELECT site FROM pulse ORDER BY time").to_arrow()["site"].to_pylist()
-    assert sorted(found) == ["007", "7", "x"]
+    result = table.query("SELECT site FROM pulse ORDER BY time").to_arrow()["site"].to_pylist()
+    assert sorted(result) == ["007", "7", "x"]
 
 
 def test_folders_that_are_no_text_stay_apart(home: Lake, root: Path) -> None:
     home.tables.create_table("home", "pulse", SCHEMA | {"site": "string"})
     put(root, "site=%FF/1.parquet", rows(1))
     put(root, "site=%FE/1.parquet", rows(1))
-    found = plan(home, root)
-    assert found.counts == {FileClass.DRIFT: 2}
+    import_plan = plan(home, root)
+    assert import_plan.counts == {FileClass.DRIFT: 2}
 
 
 @pytest.mark.parametrize("odd", ["time", "Time2"])
@@ -170,12 +170,12 @@ def test_a_file_unlike_the_others_does_not_choose_the_time(
     if odd != "time":
         drifted = pa.table({"created": created, odd: times})
     put(root, "0.parquet", drifted)
-    for place in range(1, 4):
-        usual = pa.table({"time": times, "created": created, "n": [place] * 3})
-        put(root, f"{place}.parquet", usual)
-    found = plan(home, root)
-    assert found.schema.time_column == "time"
-    assert found.counts == {FileClass.SOUND: 3, FileClass.DRIFT: 1}
+    for number in range(1, 4):
+        usual = pa.table({"time": times, "created": created, "n": [number] * 3})
+        put(root, f"{number}.parquet", usual)
+    import_plan = plan(home, root)
+    assert import_plan.schema.time_column == "time"
+    assert import_plan.counts == {FileClass.SOUND: 3, FileClass.DRIFT: 1}
 
 
 def test_a_column_that_is_added_later_imports_nothing_twice(
@@ -186,8 +186,8 @@ def test_a_column_that_is_added_later_imports_nothing_twice(
     table.alter(add={"site": "string"})
     put(root, "site=a/2.parquet", rows(2))
     assert adopt(home, root).counts == {FileClass.SOUND: 1, FileClass.IMPORTED: 1}
-    found = table.query("SELECT site, count(*) AS n FROM pulse GROUP BY site").to_arrow()
-    assert {row["site"]: row["n"] for row in found.to_pylist()} == {None: 10, "a": 10}
+    result = table.query("SELECT site, count(*) AS n FROM pulse GROUP BY site").to_arrow()
+    assert {row["site"]: row["n"] for row in result.to_pylist()} == {None: 10, "a": 10}
 
 
 @pytest.mark.parametrize(
@@ -219,7 +219,7 @@ def test_a_folders_value_of_another_type_is_drift(
 
 
 @pytest.mark.parametrize(
-    ("folder", "told"),
+    ("folder", "remark"),
     [
         ("partition_date=2024-05-01", ""),
         ("date=2024-05-01", ""),
@@ -248,19 +248,19 @@ def test_a_folders_value_of_another_type_is_drift(
     ],
 )
 def test_a_folder_that_contradicts_its_rows_is_told_and_rows_go_by_their_own_time(
-    table: Table, home: Lake, root: Path, folder: str, told: str
+    table: Table, home: Lake, root: Path, folder: str, remark: str
 ) -> None:
     put(root, f"{folder}/data.parquet", rows(1))
     file = only(home, root)
     assert file.kind is FileClass.SOUND
-    expected = "NULL for note" + (f"; {told}: rows go by their own time" if told else "")
+    expected = "NULL for note" + (f"; {remark}: rows go by their own time" if remark else "")
     assert file.reason == expected
     adopt(home, root)
-    assert {each.instance for each in table.partitions()} == {"2024-05-01"}
+    assert {partition.instance for partition in table.partitions()} == {"2024-05-01"}
 
 
 @pytest.mark.parametrize(
-    ("folder", "told"),
+    ("folder", "remark"),
     [
         ("bpm=7", ""),
         ("bpm=8", "10 of 10 rows are not of bpm=8"),
@@ -270,13 +270,13 @@ def test_a_folder_that_contradicts_its_rows_is_told_and_rows_go_by_their_own_tim
     ],
 )
 def test_a_folder_that_says_something_else_than_its_rows_is_told(
-    table: Table, home: Lake, root: Path, folder: str, told: str
+    table: Table, home: Lake, root: Path, folder: str, remark: str
 ) -> None:
-    given = rows(1, bpm=[7] * 10, device=["a"] * 6 + ["b"] * 3 + [None])
-    put(root, f"{folder}/data.parquet", given)
+    source_rows = rows(1, bpm=[7] * 10, device=["a"] * 6 + ["b"] * 3 + [None])
+    put(root, f"{folder}/data.parquet", source_rows)
     file = only(home, root)
     assert file.kind is FileClass.SOUND
-    expected = "NULL for note" + (f"; {told}: rows go by their own value" if told else "")
+    expected = "NULL for note" + (f"; {remark}: rows go by their own value" if remark else "")
     assert file.reason == expected
     adopt(home, root)
     stored = table.query("SELECT count(*) AS n FROM pulse WHERE bpm = 7 AND device = 'a'")
@@ -296,22 +296,24 @@ def test_a_column_with_the_name_of_the_bucket_is_left_out_if_it_says_the_same(
     day = pa.array(["2024-05-02"] * 10).cast(pa.date32())
     put(root, "date.parquet", rows(2, partition_date=day))
     put(root, "other.parquet", rows(3, partition_date=["2024-05-03"] * 9 + ["x"]))
-    found = {each.path: each for each in plan(home, root).files}
-    assert found["text.parquet"].kind is found["date.parquet"].kind is FileClass.SOUND
-    assert found["other.parquet"].kind is FileClass.DRIFT
-    assert "column partition_date: expected the bucket" in found["other.parquet"].reason
+    files_by_path = {file.path: file for file in plan(home, root).files}
+    assert (
+        files_by_path["text.parquet"].kind is files_by_path["date.parquet"].kind is FileClass.SOUND
+    )
+    assert files_by_path["other.parquet"].kind is FileClass.DRIFT
+    assert "column partition_date: expected the bucket" in files_by_path["other.parquet"].reason
 
 
 # ---- columns and rows --------------------------------------------------------------------------
 
 
 def replaced(name: str, values: Any) -> pa.Table:
-    given = rows(1, len(values))
-    return given.set_column(given.column_names.index(name), name, values)
+    source_rows = rows(1, len(values))
+    return source_rows.set_column(source_rows.column_names.index(name), name, values)
 
 
 @pytest.mark.parametrize(
-    ("given", "reason"),
+    ("source_rows", "reason"),
     [
         (replaced("bpm", pa.array(["a", "b"])), "column bpm: expected int, got string"),
         (replaced("bpm", pa.array([b"a", b"b"])), "column bpm: expected int, got binary"),
@@ -327,16 +329,16 @@ def replaced(name: str, values: Any) -> pa.Table:
     ],
 )
 def test_columns_that_cannot_be_converted_are_drift(
-    table: Table, home: Lake, root: Path, given: pa.Table, reason: str
+    table: Table, home: Lake, root: Path, source_rows: pa.Table, reason: str
 ) -> None:
-    put(root, "a.parquet", given)
+    put(root, "a.parquet", source_rows)
     file = only(home, root)
     assert (file.kind, file.reason) == (FileClass.DRIFT, reason)
 
 
 def test_a_column_that_is_there_twice_is_drift(table: Table, home: Lake, root: Path) -> None:
-    given = rows(1).append_column("bpm", pa.array([1] * 10))
-    put(root, "a.parquet", given)
+    source_rows = rows(1).append_column("bpm", pa.array([1] * 10))
+    put(root, "a.parquet", source_rows)
     file = only(home, root)
     assert file.kind is FileClass.DRIFT
     assert file.reason == "column bpm: expected one column of the name, got several"
@@ -355,7 +357,7 @@ def test_types_that_hold_the_same_are_taken(home: Lake, root: Path) -> None:
         "home", "pulse", SCHEMA | {"level": "float", "extra": "json", "tags": "string[]"}
     )
     stamps = rows(1, 3)["time"].cast(pa.timestamp("ns", "Europe/Paris"))
-    given = pa.table(
+    source_rows = pa.table(
         {
             "time": stamps,
             "device": pa.array(["a", "b", "a"]).dictionary_encode(),
@@ -366,16 +368,16 @@ def test_types_that_hold_the_same_are_taken(home: Lake, root: Path) -> None:
             "tags": pa.array([["p"], [], None], pa.large_list(pa.large_string())),
         }
     )
-    put(root, "a.parquet", given)
+    put(root, "a.parquet", source_rows)
     put(root, "dates.parquet", replaced("time", rows(1)["time"].cast(pa.date32())))
     put(root, "texts.parquet", replaced("time", pa.array(["2024-05-01 12:00:00Z"] * 2)))
     report = adopt(home, root)
     assert report.counts == {FileClass.SOUND: 3}
-    found = table.query("SELECT * FROM pulse WHERE level IS NOT NULL ORDER BY level").to_arrow()
-    assert found["time"].to_pylist() == rows(1, 3)["time"].to_pylist()
-    assert found["bpm"].to_pylist() == [1, 2, None]
-    assert found["extra"].to_pylist() == ['{"a":1}', None, '{"a":2}']
-    assert found["tags"].to_pylist() == [["p"], [], None]
+    result = table.query("SELECT * FROM pulse WHERE level IS NOT NULL ORDER BY level").to_arrow()
+    assert result["time"].to_pylist() == rows(1, 3)["time"].to_pylist()
+    assert result["bpm"].to_pylist() == [1, 2, None]
+    assert result["extra"].to_pylist() == ['{"a":1}', None, '{"a":2}']
+    assert result["tags"].to_pylist() == [["p"], [], None]
 
 
 def test_rows_that_break_the_schema_are_counted_and_shown(home: Lake, root: Path) -> None:
@@ -410,35 +412,35 @@ def test_of_rows_with_the_same_key_the_last_written_counts(home: Lake, root: Pat
         "device": {"type": "string", "unique": True},
     }
     table = home.tables.create_table("home", "pulse", schema)
-    given = rows(1, 3).set_column(1, "device", pa.array(["a", "a", "b"]))
-    newer = given.set_column(2, "bpm", pa.array([1, 2, 3]))
+    source_rows = rows(1, 3).set_column(1, "device", pa.array(["a", "a", "b"]))
+    newer = source_rows.set_column(2, "bpm", pa.array([1, 2, 3]))
     put(root, "a-new.parquet", newer)
-    put(root, "z-old.parquet", given)
+    put(root, "z-old.parquet", source_rows)
     put(root, "twice.parquet", pa.concat_tables([rows(2, 2), rows(2, 2)]))
     os.utime(root / "z-old.parquet", (1_000_000, 1_000_000))
     report = adopt(home, root)
     assert (report.rows, report.rows_inserted, table.count()) == (10, 8, 5)
-    (twice,) = [each for each in report.taken if each.file.path == "twice.parquet"]
+    (twice,) = [outcome for outcome in report.taken if outcome.file.path == "twice.parquet"]
     assert twice.note == "2 rows were replaced by later ones with the same key"
-    found = table.query("SELECT bpm FROM pulse WHERE time < '2024-05-02' ORDER BY bpm").to_arrow()
-    assert found["bpm"].to_pylist() == [1, 2, 3]
+    result = table.query("SELECT bpm FROM pulse WHERE time < '2024-05-02' ORDER BY bpm").to_arrow()
+    assert result["bpm"].to_pylist() == [1, 2, 3]
 
 
 def test_rows_that_are_there_stay_if_asked_for(home: Lake, root: Path) -> None:
     schema = SCHEMA | {"device": {"type": "string", "unique": True}}
     table = home.tables.create_table("home", "pulse", schema)
     table.insert({"time": "2026-11-16T05:00:00Z", "device": "a", "bpm": 60})
-    given = rows(1, 3).set_column(1, "device", pa.array(["a", "b", "c"]))
-    put(root, "a-new.parquet", given.set_column(2, "bpm", pa.array([1, 2, 3])).slice(0, 2))
-    put(root, "z-old.parquet", given.set_column(2, "bpm", pa.array([7, 8, 9])))
+    source_rows = rows(1, 3).set_column(1, "device", pa.array(["a", "b", "c"]))
+    put(root, "a-new.parquet", source_rows.set_column(2, "bpm", pa.array([1, 2, 3])).slice(0, 2))
+    put(root, "z-old.parquet", source_rows.set_column(2, "bpm", pa.array([7, 8, 9])))
     os.utime(root / "z-old.parquet", (1_000_000, 1_000_000))
     with pytest.raises(BadInput, match="if_exists is 'keep'"):
         plan(home, root, if_exists="keep")
     report = adopt(home, root, if_exists="ignore")
-    found = table.query("SELECT bpm FROM pulse ORDER BY device").to_arrow()
-    assert found["bpm"].to_pylist() == [60, 2, 9], "of what is imported, the latest"
+    result = table.query("SELECT bpm FROM pulse ORDER BY device").to_arrow()
+    assert result["bpm"].to_pylist() == [60, 2, 9], "of what is imported, the latest"
     assert (report.rows, report.rows_inserted) == (5, 2)
-    notes = {each.file.path: each.note for each in report.taken}
+    notes = {outcome.file.path: outcome.note for outcome in report.taken}
     assert notes["z-old.parquet"] == (
         "2 rows were there or replaced by later ones with the same key"
     )
@@ -489,10 +491,10 @@ def test_damage_anywhere_is_told_and_never_ends_the_process(
     assert len(report.outcomes) == 150
     assert report.left_behind == []
     assert table.count() == report.rows_inserted == 300 * len(report.taken)
-    kept = aside(home)
-    for each in report.outcomes:
-        gone_by = each.file.kind in (FileClass.SOUND, FileClass.IMPORTED)
-        assert gone_by or each.file.digest in kept, each
+    quarantined = aside(home)
+    for outcome in report.outcomes:
+        gone_by = outcome.file.kind in (FileClass.SOUND, FileClass.IMPORTED)
+        assert gone_by or outcome.file.digest in quarantined, outcome
     assert damage(home) == []
 
 
@@ -502,9 +504,9 @@ def test_damage_anywhere_is_told_and_never_ends_the_process(
 def test_a_table_that_does_not_exist_gets_the_schema_of_the_files(home: Lake, root: Path) -> None:
     build_mess(root)
     put(root, "site=a/float.parquet", replaced("bpm", pa.array([1.5, 2.5])))
-    found = plan(home, root, unique=["device", "time"], bucket="month")
-    assert found.table is None
-    assert {each.name: each.type for each in found.schema.columns} == {
+    import_plan = plan(home, root, unique=["device", "time"], bucket="month")
+    assert import_plan.table is None
+    assert {column.name: column.type for column in import_plan.schema.columns} == {
         "time": "datetime",
         "device": "string",
         "bpm": "float",
@@ -512,22 +514,22 @@ def test_a_table_that_does_not_exist_gets_the_schema_of_the_files(home: Lake, ro
         "mood": "string",
         "site": "string",
     }
-    assert (found.schema.time_column, found.schema.key) == ("time", ("time", "device"))
+    assert (import_plan.schema.time_column, import_plan.schema.key) == ("time", ("time", "device"))
     assert home.tables.list_tables() == []
-    report = home.tables.carry_out_import(found)
+    report = home.tables.carry_out_import(import_plan)
     assert report.table_created
     table = home.tables.get("home", "pulse")
-    assert table.schema == found.schema
-    assert {each.instance for each in table.partitions()} == {"2024-05"}
+    assert table.schema == import_plan.schema
+    assert {partition.instance for partition in table.partitions()} == {"2024-05"}
     again = adopt(home, root, unique=["time", "device"], bucket="month", time_column="time")
     assert (again.table_created, again.taken) == (False, [])
 
 
 def test_a_new_table_is_made_with_its_database(home: Lake, root: Path) -> None:
     put(root, "a.parquet", rows(1))
-    found = home.tables.plan_import(root, "away", "pulse")
+    import_plan = home.tables.plan_import(root, "away", "pulse")
     assert home.tables.list_databases() == ["home"]
-    assert home.tables.carry_out_import(found).table_created
+    assert home.tables.carry_out_import(import_plan).table_created
     assert home.tables.get("away", "pulse").count() == 10
 
 
@@ -552,10 +554,10 @@ def test_the_time_column_is_named_or_guessed(
         for name, values in columns.items()
     }
     put(root, "a.parquet", pa.table(arrays))
-    found = plan(home, root, time_column=option)
-    assert found.schema.time_column == time
-    assert found.schema.column(time).unit == unit
-    assert home.tables.carry_out_import(found).rows == 1
+    import_plan = plan(home, root, time_column=option)
+    assert import_plan.schema.time_column == time
+    assert import_plan.schema.column(time).unit == unit
+    assert home.tables.carry_out_import(import_plan).rows == 1
 
 
 def test_import_of_timestamps_without_a_zone_needs_a_zone(
@@ -623,9 +625,9 @@ def test_columns_that_no_table_can_have_make_drift_of_their_files_only(
     put(root, "a.parquet", rows(1))
     put(root, "index.parquet", rows(2, __index_level_0__=list(range(10))))
     put(root, "price.parquet", rows(3, price=pa.array([1] * 10).cast(pa.decimal128(30, 2))))
-    found = plan(home, root)
-    assert found.schema.names == ("time", "device", "bpm")
-    assert found.counts == {FileClass.SOUND: 1, FileClass.DRIFT: 2}
+    import_plan = plan(home, root)
+    assert import_plan.schema.names == ("time", "device", "bpm")
+    assert import_plan.counts == {FileClass.SOUND: 1, FileClass.DRIFT: 2}
 
 
 def test_where_files_disagree_most_are_right(home: Lake, root: Path) -> None:
@@ -633,13 +635,13 @@ def test_where_files_disagree_most_are_right(home: Lake, root: Path) -> None:
     put(root, "2.parquet", rows(2))
     put(root, "3.parquet", replaced("bpm", pa.array([0.5])))
     put(root, "4.parquet", rows(4).rename_columns(["time", "Device", "bpm"]))
-    found = plan(home, root)
-    assert {each.name: each.type for each in found.schema.columns} == {
+    import_plan = plan(home, root)
+    assert {column.name: column.type for column in import_plan.schema.columns} == {
         "time": "datetime",
         "device": "string",
         "bpm": "float",
     }
-    assert found.counts == {FileClass.SOUND: 2, FileClass.DRIFT: 2}
+    assert import_plan.counts == {FileClass.SOUND: 2, FileClass.DRIFT: 2}
 
 
 # ---- bad input ---------------------------------------------------------------------------------
@@ -700,9 +702,9 @@ def test_options_that_contradict_a_table_are_refused(table: Table, home: Lake, r
 def test_an_import_is_repeated_with_the_options_that_it_began_with(home: Lake, root: Path) -> None:
     """Also if they name the key in another order than the files have its columns."""
     sound(root)
-    for taken in (10, 0):
-        found = plan(home, root, unique=["device", "time"])
-        assert home.tables.carry_out_import(found).rows_inserted == taken
+    for inserted in (10, 0):
+        import_plan = plan(home, root, unique=["device", "time"])
+        assert home.tables.carry_out_import(import_plan).rows_inserted == inserted
     with pytest.raises(BadInput, match="its key is time, device, not device"):
         plan(home, root, unique=["device"])
 
@@ -713,8 +715,12 @@ def test_of_a_tree_without_a_sound_file_every_file_is_told(home: Lake, root: Pat
     put(root, "c.parquet", b"")
     with pytest.raises(BadInput) as refused:
         plan(home, root)
-    for told in ("; a.parquet: truncated, it ends", "; b.parquet: ", "; c.parquet: zero bytes"):
-        assert told in str(refused.value)
+    for message_part in (
+        "; a.parquet: truncated, it ends",
+        "; b.parquet: ",
+        "; c.parquet: zero bytes",
+    ):
+        assert message_part in str(refused.value)
 
 
 TIME = {**SCHEMA["time"], "time": True}
@@ -723,10 +729,10 @@ WITH_MONTH = {**SCHEMA, "time": TIME, "month": {"type": "datetime", "unit": "ms"
 
 def test_columns_whose_type_only_others_know_are_drift(home: Lake, root: Path) -> None:
     """A column of pandas' periods is stored as whole numbers, which could be milliseconds."""
-    said = {"ARROW:extension:name": "pandas.period", "ARROW:extension:metadata": ""}
-    month = pa.field("month", "int64", True, said)
-    given = rows(1)
-    put(root, "a.parquet", given.append_column(month, pa.array([672] * given.num_rows)))
+    metadata = {"ARROW:extension:name": "pandas.period", "ARROW:extension:metadata": ""}
+    month = pa.field("month", "int64", True, metadata)
+    source_rows = rows(1)
+    put(root, "a.parquet", source_rows.append_column(month, pa.array([672] * source_rows.num_rows)))
     with pytest.raises(BadInput, match=r"month: expected no such column, got pandas\.period"):
         plan(home, root)
     home.tables.create_table("home", "pulse", WITH_MONTH)
@@ -749,10 +755,10 @@ def test_names_of_tables_and_databases_are_checked(home: Lake, root: Path) -> No
 def test_the_lakes_own_files_are_not_foreign(table: Table, home: Lake) -> None:
     table.insert([{"time": "2024-05-01T00:00:00Z"}])
     store = Path(home.store.url.removeprefix("file://"))
-    (file,) = [store / (each.file_path or "") for each in table.partitions()]
-    for place in (store, store / "partitions", store.parent, file):
+    (file,) = [store / (partition.file_path or "") for partition in table.partitions()]
+    for path in (store, store / "partitions", store.parent, file):
         with pytest.raises(BadInput, match="not apart from each other"):
-            plan(home, place)
+            plan(home, path)
 
 
 def test_what_nobody_may_read_is_told_and_left_behind(
@@ -777,15 +783,15 @@ def test_what_nobody_may_read_is_told_and_left_behind(
 
     monkeypatch.setattr(Path, "open", refuse)
     monkeypatch.setattr(os, "scandir", refuse_to_list)
-    found = plan(home, root)
+    import_plan = plan(home, root)
     locked.add(later)
-    report = home.tables.carry_out_import(found)
-    assert [(each.file.path, each.note) for each in report.left_behind] == [
+    report = home.tables.carry_out_import(import_plan)
+    assert [(outcome.file.path, outcome.note) for outcome in report.left_behind] == [
         ("closed", "permission denied"),
         ("later.parquet", "permission denied"),
         ("secret.parquet", "permission denied"),
     ]
-    assert [each.file.path for each in report.taken] == ["open.parquet"]
+    assert [outcome.file.path for outcome in report.taken] == ["open.parquet"]
 
 
 def test_text_that_is_not_unicode_is_a_bad_row(table: Table, home: Lake, root: Path) -> None:
@@ -810,8 +816,8 @@ def test_values_are_plain(table: Table, home: Lake, root: Path) -> None:
     """A caller may show them in any form."""
     put(root, "a.parquet", rows(1))
     (file,) = plan(home, root).files
-    told = dataclasses.asdict(file)
-    assert told["path"] == "a.parquet"
-    assert told["kind"] == "sound"
-    assert (told["rows"], told["size"]) == (10, (root / "a.parquet").stat().st_size)
-    assert told["modified"] == (root / "a.parquet").stat().st_mtime_ns // 1000
+    fields = dataclasses.asdict(file)
+    assert fields["path"] == "a.parquet"
+    assert fields["kind"] == "sound"
+    assert (fields["rows"], fields["size"]) == (10, (root / "a.parquet").stat().st_size)
+    assert fields["modified"] == (root / "a.parquet").stat().st_mtime_ns // 1000

@@ -34,18 +34,18 @@ def aside(lake: Lake) -> list[files.TemporaryFile]:
 
 
 def test_bytes_are_kept_as_they_are_and_never_swept(lake: Lake, quarantine: Quarantine) -> None:
-    kept = quarantine.keep(lambda: io.BytesIO(BYTES), DIGEST, "a.parquet: truncated")
-    assert not kept.repeated
+    copy = quarantine.keep(lambda: io.BytesIO(BYTES), DIGEST, "a.parquet: truncated")
+    assert not copy.repeated
     lake.sweeper.run()
-    assert read_all(lake.store, kept.path) == BYTES
-    (known,) = aside(lake)
-    assert (known.file_path, known.file_size, known.reason) == (
-        kept.path,
+    assert read_all(lake.store, copy.path) == BYTES
+    (quarantined,) = aside(lake)
+    assert (quarantined.file_path, quarantined.file_size, quarantined.reason) == (
+        copy.path,
         len(BYTES),
         "a.parquet: truncated",
     )
     report = lake.checker.run()
-    assert [(each.severity, each.kind) for each in report.findings] == [
+    assert [(finding.severity, finding.kind) for finding in report.findings] == [
         (Severity.NOTE, "quarantined file")
     ]
 
@@ -64,11 +64,15 @@ def test_another_process_that_was_quicker_wins(lake: Lake, quarantine: Quarantin
         return io.BytesIO(BYTES)
 
     late = quarantine.keep(open_late, DIGEST, "late")
-    (known,) = aside(lake)
-    assert (late.path, late.repeated, known.reason) == (known.file_path, True, "quicker")
+    (quarantined,) = aside(lake)
+    assert (late.path, late.repeated, quarantined.reason) == (
+        quarantined.file_path,
+        True,
+        "quicker",
+    )
     lake.sweeper.run()
     assert not lake.sweeper.plan().files
-    assert [each.kind for each in lake.checker.run().findings] == ["quarantined file"]
+    assert [finding.kind for finding in lake.checker.run().findings] == ["quarantined file"]
 
 
 def test_bytes_that_changed_are_not_kept_under_the_old_digest(
@@ -91,15 +95,15 @@ def test_an_unknown_commit_is_resolved(lake: Lake, quarantine: Quarantine, after
             quarantine.keep(lambda: io.BytesIO(BYTES), DIGEST, "not yet")
         quarantine.keep(lambda: io.BytesIO(BYTES), DIGEST, "once")
     assert broken() == 1
-    (known,) = aside(lake)
-    assert known.reason == "once"
+    (quarantined,) = aside(lake)
+    assert quarantined.reason == "once"
 
 
 def test_a_bucket_keeps_them_too(new_lake: NewLake, s3_bucket: str) -> None:
     lake = new_lake(store=f"s3://{s3_bucket}/lake")
     quarantine = Quarantine(lake.catalog, lake.store, lake._names)
-    kept = quarantine.keep(lambda: io.BytesIO(BYTES), DIGEST, "far away")
-    assert read_all(lake.store, kept.path) == BYTES
+    quarantined = quarantine.keep(lambda: io.BytesIO(BYTES), DIGEST, "far away")
+    assert read_all(lake.store, quarantined.path) == BYTES
     assert lake.checker.run().is_clean
 
 

@@ -28,7 +28,7 @@ SCHEMA: dict[str, Any] = {
 }
 
 
-def rows(day: int, count: int = 10, *, seed: int = 0, **others: Any) -> pa.Table:
+def rows(day: int, count: int = 10, *, seed: int = 0, **more_columns: Any) -> pa.Table:
     """Rows of one day of May 2024; those of another seed are others."""
     begin = datetime(2024, 5, day, 6, tzinfo=UTC)
     chance = random.Random(f"{seed} {day}")
@@ -39,7 +39,7 @@ def rows(day: int, count: int = 10, *, seed: int = 0, **others: Any) -> pa.Table
         "device": [f"ring-{chance.randrange(5)}" for _ in range(count)],
         "bpm": pa.array([chance.randrange(50, 120) for _ in range(count)], pa.int32()),
     }
-    return pa.table(columns | others)
+    return pa.table(columns | more_columns)
 
 
 def put(root: Path, path: str, content: pa.Table | bytes, **options: Any) -> Path:
@@ -60,8 +60,8 @@ def as_bytes(table: pa.Table, **options: Any) -> bytes:
 def break_page(data: bytes) -> bytes:
     """A file whose first page is not what its checksum says."""
     broken = bytearray(data)
-    place = len(data) // 4
-    broken[place : place + 8] = bytes(each ^ 0xFF for each in broken[place : place + 8])
+    position = len(data) // 4
+    broken[position : position + 8] = bytes(byte ^ 0xFF for byte in broken[position : position + 8])
     return bytes(broken)
 
 
@@ -124,31 +124,39 @@ def build_mess(root: Path) -> dict[str, FileClass]:
 
 
 def fingerprint(root: Path) -> dict[str, tuple[Any, ...]]:
-    """All that could tell that somebody touched a tree."""
-    found: dict[str, tuple[Any, ...]] = {}
+    """Return the metadata and content of every file of a tree, to show that nothing changed it."""
+    states: dict[str, tuple[Any, ...]] = {}
     for path in [root, *root.rglob("*")]:
-        known = path.lstat()
-        told = (known.st_mode, known.st_ino, known.st_size, known.st_mtime_ns, known.st_ctime_ns)
+        status = path.lstat()
+        state = (
+            status.st_mode,
+            status.st_ino,
+            status.st_size,
+            status.st_mtime_ns,
+            status.st_ctime_ns,
+        )
         is_file = path.is_file() and not path.is_symlink()
         digest = hashlib.sha256(path.read_bytes()).hexdigest() if is_file else ""
-        found[str(path.relative_to(root))] = (*told, digest)
-    return found
+        states[str(path.relative_to(root))] = (*state, digest)
+    return states
 
 
 def aside(lake: Lake) -> dict[str, str]:
     """The reason for which bytes are in quarantine, by their digest."""
     with lake.catalog.read() as connection:
-        found = files.list_files(connection, [FileState.QUARANTINED])
-    digests = [hashlib.sha256(read_all(lake.store, each.file_path)).hexdigest() for each in found]
-    return dict(zip(digests, (each.reason or "" for each in found), strict=True))
+        quarantined = files.list_files(connection, [FileState.QUARANTINED])
+    digests = [
+        hashlib.sha256(read_all(lake.store, file.file_path)).hexdigest() for file in quarantined
+    ]
+    return dict(zip(digests, (file.reason or "" for file in quarantined), strict=True))
 
 
-def as_counter(*given: pa.Table) -> Counter[tuple[Any, ...]]:
+def as_counter(*tables: pa.Table) -> Counter[tuple[Any, ...]]:
     """The rows of tables, each with how often it is there."""
     whole = [
         tuple(row[name] for name in ("time", "device", "bpm"))
-        for each in given
-        for row in each.to_pylist()
+        for table in tables
+        for row in table.to_pylist()
     ]
     return Counter(whole)
 
@@ -159,7 +167,7 @@ def adopt(lake: Lake, root: Path, **options: Any) -> ImportReport:
 
 
 def plan(lake: Lake, root: Path, **options: Any) -> ImportPlan:
-    """What would be taken into the table home.pulse."""
+    """Return the plan of an import into the table home.pulse."""
     return lake.tables.plan_import(root, "home", "pulse", **options)
 
 
@@ -170,6 +178,6 @@ def only(lake: Lake, root: Path, **options: Any) -> ImportFile:
 
 
 def all_rows(table: Table) -> Counter[tuple[Any, ...]]:
-    """What every file has columns for, of all rows of a table."""
-    found = table.query("SELECT time, device, bpm FROM pulse").to_arrow()
-    return as_counter(found)
+    """Return all rows of a table, with the columns that every file has."""
+    result = table.query("SELECT time, device, bpm FROM pulse").to_arrow()
+    return as_counter(result)

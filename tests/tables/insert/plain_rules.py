@@ -82,18 +82,18 @@ def plain_number(value: float, unit: str | None) -> int:
 
 
 def plain_value(value: Any, kind: str, unit: str | None) -> Any:
-    """What a column of this type stores, said as plainly as possible."""
+    """Return the stored value, by the simplest implementation of the rules."""
     if value is None:
         return None
     if kind.endswith("[]"):
         if type(value) not in (list, tuple):
             raise No(kind)
         items = []
-        for place, item in enumerate(value):
+        for index, item in enumerate(value):
             try:
                 items.append(plain_value(item, kind[:-2], unit))
             except No as no:
-                raise No(f"{no} at [{place}]") from None
+                raise No(f"{no} at [{index}]") from None
         return items
     if kind == "json":
         if not plain_json(value):
@@ -148,7 +148,7 @@ def is_unicode(text: str) -> bool:
 
 
 def plain_validate(records: list[Any], schema: Any) -> tuple[list[Any], list[int], list[Any]]:
-    rows, kept, bad = [], [], []
+    rows, accepted, bad = [], [], []
     for index, record in enumerate(records):
         if not isinstance(record, dict):
             bad.append((index, [("", "an object", show(record))]))
@@ -159,10 +159,10 @@ def plain_validate(records: list[Any], schema: Any) -> tuple[list[Any], list[int
             try:
                 row[column.name] = stored = plain_value(value, column.type, column.unit)
             except No as no:
-                shown = value
-                for place in re.findall(r" at \[(\d+)\]", str(no)):
-                    shown = value[int(place)]
-                problems.append((column.name, str(no), show(shown)))
+                bad_value = value
+                for item_index in re.findall(r" at \[(\d+)\]", str(no)):
+                    bad_value = value[int(item_index)]
+                problems.append((column.name, str(no), show(bad_value)))
                 continue
             if stored is None and column.required:
                 problems.append((column.name, "a value", "nothing"))
@@ -179,33 +179,33 @@ def plain_validate(records: list[Any], schema: Any) -> tuple[list[Any], list[int
         for name, value in record.items():
             if name not in schema.names:
                 expected = f"a column of the table ({', '.join(schema.names)})"
-                shown = str(name).encode(errors="backslashreplace").decode()
-                problems.append((shown, expected, show(value)))
+                bad_value = str(name).encode(errors="backslashreplace").decode()
+                problems.append((bad_value, expected, show(value)))
         if problems:
             bad.append((index, problems))
         else:
-            kept.append(index)
+            accepted.append(index)
             rows.append(
                 row | ({"_out_of_range": flags or None} if schema.out_of_range == "flag" else {})
             )
-    return rows, kept, bad
+    return rows, accepted, bad
 
 
 def as_plain(validated: Validated, total: int) -> tuple[list[Any], list[int], list[Any]]:
     table = validated.rows
-    for place, field in enumerate(table.schema):
+    for index, field in enumerate(table.schema):
         if field.type == TIMES:
-            table = table.set_column(place, field.name, table[field.name].cast(pa.int64()))
+            table = table.set_column(index, field.name, table[field.name].cast(pa.int64()))
         elif field.type == pa.list_(TIMES):
             as_numbers = table[field.name].cast(pa.list_(pa.int64()))
-            table = table.set_column(place, field.name, as_numbers)
+            table = table.set_column(index, field.name, as_numbers)
     rows = table.to_pylist()
-    kept = list(range(total)) if validated.accepted is None else validated.accepted
+    accepted = list(range(total)) if validated.accepted is None else validated.accepted
     bad = [
-        (each.index, [(p.column, p.expected, p.got) for p in each.problems])
-        for each in validated.bad
+        (bad_record.index, [(p.column, p.expected, p.got) for p in bad_record.problems])
+        for bad_record in validated.bad
     ]
-    return rows, kept, bad
+    return rows, accepted, bad
 
 
 EDGES = (0, 2**31, 2**53, -(2**53), 2**63, -(2**63), 2**64, 10**400)
@@ -233,9 +233,9 @@ def time_texts(draw: st.DrawFn) -> str:
             else text[: draw(st.sampled_from([13, 16]))] + draw(st.sampled_from(zones))
         )
     if draw(st.integers(0, 9)) == 0:  # sometimes, break it
-        place = draw(st.integers(0, len(text)))
+        position = draw(st.integers(0, len(text)))
         cut, put = draw(st.integers(0, 2)), draw(st.sampled_from(["", "9", "Z", ".", "-", "x"]))
-        text = text[:place] + put + text[place + cut :]
+        text = text[:position] + put + text[position + cut :]
     return text
 
 
@@ -280,13 +280,13 @@ def columns(draw: st.DrawFn) -> tuple[Column, list[Any]]:
 
 @st.composite
 def tables(draw: st.DrawFn) -> tuple[Any, list[Any]]:
-    drawn = draw(st.lists(columns(), min_size=1, max_size=3))
-    total = max(len(values) for _, values in drawn)
-    specs = {f"c{place}": spec for place, (spec, _) in enumerate(drawn)}
+    drawn_columns = draw(st.lists(columns(), min_size=1, max_size=3))
+    total = max(len(values) for _, values in drawn_columns)
+    specs = {f"c{index}": spec for index, (spec, _) in enumerate(drawn_columns)}
     records: list[Any] = [{"at": AT} for _ in range(total)]
-    for place, (_, values) in enumerate(drawn):
+    for index, (_, values) in enumerate(drawn_columns):
         for record, value in zip(records, values, strict=False):  # the others lack it
-            record[f"c{place}"] = value
+            record[f"c{index}"] = value
     if draw(st.integers(0, 4)) == 0:
         records[draw(st.integers(0, total - 1))]["more"] = 1
     if draw(st.integers(0, 4)) == 0:

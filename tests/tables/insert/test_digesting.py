@@ -55,13 +55,15 @@ def test_rows_have_one_digest_in_whatever_pieces(name: str) -> None:
         within.slice(2, 4),
         pa.table({"c": table["c"]}, metadata={"made": "elsewhere"}),
     ]
-    assert {digest(each) for each in pieces} == {digest(table)}
+    assert {digest(piece) for piece in pieces} == {digest(table)}
 
 
-@pytest.mark.parametrize("name", [each for each in COLUMNS if each != "nothing"])
+@pytest.mark.parametrize(
+    "name", [column_name for column_name in COLUMNS if column_name != "nothing"]
+)
 def test_other_rows_have_other_digests(name: str) -> None:
     table = _column(name)
-    others = [
+    other_tables = [
         table.slice(1),
         table.slice(0, 3),
         pa.concat_tables([table.slice(1), table.slice(0, 1)]),
@@ -69,15 +71,15 @@ def test_other_rows_have_other_digests(name: str) -> None:
         table.rename_columns(["d"]),
         table.append_column("d", table["c"]),
     ]
-    assert len({digest(each) for each in [table, *others]}) == 1 + len(others)
+    assert len({digest(distinct) for distinct in [table, *other_tables]}) == 1 + len(other_tables)
 
 
 def test_what_is_in_memory_behind_null_does_not_count() -> None:
-    there = np.packbits([1, 0, 1, 0], bitorder="little").tobytes()
+    validity = np.packbits([1, 0, 1, 0], bitorder="little").tobytes()
     clean = pa.array([1, None, 3, None], pa.int64())
     for noise in (5, 6):
         numbers = np.array([1, noise, 3, noise], np.int64)
-        buffers = [pa.py_buffer(there), pa.py_buffer(numbers)]
+        buffers = [pa.py_buffer(validity), pa.py_buffer(numbers)]
         dirty = pa.Array.from_buffers(pa.int64(), 4, buffers)
         assert dirty.equals(clean)
         assert digest(pa.table({"c": dirty})) == digest(pa.table({"c": clean}))
@@ -87,8 +89,8 @@ def test_a_text_behind_null_does_not_count() -> None:
     clean = pa.array(["a", None, "b"])
     for noise in ("x", "longer"):
         buffers = pa.array(["a", noise, "b"]).buffers()
-        there = pa.py_buffer(np.packbits([1, 0, 1], bitorder="little").tobytes())
-        dirty = pa.Array.from_buffers(pa.string(), 3, [there, *buffers[1:]])
+        validity = pa.py_buffer(np.packbits([1, 0, 1], bitorder="little").tobytes())
+        dirty = pa.Array.from_buffers(pa.string(), 3, [validity, *buffers[1:]])
         assert dirty.equals(clean)
         assert digest(pa.table({"c": dirty})) == digest(pa.table({"c": clean}))
 
@@ -106,7 +108,7 @@ def test_what_is_in_memory_after_the_last_row_does_not_count(
 
 
 def test_many_rows_have_one_digest_in_whatever_pieces() -> None:
-    table = pa.table({"i": range(200_000), "t": [str(each) for each in range(200_000)]})
+    table = pa.table({"i": range(200_000), "t": [str(number) for number in range(200_000)]})
     pieces = pa.concat_tables([table.slice(0, 99_999), table.slice(99_999)])
     assert digest(pieces) == digest(table)
     assert digest(table.slice(0, 199_999)) != digest(table)

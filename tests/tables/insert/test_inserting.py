@@ -1,5 +1,5 @@
 """An insert is all or nothing: over any number of buckets, with its rejects, once for its key, and
-whatever fails on the way.
+with any failure on the way.
 """
 
 from __future__ import annotations
@@ -70,12 +70,12 @@ def row(value: Any, time: str = NOON, **more: Any) -> dict[str, Any]:
 
 
 def rejects_of(lake: Lake, table: Table) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = (
+    result: list[dict[str, Any]] = (
         lake.query(f"SELECT * FROM d.{table.name}_rejects ORDER BY time, position")
         .to_arrow()
         .to_pylist()
     )
-    return found
+    return result
 
 
 # ---- buckets -------------------------------------------------------------------------------------
@@ -97,10 +97,10 @@ def test_four_rows_over_three_days_are_in_their_buckets(lake: Lake) -> None:
 def check_buckets(lake: Lake, bucket: str, counts: dict[str, int], schema: Any) -> None:
     table = make(lake, schema, bucket)
     numbered = [
-        row(1, time) | ({"id": place} if "id" in schema else {}) for place, time in enumerate(FOUR)
+        row(1, time) | ({"id": index} if "id" in schema else {}) for index, time in enumerate(FOUR)
     ]
     done = table.insert(numbered)
-    assert Counter(each["partition_date"] for each in rows_of(table)) == counts
+    assert Counter(row["partition_date"] for row in rows_of(table)) == counts
     assert set(done.buckets) == set(counts)
     for name, count in counts.items():
         assert len(rows_of(table, f"partition_date = '{name}'")) == count
@@ -117,15 +117,15 @@ def check_every_year_of_a_datetime_has_its_bucket(lake: Lake, bucket: str) -> No
     table = make(lake, LOOSE, bucket)
     edges = ["1600-02-29T12:00:00Z", "1969-12-31T23:59:59Z", "2262-04-12T00:00:00Z"]
     times = [format_instant(FIRST_INSTANT), *edges, format_instant(LAST_INSTANT)]
-    table.insert([row(place, time) for place, time in enumerate(times)])
+    table.insert([row(index, time) for index, time in enumerate(times)])
     table.insert(row(9, times[1]))
     name_of = table.definition.bucket.name_of
-    for each in rows_of(table):
-        since = each["time"] - datetime.fromisoformat("1970-01-01T00:00:00+00:00")
+    for stored in rows_of(table):
+        since = stored["time"] - datetime.fromisoformat("1970-01-01T00:00:00+00:00")
         instant = (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
-        assert each["partition_date"] == name_of(instant)
-        found = values_of(table, f"partition_date = '{each['partition_date']}'")
-        assert each["value"] in found
+        assert stored["partition_date"] == name_of(instant)
+        result = values_of(table, f"partition_date = '{stored['partition_date']}'")
+        assert stored["value"] in result
     table.fold()
     assert values_of(table) == [0, 1, 2, 3, 4, 9]
 
@@ -135,15 +135,15 @@ def test_samples_of_the_same_second_all_survive(lake: Lake) -> None:
     table.insert([row(1), row(2), row(2), row(None)])
     table.insert([row(2)])
     table.fold()
-    assert Counter(each["value"] for each in rows_of(table)) == {1: 1, 2: 3, None: 1}
+    assert Counter(row["value"] for row in rows_of(table)) == {1: 1, 2: 3, None: 1}
 
 
 @pytest.mark.parametrize("dialect", SQLITE_FIRST, indirect=True)
 def test_fractions_of_a_second_are_times_of_their_own_in_a_key(lake: Lake) -> None:
     table = make(lake, BY_TIME)
     fractions = ["", ".000001", ".000002", ".1", ".100001", ".999999"]
-    times = [NOON.replace("Z", f"{each}Z") for each in fractions]
-    table.insert([row(place, time, device="d") for place, time in enumerate(times)])
+    times = [NOON.replace("Z", f"{fraction}Z") for fraction in fractions]
+    table.insert([row(index, time, device="d") for index, time in enumerate(times)])
     assert values_of(table) == list(range(6))
     table.insert(row(7, times[1], device="d"))
     table.insert(row(8, NOON.replace("Z", ".0000019Z"), device="d"))  # the same microsecond
@@ -152,7 +152,7 @@ def test_fractions_of_a_second_are_times_of_their_own_in_a_key(lake: Lake) -> No
         assert values_of(table, f"time = '{times[4]}'") == [4]
         table.fold()
     assert len(table.partitions()) == 1
-    assert [each["time"].microsecond for each in rows_of(table, "value IN (4, 8) ORDER BY 1")] == [
+    assert [row["time"].microsecond for row in rows_of(table, "value IN (4, 8) ORDER BY 1")] == [
         1,
         100_001,
     ]
@@ -162,7 +162,7 @@ def test_whole_numbers_fractions_and_nothing_share_a_column(lake: Lake) -> None:
     table = make(lake, LOOSE | {"value": "float"})
     for value in (1, 1.5, None):
         table.insert(row(value))
-    assert [each["value"] for each in rows_of(table, "value IS NOT NULL ORDER BY value")] == [
+    assert [row["value"] for row in rows_of(table, "value IS NOT NULL ORDER BY value")] == [
         1,
         1.5,
     ]
@@ -173,15 +173,15 @@ def test_whole_numbers_fractions_and_nothing_share_a_column(lake: Lake) -> None:
     widened.alter(widen=["value"])
     widened.insert(row(1.5))
     widened.insert({"time": NOON})
-    for each in (table, widened):
+    for checked_table in (table, widened):
         for _ in range(2):
-            assert Counter(str(found["value"]) for found in rows_of(each)) == {
+            assert Counter(str(result["value"]) for result in rows_of(checked_table)) == {
                 "1.0": 1,
                 "1.5": 1,
                 "None": 1,
             }
-            assert len(rows_of(each, "value > 1")) == 1
-            each.fold()
+            assert len(rows_of(checked_table, "value > 1")) == 1
+            checked_table.fold()
 
 
 # ---- refusing ------------------------------------------------------------------------------------
@@ -201,11 +201,13 @@ def test_rejects_are_kept_in_the_same_transaction(lake: Lake) -> None:
         [row(1), row("x"), row(2, FOUR[0]), {"time": NOON, "other": 3}], on_error="keep"
     )
     assert (done.rows, done.rejected) == (2, 2)
-    kept = rejects_of(lake, table)
-    assert [each["position"] for each in kept] == [1, 3]
-    assert "value: expected int" in kept[0]["reasons"]
+    rejects = rejects_of(lake, table)
+    assert [reject["position"] for reject in rejects] == [1, 3]
+    assert "value: expected int" in rejects[0]["reasons"]
     ticks = {
-        each.published_at for each in lake.partitions.list_partitions() if "table_" in each.view_set
+        partition.published_at
+        for partition in lake.partitions.list_partitions()
+        if "table_" in partition.view_set
     }
     assert ticks == {done.tick}
 
@@ -277,8 +279,8 @@ def test_rejects_lose_nothing_that_came(lake: Lake) -> None:
     long = "a" * 70 + "\ud800" + "the end"
     came = {"time": NOON, "value": long, "note": [float("nan"), float("-inf"), 1 << 70]}
     table.insert([came], on_error="keep")
-    (kept,) = rejects_of(lake, table)
-    assert json.loads(kept["record"]) == {
+    (rejects,) = rejects_of(lake, table)
+    assert json.loads(rejects["record"]) == {
         "time": NOON,
         "value": "a" * 70 + "\\ud800the end",
         "note": ["nan", "-inf", str(1 << 70)],
@@ -299,10 +301,18 @@ def test_a_value_that_cannot_be_kept_takes_no_other_with_it(lake: Lake) -> None:
         pd.DataFrame({"time": times, "value": [0.5], "note": ["x"]}),
     ):
         assert table.insert(came, on_error="keep").rejected == 1
-    kept = [json.loads(each["record"]) for each in rejects_of(lake, table)]
-    assert [each["note"] for each in kept] == ["x"] * 3
-    assert [each["time"] for each in kept] == [NOON, NOON, "2026-01-01T01:02:03.123456789+00:00"]
-    assert [each["value"] for each in kept] == [hex(10**5000), "a value too deep to show", 0.5]
+    rejects = [json.loads(row["record"]) for row in rejects_of(lake, table)]
+    assert [reject["note"] for reject in rejects] == ["x"] * 3
+    assert [reject["time"] for reject in rejects] == [
+        NOON,
+        NOON,
+        "2026-01-01T01:02:03.123456789+00:00",
+    ]
+    assert [reject["value"] for reject in rejects] == [
+        hex(10**5000),
+        "a value too deep to show",
+        0.5,
+    ]
 
 
 @pytest.mark.parametrize("dialect", SQLITE_FIRST, indirect=True)
@@ -318,13 +328,13 @@ def test_json_that_no_column_holds_is_one_bad_record_among_good_ones(lake: Lake)
         table.insert(text)
     (bad,) = caught.value.bad
     assert bad.index == 1
-    assert {each.column for each in bad.problems} == {"reading", "value", "note"}
+    assert {problem.column for problem in bad.problems} == {"reading", "value", "note"}
     done = table.insert(text, on_error="keep", key="k")
     assert (done.rows, done.rejected) == (2, 1)
     assert table.insert(text, on_error="keep", key="k").repeated
-    (kept,) = rejects_of(lake, table)
+    (rejects,) = rejects_of(lake, table)
     came = {"time": NOON, "reading": "1e400", "value": huge, "note": "\\ud800"}
-    assert json.loads(kept["record"]) == came
+    assert json.loads(rejects["record"]) == came
 
 
 # ---- once ----------------------------------------------------------------------------------------
@@ -338,8 +348,8 @@ def test_a_repeated_insert_counts_once(lake: Lake) -> None:
     table.alter(add={"more": "int"})
     table.fold()
     with open_lake(lake.catalog.url) as other:
-        for each in (table, other.tables.get("d", table.name)):
-            again = each.insert(batch, key="k", on_error="keep")
+        for target in (table, other.tables.get("d", table.name)):
+            again = target.insert(batch, key="k", on_error="keep")
             assert again.repeated
             assert (again.tick, again.rows, again.rejected) == (first.tick, 2, 1)
     assert values_of(table) == [1, 2, 3]
@@ -375,8 +385,8 @@ def test_rows_in_other_pieces_are_the_same(lake: Lake) -> None:
     rows = pa.table({"time": [NOON] * 3, "value": [1, None, 3], "note": texts})
     table.insert(rows, key="k")
     pieces = pa.concat_tables([rows.slice(0, 1), rows.slice(1)])
-    for each in (pieces, pa.concat_tables([rows, rows]).slice(3), rows.slice(0)):
-        assert table.insert(each, key="k").repeated
+    for equal_rows in (pieces, pa.concat_tables([rows, rows]).slice(3), rows.slice(0)):
+        assert table.insert(equal_rows, key="k").repeated
     assert table.count() == 3
 
 
@@ -438,9 +448,9 @@ def test_nothing_is_repeated_into_a_table_that_was_deleted(lake: Lake) -> None:
         table.insert([row(1)], key="k")
         assert twin.insert([row(1)], key="k").repeated
         lake.tables.delete_table("d", table.name)
-        for each in (table, twin):
+        for target in (table, twin):
             with pytest.raises(UnknownTable):
-                each.insert([row(1)], key="k")
+                target.insert([row(1)], key="k")
 
 
 def test_an_insert_of_nothing_needs_a_table_too(lake: Lake) -> None:
@@ -452,20 +462,20 @@ def test_an_insert_of_nothing_needs_a_table_too(lake: Lake) -> None:
 
 
 def test_a_key_of_a_deleted_table_is_new_to_the_next_of_its_name(lake: Lake) -> None:
-    """Whoever remembers the old table must not take its inserts for those of the new one: what was
-    acknowledged would be nowhere."""
+    """A process that has cached the old table must not take its inserts for those of the new one:
+    acknowledged rows would be lost."""
     table = make(lake, LOOSE)
     with open_lake(lake.catalog.url) as other:
         twin = other.tables.get("d", table.name)
         for key in ("same", "other"):
             table.insert([row(1)], key=key)
             assert twin.insert([row(1)], key=key).repeated
-        for each, key, value in ((table, "same", 1), (twin, "same", 1), (table, "other", 2)):
+        for target, key, value in ((table, "same", 1), (twin, "same", 1), (table, "other", 2)):
             lake.tables.delete_table("d", table.name)
             lake.tables.create_table("d", table.name, LOOSE)
-            done = each.insert([row(value)], key=key)
+            done = target.insert([row(value)], key=key)
             assert (done.rows, done.repeated) == (1, False)
-            assert values_of(each) == [value]
+            assert values_of(target) == [value]
 
 
 def test_a_key_comes_back_with_its_table(lake: Lake) -> None:

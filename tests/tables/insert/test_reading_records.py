@@ -1,4 +1,4 @@
-"""Records are read from whatever holds them."""
+"""Records are read from every supported kind of source."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_what_is_no_object_is_a_bad_record(text: str) -> None:
     assert isinstance(records, list)
     validated = validate(records, PULSE)
     assert len(validated.bad) == len(records) > 0
-    assert all(each.problems[0].expected == "an object" for each in validated.bad)
+    assert all(bad_record.problems[0].expected == "an object" for bad_record in validated.bad)
 
 
 @pytest.mark.parametrize(
@@ -153,13 +153,13 @@ def test_a_value_that_no_column_holds_is_the_fault_of_its_record(
 
 
 def test_other_values_are_the_same_beside_one_that_no_column_holds() -> None:
-    others = r"""
+    accepted_texts = r"""
     {"a": 1.5, "b": [true, null, -0.0, 1e-400, 18446744073709551616], "c": "\ud83d\ude00 ü",
      "c": "\u0041"}
     {"a": {}}[5] 6 "x"
     """
-    quick = read_records(others)
-    exact = read_records(others + '{"a": 1e400}')
+    quick = read_records(accepted_texts)
+    exact = read_records(accepted_texts + '{"a": 1e400}')
     assert repr(exact[:-1]) == repr(quick)
     assert str(exact[-1]["a"]) == "1e400"
 
@@ -173,8 +173,8 @@ def test_everything_that_speaks_arrow_is_read() -> None:
     table = pa.table({"a": [1, 2], "b": ["x", None]})
     frames = [table.to_pandas(), pl.from_arrow(table)]
     readers = [table.to_reader(), table.to_batches()[0], table, *frames]
-    for each in readers:
-        read = read_records(each)
+    for reader in readers:
+        read = read_records(reader)
         assert isinstance(read, pa.Table)
         assert [row["a"] for row in read.to_pylist()] == [1, 2]
         assert read.column_names == ["a", "b"]

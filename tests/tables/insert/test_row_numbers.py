@@ -35,8 +35,8 @@ def table(lake: Lake) -> Any:
 def test_frames_are_inserted_without_them(table: Any, kind: str) -> None:
     frame = FRAMES[kind]
     table.insert(frame)
-    found = table.query("SELECT id FROM t ORDER BY id").to_arrow()["id"].to_pylist()
-    assert found == sorted(frame["id"])
+    result = table.query("SELECT id FROM t ORDER BY id").to_arrow()["id"].to_pylist()
+    assert result == sorted(frame["id"])
 
 
 @pytest.mark.parametrize("dialect", SQLITE_FIRST, indirect=True)

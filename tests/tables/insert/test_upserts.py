@@ -1,5 +1,5 @@
-"""A table with a key has each key once, whatever was inserted, moved, deleted, folded, retired and
-restored; and every condition is answered as if all rows were in one list.
+"""A table with a key has each key once, after any inserts, moves, deletes, folds, retirements and
+restores; and every condition is answered as if all rows were in one list.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ FIRST = datetime(2026, 3, 2, tzinfo=UTC)
 
 
 def test_tables_are_read_however_little_of_the_tail_may_be(lake: Lake) -> None:
-    """What is too much for memory is read from its files; nobody has to fold first."""
+    """A bucket too large for memory is read from its files, without a fold before."""
     table = make(lake, BY_ID)
     for value in range(3):
         table.insert({"id": value % 2, "time": NOON, "value": value})
     few = Queries(lake.catalog, lake.store, lake.leases, QuerySettings(tail_bytes=1))
-    found = few.query(f"SELECT value FROM d.{table.name} ORDER BY 1").to_arrow()
-    assert found["value"].to_pylist() == [1, 2]
+    result = few.query(f"SELECT value FROM d.{table.name} ORDER BY 1").to_arrow()
+    assert result["value"].to_pylist() == [1, 2]
     few.close()
 
 
@@ -58,10 +58,10 @@ def test_what_hides_rows_is_held_and_not_the_rows(lake: Lake) -> None:
     count, newer = 120_000, 90_000
     rows = pa.table(
         {
-            "device": [f"ring-{each % 7}" for each in range(count)],
+            "device": [f"ring-{number % 7}" for number in range(count)],
             "time": pa.array(range(count), pa.timestamp("us", "UTC")),
             "value": range(count),
-            "note": [f"{each:0300}" for each in range(count)],
+            "note": [f"{number:0300}" for number in range(count)],
         }
     )
     table.insert(rows)
@@ -70,8 +70,8 @@ def test_what_hides_rows_is_held_and_not_the_rows(lake: Lake) -> None:
         table.insert(part)
     settings = QuerySettings(memory_bytes=16 << 20)
     little = Queries(lake.catalog, lake.store, lake.leases, settings)
-    with little.query(f"SELECT * FROM d.{table.name}") as found:
-        values = Counter(value for batch in found for value in batch["value"].to_pylist())
+    with little.query(f"SELECT * FROM d.{table.name}") as result:
+        values = Counter(value for batch in result for value in batch["value"].to_pylist())
     assert values.pop(0) == newer
     assert values == Counter(range(newer, count))
     little.close()
@@ -116,7 +116,7 @@ def check_of_one_batch_the_last_row_of_a_key_wins(lake: Lake, schema: Any) -> No
 def test_of_one_batch_the_last_row_wins_also_in_another_bucket(lake: Lake) -> None:
     table = make(lake)
     days = [f"2026-03-0{day}T12:00:00Z" for day in (5, 3, 4)]
-    table.insert([{"id": 1, "time": day, "value": place} for place, day in enumerate(days)])
+    table.insert([{"id": 1, "time": day, "value": index} for index, day in enumerate(days)])
     assert [row["partition_date"] for row in rows_of(table)] == ["2026-03-04"]
     assert len(table.partitions()) == 1
 
@@ -138,15 +138,15 @@ def check_a_key_that_moves_stays_one_row(lake: Lake, bucket: str) -> None:
         for time, value in zip(times, (None, None, None, 3), strict=True):
             begin = datetime.fromisoformat(time)
             name = table.definition.bucket.name_of(int(begin.timestamp()) * 1_000_000)
-            found = rows_of(table, f"id = 1 AND partition_date = '{name}'")
+            result = rows_of(table, f"id = 1 AND partition_date = '{name}'")
             same = name == table.definition.bucket.name_of(1_772_452_800_000_000)
-            assert [row["value"] for row in found] == ([3] if same else []), time
+            assert [row["value"] for row in result] == ([3] if same else []), time
             assert [r["value"] for r in rows_of(table, f"id = 1 AND time = '{time}'")] == (
                 [] if value is None else [value]
             )
             within = {"begin": begin - timedelta(minutes=1), "end": begin + timedelta(minutes=1)}
-            found = rows_of(table, **within)
-            assert [row["value"] for row in found if row["id"] == 1] == (
+            result = rows_of(table, **within)
+            assert [row["value"] for row in result if row["id"] == 1] == (
                 [] if value is None else [value]
             )
         table.fold()
@@ -189,7 +189,9 @@ def test_ignoring_minds_what_comes_meanwhile(lake: Lake) -> None:
     publisher: Any = lake.tables.inserter._publisher
     for number, happens in enumerate(happenings):
         meanwhile(publisher, "insert", happens, after=False)
-        new = [{"id": each, "time": NOON, "value": 10 + each} for each in (1, 2, 3 + number)]
+        new = [
+            {"id": number_, "time": NOON, "value": 10 + number_} for number_ in (1, 2, 3 + number)
+        ]
         assert table.insert(new[1 - number :], if_exists="ignore").rows == 1
     assert values_of(table) == [1, 2, 13, 14]
 
@@ -203,8 +205,8 @@ def test_ignoring_when_no_row_is_left_to_look_for(lake: Lake) -> None:
     assert (done.rows, done.rejected) == (0, 1)
     with open_lake(lake.catalog.url) as other:
         other.tables.alter_table("d", table.name, add={"more": "int"})
-    known = {"id": 3, "time": NOON, "value": 3, "more": 1}
-    done = table.insert(known, if_exists="ignore", on_error="keep")
+    record = {"id": 3, "time": NOON, "value": 3, "more": 1}
+    done = table.insert(record, if_exists="ignore", on_error="keep")
     assert (done.rows, done.rejected) == (1, 0)
 
 
@@ -265,7 +267,7 @@ class Driver:
         values = {
             "id": range(-1, 9),
             "device": ["a", "b", "c", "é", "z" * 70],
-            "time": [*self.times[:14], *(each + timedelta(seconds=1) for each in self.times[:14])],
+            "time": [*self.times[:14], *(time + timedelta(seconds=1) for time in self.times[:14])],
             "value": range(6),
             "note": ["x", "y"],
             "partition_date": sorted({self.model.bucket_of({"time": t}) for t in self.times}),
@@ -309,10 +311,10 @@ class Driver:
         self.model.fold(self.table.partitions())
 
     def delete(self) -> None:
-        question, seen = self.question(), self.now()
+        question, seen_tick = self.question(), self.now()
         count = self.table.delete_rows(question.sql)
         at = max((e.insert_range.begin for e in self.table.partitions()), default=0)
-        assert self.model.delete(seen, at, self.shown(question)) == count
+        assert self.model.delete(seen_tick, at, self.shown(question)) == count
 
     def fold(self) -> None:
         self.table.fold()
@@ -321,23 +323,23 @@ class Driver:
     def retire(self) -> None:
         live = self.table.partitions()
         if live:
-            chosen = self.rng.choice(live)
-            unit = self.model.find(chosen)
-            retire(self.lake, chosen)
+            choice = self.rng.choice(live)
+            unit = self.model.find(choice)
+            retire(self.lake, choice)
             unit.retired = unit.restorable = True
 
     def restore(self) -> None:
         gone = [
-            each
-            for each in partitions_of(self.lake, self.table)
-            if not each.is_live and not each.replaced
+            partition
+            for partition in partitions_of(self.lake, self.table)
+            if not partition.is_live and not partition.replaced
         ]
         units = [unit for unit in self.model.gone if self.rng.random() < 0.5]
         for unit in units:
             rows = [
                 e for e in gone if (e.instance, e.insert_range.begin) == (unit.instance, unit.begin)
             ]
-            self.lake.retirement.restore(max(rows, key=lambda each: each.published_at).partition_id)
+            self.lake.retirement.restore(max(rows, key=lambda row: row.published_at).partition_id)
             unit.retired = False
 
     def shown(self, question: Question) -> Any:
@@ -360,19 +362,19 @@ class Driver:
 def test_every_condition_is_answered_as_if_rows_were_in_one_list(
     new_lake: Any, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever of a table is read from files, into memory, or only for its keys."""
+    """Tables are read from files, into memory, or only for their keys, with equal results."""
     ways = watch_ways(monkeypatch)
     seed = int(os.environ.get("LAKEBED_SEED", int.from_bytes(os.urandom(4), "big")))
     sys.stdout.write(f"seed {seed}; replay with LAKEBED_SEED={seed}\n")
     rng = random.Random(f"{seed} {kind}")
     lake = new_lake()
-    wanted = {"loose": {"files"}, "by time": {"files", "small", "key_files"}}.get(kind, WAYS)
+    expected_ways = {"loose": {"files"}, "by time": {"files", "small", "key_files"}}.get(kind, WAYS)
     for number in range(MOST_HISTORIES):
         run_history(lake, kind, rng, monkeypatch)
-        if number + 1 >= HISTORIES and wanted <= set(+ways):
+        if number + 1 >= HISTORIES and expected_ways <= set(+ways):
             break
     sys.stdout.write(f"{dict(ways)}\n")
-    assert wanted <= set(+ways)
+    assert expected_ways <= set(+ways)
     assert damage(lake) == []
 
 
@@ -384,11 +386,11 @@ def run_history(lake: Lake, kind: str, rng: random.Random, monkeypatch: pytest.M
         if len(steps) % 3 and not CAMPAIGN:
             continue
         for question in (None, driver.question(), driver.narrow_question()):
-            sizes = [each.file_size for each in driver.table.partitions()]
+            sizes = [partition.file_size for partition in driver.table.partitions()]
             small = rng.choice([0, rng.choice([0, *sizes]), 4 << 20])
             monkeypatch.setattr(user_tables, "_SMALL_BYTES", small)
-            found, expected = driver.answer(question), driver.expected(question)
-            assert found == expected, (steps, question, small)
+            result, expected = driver.answer(question), driver.expected(question)
+            assert result == expected, (steps, question, small)
     for tick, expected in rng.sample(driver.past, 2):
         assert driver.answer(None, as_of=tick) == expected, steps
 

@@ -52,7 +52,7 @@ def test_bad_records_are_named_with_everything_wrong_and_the_others_are_kept() -
     validated = validate(records, PULSE)
     assert validated.accepted == [1, 4]
     assert validated.rows["device"].to_pylist() == ["b", "c"]
-    assert [str(each) for each in validated.bad] == [
+    assert [str(bad_record) for bad_record in validated.bad] == [
         'record 0: bpm: expected int, got "fast"',
         'record 2: at: expected datetime such as 2026-11-16T05:00:00Z, got "soon"; '
         "device: expected a value, got nothing; "
@@ -100,14 +100,14 @@ def test_no_records_are_no_rows() -> None:
 
 
 def test_records_that_are_not_quite_dicts_are_records() -> None:
-    given = [
+    source_rows = [
         OrderedDict(at=AT, device="a"),
         defaultdict(lambda: "made up", at=AT, device="b"),
     ]
-    validated = validate(given, PULSE)
+    validated = validate(source_rows, PULSE)
     assert not validated.bad
     assert validated.rows["note"].to_pylist() == [None, None]
-    assert len(given[1]) == 2
+    assert len(source_rows[1]) == 2
 
 
 class NoOffset(tzinfo):
@@ -118,11 +118,11 @@ class NoOffset(tzinfo):
 
 
 @pytest.mark.parametrize(
-    ("key", "shown"), [(5, "5"), ("\ud800", "\\ud800"), ("x" * 100, "x" * 79 + "…")]
+    ("key", "printed"), [(5, "5"), ("\ud800", "\\ud800"), ("x" * 100, "x" * 79 + "…")]
 )
-def test_whatever_is_no_column_can_be_shown(key: Any, shown: str) -> None:
+def test_whatever_is_no_column_can_be_shown(key: Any, printed: str) -> None:
     (bad,) = validate([{"at": AT, "device": "a", key: 6}], PULSE).bad
-    assert str(bad).startswith(f"record 0: {shown}: expected a column of the table")
+    assert str(bad).startswith(f"record 0: {printed}: expected a column of the table")
 
 
 @pytest.mark.parametrize("column", ["at", "device"])
@@ -131,7 +131,7 @@ def test_key_and_time_need_a_value(column: str) -> None:
     absent = {name: value for name, value in whole.items() if name != column}
     validated = validate([whole, absent, whole | {column: None}], PULSE)
     assert validated.accepted == [0]
-    assert [each.problems for each in validated.bad] == [
+    assert [bad_record.problems for bad_record in validated.bad] == [
         (Problem(column, "a value", "nothing"),)
     ] * 2
 
@@ -253,7 +253,7 @@ def test_times_are_read_from_text(text: str, stored: int) -> None:
 def test_what_is_no_time_is_refused(text: str) -> None:
     assert take(text, "datetime") == "expected datetime such as 2026-11-16T05:00:00Z"
     alone = validate([{"at": text}], parse_schema({"at": "datetime"}))
-    assert [each.index for each in alone.bad] == [0]
+    assert [bad_record.index for bad_record in alone.bad] == [0]
 
 
 @pytest.mark.parametrize(
@@ -313,7 +313,7 @@ def test_what_is_out_of_range_is_rejected_with_the_bound() -> None:
     records = [{"at": AT, "device": "a", "bpm": bpm} for bpm in (29, 30, 220, 221, None)]
     validated = validate(records, PULSE)
     assert validated.accepted == [1, 2, 4]
-    assert [each.problems for each in validated.bad] == [
+    assert [bad_record.problems for bad_record in validated.bad] == [
         (Problem("bpm", "at least 30", "29"),),
         (Problem("bpm", "at most 220", "221"),),
     ]
@@ -356,7 +356,7 @@ def test_bounds_of_a_time_are_times() -> None:
     validated = validate(
         [{"at": AT}, {"at": "2026-11-16T05:00:00.000001Z"}], parse_schema({"at": spec})
     )
-    assert [str(each) for each in validated.bad] == [
+    assert [str(bad_record) for bad_record in validated.bad] == [
         "record 1: at: expected at most 2026-11-16T05:00:00.000000Z, "
         'got "2026-11-16T05:00:00.000001Z"'
     ]
@@ -366,7 +366,7 @@ def test_bounds_of_a_time_are_times() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "shown"),
+    ("value", "printed"),
     [
         ("fast", '"fast"'),
         (None, "null"),
@@ -379,8 +379,8 @@ def test_bounds_of_a_time_are_times() -> None:
         pytest.param(10**5000, "a number too long to show", id="long"),
     ],
 )
-def test_values_are_shown_in_short(value: Any, shown: str) -> None:
-    assert show(value) == shown
+def test_values_are_shown_in_short(value: Any, printed: str) -> None:
+    assert show(value) == printed
     assert len(show(value)) <= 80
 
 

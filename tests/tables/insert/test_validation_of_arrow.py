@@ -61,10 +61,10 @@ def arrow_columns(draw: st.DrawFn) -> tuple[pa.Array, list[Any]]:
             ]
         )
     )
-    drawn = draw(st.lists(values | st.none(), min_size=1, max_size=6))
-    array = pa.array(drawn, kind)
-    begin = draw(st.integers(0, len(drawn) - 1))
-    return array[begin:], drawn[begin:]
+    drawn_columns = draw(st.lists(values | st.none(), min_size=1, max_size=6))
+    array = pa.array(drawn_columns, kind)
+    begin = draw(st.integers(0, len(drawn_columns) - 1))
+    return array[begin:], drawn_columns[begin:]
 
 
 @settings(max_examples=100)
@@ -101,7 +101,7 @@ def test_columns_that_the_table_lacks_are_refused_in_arrow_too() -> None:
     validated = validate(table, PULSE)
     assert validated.rows.num_rows == 0
     expected = "a column of the table (at, device, bpm, note)"
-    assert [each.problems for each in validated.bad] == [
+    assert [bad_record.problems for bad_record in validated.bad] == [
         (Problem("colour", expected, '"red"'),),
         (Problem("colour", expected, "null"),),
     ]
@@ -175,7 +175,7 @@ def test_arrow_text_of_a_json_column_must_be_json_and_becomes_canonical() -> Non
     ):
         validated = validate(pa.table({"at": [AT] * 6, "c": array}), only("json"))
         assert validated.rows["c"].to_pylist() == ['{"a":[2],"b":1}', None, None, '"x"']
-        assert [each.problems for each in validated.bad] == [
+        assert [bad_record.problems for bad_record in validated.bad] == [
             (Problem("c", "JSON text", '"{"'),),
             (Problem("c", "JSON text", '"NaN"'),),
         ]
@@ -192,7 +192,7 @@ def test_arrow_text_that_is_no_unicode_is_refused() -> None:
     )
     for kind in ("string", "datetime", "json"):
         validated = validate(pa.table({"at": [AT] * 2, "c": broken}), only(kind))
-        assert 1 in [each.index for each in validated.bad]
+        assert 1 in [bad_record.index for bad_record in validated.bad]
 
 
 def test_encoded_runs_are_values() -> None:
@@ -214,20 +214,22 @@ def test_what_only_others_know_the_type_of_is_refused_by_its_name() -> None:
     type, the column's metadata tells."""
     numbers = pa.array([672, None], pa.int64())
     kind = Months()
-    known = pa.ExtensionArray.from_storage(kind, numbers)
-    said = {"ARROW:extension:name": "somebodys.months", "ARROW:extension:metadata": ""}
+    months = pa.ExtensionArray.from_storage(kind, numbers)
+    metadata = {"ARROW:extension:name": "somebodys.months", "ARROW:extension:metadata": ""}
     at = pa.array([AT] * 2)
-    whole = pa.table({"at": at, "c": known})
+    whole = pa.table({"at": at, "c": months})
     unknown = pa.table(
-        [at, numbers], pa.schema([("at", at.type), pa.field("c", "int64", True, said)])
+        [at, numbers], pa.schema([("at", at.type), pa.field("c", "int64", True, metadata)])
     )
-    listed = pa.ListArray.from_arrays(pa.array([0, 1, 2], pa.int32()), known)
+    listed = pa.ListArray.from_arrays(pa.array([0, 1, 2], pa.int32()), months)
     for table in (whole, unknown):
         for column, unit in (("datetime", "ms"), ("int", None), ("json", None), ("float", None)):
             validated = validate(table, only(column, unit=unit))
-            ((place, (problem,)),) = [(each.index, each.problems) for each in validated.bad]
-            assert (place, problem.column, problem.got) == (0, "c", "somebodys.months 672")
+            ((index, (problem,)),) = [
+                (bad_record.index, bad_record.problems) for bad_record in validated.bad
+            ]
+            assert (index, problem.column, problem.got) == (0, "c", "somebodys.months 672")
             assert validated.rows["c"].to_pylist() == [None]
             assert str(validated.bad[0].record["c"]) == "somebodys.months 672"
     validated = validate(pa.table({"at": at, "c": listed}), only("int[]"))
-    assert [each.problems[0].got for each in validated.bad] == ["somebodys.months 672"]
+    assert [bad_record.problems[0].got for bad_record in validated.bad] == ["somebodys.months 672"]

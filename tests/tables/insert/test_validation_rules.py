@@ -1,4 +1,4 @@
-"""Validation does what a plain reading of its rules does, whatever else is in a column."""
+"""Validation agrees with a plain implementation of its rules, for any mix of values in a column."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from tests.tables.insert.validating import AT
 
 @settings(max_examples=100)
 @given(tables())
-def test_validation_follows_the_plain_rules(given_: tuple[Any, list[Any]]) -> None:
-    schema, records = given_
+def test_validation_follows_the_plain_rules(table_and_records: tuple[Any, list[Any]]) -> None:
+    schema, records = table_and_records
     assert_plain(records, schema)
 
 
@@ -56,8 +56,8 @@ TRICKY = [
     ids=str,
 )
 def test_no_neighbour_in_its_column_changes_a_value(spec: dict[str, Any]) -> None:
-    """What is beside a value may send the column another way; with none, it goes the quick one."""
-    names = [f"c{place}" for place in range(len(TRICKY))]
+    """Neighbours of a value may select another code path; without any, the fast path is taken."""
+    names = [f"c{number}" for number in range(len(TRICKY))]
     columns = dict.fromkeys(names, spec) | {"at": {"type": "datetime", "time": True}}
     schema = parse_schema({"columns": columns, "out_of_range": "flag"})
     whole = {"at": AT} | dict(zip(names, TRICKY, strict=True))

@@ -1,4 +1,4 @@
-"""What tests of validation share: a schema of one column, and what becomes of one value."""
+"""Shared by tests of validation: a schema of one column, and the conversion of one value."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def only(kind: str, **spec: Any) -> Any:
 
 
 def take(value: Any, kind: str, **spec: Any) -> Any:
-    """What a single value becomes, or what was expected instead."""
+    """Return the stored form of a single value, or the expectation that it did not meet."""
     validated = validate([{"at": AT, "c": value}], only(kind, **spec))
     if validated.bad:
         (problem,) = validated.bad[0].problems

@@ -76,9 +76,9 @@ def test_of_many_who_make_a_table_or_database_one_does(lake: Lake) -> None:
         return True
 
     with ThreadPoolExecutor(6) as threads:
-        made = list(threads.map(attempt, range(6)))
-    assert (made[0::2].count(True), made[1::2].count(True)) == (1, 1)
-    assert [each.name for each in lake.tables.list_tables()] == ["same"]
+        results = list(threads.map(attempt, range(6)))
+    assert (results[0::2].count(True), results[1::2].count(True)) == (1, 1)
+    assert [definition.name for definition in lake.tables.list_tables()] == ["same"]
     assert lake.tables.list_databases() == ["d", "same"]
 
 
@@ -148,7 +148,7 @@ def test_a_name_that_no_catalog_can_be_asked_for_is_no_name(lake: Lake, odd: str
 
 @pytest.mark.parametrize("dialect", SQLITE_FIRST, indirect=True)
 def test_rows_of_every_version_are_read_together(lake: Lake) -> None:
-    """Whatever is added, widened or made optional, in any order, folded or not."""
+    """Old rows stay readable after any alterations, folded or not."""
     for schema in (LOOSE, BY_ID, BY_TIME):
         rng = random.Random(7)
         table = make(lake, {**schema, "value": {"type": "int", "required": True}})
@@ -172,11 +172,11 @@ def test_rows_of_every_version_are_read_together(lake: Lake) -> None:
             elif step % 4 == 3:
                 table.fold()
             names = ["value", *added]
-            shown = Counter(tuple(row[n] for n in names) for row in rows_of(table))
-            assert shown == Counter(tuple(row.get(n) for n in names) for row in expected)
+            counts = Counter(tuple(row[n] for n in names) for row in rows_of(table))
+            assert counts == Counter(tuple(row.get(n) for n in names) for row in expected)
             for name in added[-1:]:
-                wanted = sum(row.get(name) is None for row in expected)
-                assert len(rows_of(table, f"{name} IS NULL")) == wanted
+                null_count = sum(row.get(name) is None for row in expected)
+                assert len(rows_of(table, f"{name} IS NULL")) == null_count
         assert table.definition.version == 5
     assert damage(lake) == []
 
@@ -199,10 +199,10 @@ def test_nobody_who_inserts_notices_an_alteration(lake: Lake) -> None:
 
     def insert(number: int) -> int:
         with open_lake(lake.catalog.url) as own:
-            mine = (own if number % 2 else lake).tables.get("d", table.name)
+            own_table = (own if number % 2 else lake).tables.get("d", table.name)
             count = 0
             while not stop.is_set() or not count:
-                mine.insert({"id": 10_000 * number + count, "time": NOON, "value": count})
+                own_table.insert({"id": 10_000 * number + count, "time": NOON, "value": count})
                 count += 1
             return count
 
@@ -214,7 +214,7 @@ def test_nobody_who_inserts_notices_an_alteration(lake: Lake) -> None:
             table.alter(widen=["value"])
         finally:
             stop.set()
-        counts = [each.result() for each in running]
+        counts = [future.result() for future in running]
     assert Counter(row["id"] // 10_000 for row in rows_of(table)) == Counter(
         dict(enumerate(counts))
     )
@@ -243,9 +243,9 @@ def test_what_would_not_fit_older_rows_is_refused(lake: Lake) -> None:
         {"widen": ["note"]},
         {"relax": ["time"]},
     ]
-    for each in refused:
+    for alteration in refused:
         with pytest.raises(BadSchema):
-            table.alter(**each)
+            table.alter(**alteration)
     assert table.definition.version == 1
 
 
@@ -272,7 +272,7 @@ def test_a_table_comes_back_with_everything_it_had(lake: Lake) -> None:
                 verb()
         with pytest.raises(Conflict, match="was deleted"):
             lake.retirement.restore(retired.partition_id)
-        assert table.name not in [each.name for each in lake.tables.list_tables("d")]
+        assert table.name not in [definition.name for definition in lake.tables.list_tables("d")]
         lake.tables.restore_table("d", table.name)
         assert values_of(table) == before
         assert lake.tables.get("d", f"{table.name}_rejects").count() == 1
@@ -355,12 +355,14 @@ def test_what_meets_the_deletion_of_its_table_is_told_so(lake: Lake, verb: str) 
 def test_the_past_is_read_through_everything_that_happened_since(lake: Lake) -> None:
     for schema in (LOOSE, BY_ID):
         table = make(lake, schema)
-        seen: list[tuple[int, list[int]]] = []
+        observations: list[tuple[int, list[int]]] = []
 
-        def note(tick: int = 0, table: Table = table, seen: list[Any] = seen) -> None:
+        def note(
+            tick: int = 0, table: Table = table, observations: list[Any] = observations
+        ) -> None:
             result = table.query(f"SELECT value FROM {table.name}")
             values = sorted(result.to_arrow()["value"].to_pylist())
-            seen.append((result.explanation.tick, values))
+            observations.append((result.explanation.tick, values))
 
         fill(table, range(3))
         note()
@@ -380,9 +382,9 @@ def test_the_past_is_read_through_everything_that_happened_since(lake: Lake) -> 
         lake.tables.delete_table("d", table.name)
         lake.tables.restore_table("d", table.name)
         note()
-        for tick, values in seen:
+        for tick, values in observations:
             assert values_of(table, as_of=tick) == values
-        assert len({str(values) for _, values in seen}) >= 4
+        assert len({str(values) for _, values in observations}) >= 4
 
 
 # ---- retention -----------------------------------------------------------------------------------
@@ -397,14 +399,14 @@ def test_retention_takes_the_buckets_that_are_over(lake: Lake) -> None:
         fill(table, range(100 + age, 101 + age), (now - timedelta(days=age)).isoformat())
     table.delete_rows("value = 130")
     plan = lake.retirement.plan_by_table_retention("d", table.name)
-    assert {each.instance for each in plan.partitions} == {
+    assert {partition.instance for partition in plan.partitions} == {
         f"{now - timedelta(days=age):%Y-%m-%d}" for age in (11, 12, 30)
     }
     assert len(plan.partitions) == 7
     lake.retirement.carry_out(plan, confirmed=plan.confirm)
     assert values_of(table) == [0, 9, 10, 100, 109, 110]
     assert lake.retirement.plan_by_table_retention("d", table.name).partitions == ()
-    lake.retirement.restore_many([each.partition_id for each in plan.partitions])
+    lake.retirement.restore_many([partition.partition_id for partition in plan.partitions])
     assert len(values_of(table)) == 11
     lake.tables.set_retention("d", table.name, None)
     with pytest.raises(BadInput, match="for ever"):
@@ -439,9 +441,9 @@ def test_tables_are_no_view_sets_and_never_incompatible(lake: Lake) -> None:
         name = table.definition.stored_as
         assert lake.retirement.list_incompatible_partitions() == []
         assert lake.retirement.retire_incompatible_partitions(allow_loss=True) == []
-        assert name not in {each.view_set.name for each in lake.views.list_view_sets()}
+        assert name not in {view_set.view_set.name for view_set in lake.views.list_view_sets()}
         listed = lake.query("SELECT view_set_name FROM list_view_sets()").to_arrow()
-        assert not [each for each in listed["view_set_name"].to_pylist() if "table" in each]
+        assert not [row for row in listed["view_set_name"].to_pylist() if "table" in row]
         assert values_of(table) == [0, 1, 2, 3]
 
 
@@ -481,7 +483,9 @@ def test_a_clock_that_jumps_changes_no_order(lake: Lake) -> None:
         if value == 2:
             table.delete_rows("true")
     assert values_of(table) == [4]
-    assert all(each.insert_range.begin > FIRST_INSTANT for each in partitions_of(lake, table))
+    assert all(
+        partition.insert_range.begin > FIRST_INSTANT for partition in partitions_of(lake, table)
+    )
 
 
 def test_deleted_databases_are_listed_until_the_name_is_used_again(lake: Lake) -> None:

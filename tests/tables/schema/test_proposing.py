@@ -21,7 +21,7 @@ AT = "2026-11-16T05:00:00Z"
 
 
 def spec_of(*values: Any, name: str = "c") -> Any:
-    """What is proposed for a column with these values."""
+    """Return the proposed type of a column with these values."""
     draft = propose_schema([{"at": AT, name: value} for value in values])
     parse_schema(draft)
     return draft["columns"][name]
@@ -199,8 +199,8 @@ def test_samples_fit_the_schema_proposed_for_them(
     samples: list[dict[str, Any]], same: dict[str, int]
 ) -> None:
     for name, kind in same.items():  # some columns are of one kind throughout
-        for place, sample in enumerate(samples):
-            sample[name] = [place, float(place), str(place), 1_794_830_400 + place][kind]
+        for index, sample in enumerate(samples):
+            sample[name] = [index, float(index), str(index), 1_794_830_400 + index][kind]
     samples = [sample | {"at": AT} for sample in samples]
     schema = parse_schema(propose_schema(samples))
     assert [str(bad) for bad in validate(read_records(samples), schema).bad] == []

@@ -45,7 +45,7 @@ def test_a_schema_says_what_its_columns_are() -> None:
     assert schema.out_of_range == "flag"
     assert schema.column("weight") == Column("weight", "float", max=500.0)
     assert schema.column("notes").item_type == "string"
-    assert [each.name for each in schema.columns if each.required] == ["id", "bpm", "at"]
+    assert [column.name for column in schema.columns if column.required] == ["id", "bpm", "at"]
     with pytest.raises(BadInput, match="no column 'Bpm'"):
         schema.column("Bpm")
 
@@ -174,8 +174,8 @@ def test_bounds_are_read_as_their_columns_values() -> None:
     ],
 )
 def test_a_wrong_column_is_refused(spec: Any, problem: str) -> None:
-    (said,) = problems_of({"at": "datetime", "c": spec})
-    assert said.startswith(problem)
+    (message,) = problems_of({"at": "datetime", "c": spec})
+    assert message.startswith(problem)
 
 
 @pytest.mark.parametrize(
@@ -194,16 +194,16 @@ def test_a_wrong_column_is_refused(spec: Any, problem: str) -> None:
     ],
 )
 def test_wrong_bounds_of_a_datetime_are_refused(spec: Any, problem: str) -> None:
-    (said,) = problems_of({"at": {"type": "datetime", **spec}})
-    assert said.startswith(problem)
+    (message,) = problems_of({"at": {"type": "datetime", **spec}})
+    assert message.startswith(problem)
 
 
 @pytest.mark.parametrize(
     "name", ["", "1a", "_a", "größe", "a b", "a-b", "a" * 64, "a\n", "partition_date", 5, None, ()]
 )
 def test_a_wrong_name_is_refused(name: Any) -> None:
-    (said,) = problems_of({"at": "datetime", name: "int"})
-    assert "name" in said
+    (message,) = problems_of({"at": "datetime", name: "int"})
+    assert "name" in message
 
 
 def test_names_differ_in_more_than_case() -> None:
@@ -245,8 +245,8 @@ def test_names_differ_in_more_than_case() -> None:
     ],
 )
 def test_a_wrong_schema_is_refused(value: Any, problem: str) -> None:
-    (said,) = problems_of(value)
-    assert said.startswith(problem)
+    (message,) = problems_of(value)
+    assert message.startswith(problem)
 
 
 def test_a_thousand_columns_are_allowed() -> None:
@@ -264,7 +264,7 @@ def test_everything_wrong_is_named_at_once() -> None:
         },
         "out_of_range": "ignore",
     }
-    assert [each.split(":")[0].split(" ")[0] for each in problems_of(wrong)] == [
+    assert [problem.split(":")[0].split(" ")[0] for problem in problems_of(wrong)] == [
         *("out_of_range", "a", "b", "b", "b", "c", "c", "'1st'")
     ]
 
@@ -374,15 +374,15 @@ def test_altering_nothing_changes_nothing() -> None:
     ],
 )
 def test_what_old_rows_would_not_fit_is_refused(changes: dict[str, Any], problem: str) -> None:
-    (said,) = refused(**changes)
-    assert problem in said
+    (message,) = refused(**changes)
+    assert problem in message
 
 
 def test_every_problem_of_an_alteration_is_named() -> None:
-    said = refused(add={"b": "real", "text": "int"}, widen=["text"], relax=["at", "many"])
-    assert [each.split(":")[0] for each in said] == ["text", "at", "many", "b", "text"]
+    message = refused(add={"b": "real", "text": "int"}, widen=["text"], relax=["at", "many"])
+    assert [problem.split(":")[0] for problem in message] == ["text", "at", "many", "b", "text"]
 
 
 def test_a_table_does_not_grow_beyond_a_thousand_columns() -> None:
-    (said,) = refused(add={f"c{i}": "int" for i in range(1000)})
-    assert said == "1005 columns are more than the 1000 allowed"
+    (message,) = refused(add={f"c{i}": "int" for i in range(1000)})
+    assert message == "1005 columns are more than the 1000 allowed"
