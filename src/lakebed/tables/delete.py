@@ -1,5 +1,5 @@
-"""Deleting rows. Of a table with a key, marks hide what was there when they were made, and folding
-drops both; without a key, the partitions that hold the rows are written again without them.
+"""Delete rows. In a table with a key, delete marks hide the older versions of rows, and folds drop
+both. In a table without a key, the partitions that hold the rows are rewritten without them.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class Deleter:
         self._queries = queries
 
     def delete_rows(self, table: UserTable, where: str) -> int:
-        """Delete the rows for which a condition is true now, in one transaction; what is inserted
-        meanwhile stays. How many there were."""
+        """Delete the rows for which a condition is true now, in one transaction, and return
+        their number. Rows inserted meanwhile stay."""
         require_condition(table, where)
         for attempt in range(_ATTEMPTS):
             try:
@@ -152,7 +152,7 @@ def _select(table: UserTable, names: Sequence[str], where: str, *, distinct: boo
 
 
 def _as_marks(doomed: pa.Table, table: UserTable, tick: int) -> pa.Table:
-    """Delete marks for keys as they were at a tick."""
+    """Return delete marks for the keys of rows at a tick."""
     import pyarrow as pa
 
     count = doomed.num_rows

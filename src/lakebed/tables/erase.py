@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _ATTEMPTS = 20
-_POSITION = "_position"
+_POSITION = "_place"
 
 Filter = Callable[["pa.Table"], "pa.Table"]
 """Returns the rows that are not erased."""
@@ -38,7 +38,8 @@ class Trace:
     partition: Partition
     rows: int
     readable: bool = True
-    """Else it is retired and all its rows go, because nobody can tell whose they are."""
+    """False for an unreadable retired partition: all its rows are erased, because their keys are
+    unknown."""
 
 
 class Eraser:
@@ -163,7 +164,7 @@ class Eraser:
 
 
 def _repeat(work: Callable[..., list[Trace]], *arguments: Any) -> list[Trace]:
-    """Do something again for as long as others are in between."""
+    """Repeat an operation while concurrent changes make its plan stale."""
     for attempt in range(_ATTEMPTS):
         try:
             return work(*arguments)

@@ -1,4 +1,4 @@
-"""One table in the hands of a program: insert, query, count, and what is known of it."""
+"""The public interface of one table: insert, query, count, alter, delete, statistics."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ class TableStats:
     latest: int | None
     """The first and the last time of its rows, in microseconds since 1970."""
     late: int
-    """Rows that came when their bucket was over, as they are stored: versions that were replaced or
-    deleted count until they are folded."""
+    """Stored rows that were inserted after the end of their bucket. Replaced or deleted versions
+    count until they are folded."""
     future: int
-    """Rows whose time was not yet when they came, counted likewise."""
+    """Stored rows whose time was in the future when they were inserted."""
     rejected: int
     versions: int
 
@@ -55,7 +55,7 @@ class Table:
 
     @property
     def definition(self) -> UserTable:
-        """Everything that was declared of it."""
+        """The declaration of the table."""
         return self._tables.definitions.get(self.database, self.name)
 
     @property
@@ -82,8 +82,8 @@ class Table:
         end: Instant | None = None,
         **options: Any,
     ) -> Any:
-        """The rows of a statement, in which tables of this database need no prefix; without one,
-        all rows. ``begin``, ``end`` and the other options are those of `Lake.query`."""
+        """Return the rows of a statement, in which tables of this database need no prefix; without
+        one, all rows. ``begin``, ``end`` and the other options are those of `Lake.query`."""
         text = sql if sql is not None else f"SELECT * FROM {self.name}"
         return self._tables.query(text, begin=begin, end=end, database=self.database, **options)
 
@@ -118,12 +118,12 @@ class Table:
         return [str(bucket) for bucket in result.to_arrow()[BUCKET_COLUMN].to_pylist()]
 
     def partitions(self) -> Sequence[Partition]:
-        """Its live partitions, by bucket and insert time."""
+        """Return the live partitions, by bucket and insert time."""
         with self._tables.snapshots.take(self.definition.table_id) as snapshot:
             return snapshot.partitions
 
     def delete_rows(self, where: str) -> int:
-        """Delete the rows for which a condition in SQL is true; how many there were."""
+        """Delete the rows for which a condition in SQL is true, and return their number."""
         return self._tables.delete_rows(self.database, self.name, where)
 
     def plan_forget(self, **where: Any) -> list[Trace]:
@@ -131,7 +131,7 @@ class Table:
         return self._tables.eraser.plan(self.definition, where)
 
     def forget(self, **where: Any) -> list[Trace]:
-        """Erase what has these values in its columns, in every version."""
+        """Erase the rows with these values in their columns, in every version."""
         return self._tables.eraser.forget(self.definition, where)
 
     def alter(
@@ -149,7 +149,7 @@ class Table:
         ).schema
 
     def fold(self) -> list[Folded]:
-        """Put each bucket's partitions together, in this process."""
+        """Fold the partitions of each bucket, in this process."""
         return self._tables.folder.fold(self.definition)
 
     def stats(self) -> TableStats:

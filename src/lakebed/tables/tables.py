@@ -60,11 +60,11 @@ class Tables:
     # -- databases and tables -------------------------------------------------------------------
 
     def create_database(self, name: str) -> None:
-        """Make a database."""
+        """Create a database."""
         self.definitions.create_database(name)
 
     def list_databases(self) -> list[str]:
-        """The names of all databases."""
+        """Return the names of all databases."""
         return self.definitions.list_databases()
 
     def delete_database(self, name: str) -> list[str]:
@@ -86,19 +86,19 @@ class Tables:
         *,
         retention: str | None = None,
     ) -> Table:
-        """Make a table. The schema names each column's type and what it must be; ``bucket`` says
-        how rows are split by time: hour, day, week or month. A bad schema is refused whole, with
+        """Create a table. The schema declares the type and the rules of each column; ``bucket`` is
+        the split of rows by time: hour, day, week or month. A bad schema is refused whole, with
         every problem named."""
         self.definitions.create_table(database, name, schema, bucket, retention)
         return Table(self, database, name)
 
     def get(self, database: str, name: str) -> Table:
-        """The table of this name; `UnknownTable` without one."""
+        """Return the table of this name; raise `UnknownTable` if there is none."""
         self.definitions.get(database, name)
         return Table(self, database, name)
 
     def list_tables(self, database: str | None = None) -> list[UserTable]:
-        """Every table of one database or of all."""
+        """Return the tables of one database or of all."""
         return self.definitions.list_tables(database)
 
     def alter_table(
@@ -117,23 +117,23 @@ class Tables:
         )
 
     def set_retention(self, database: str, name: str, retention: str | None) -> UserTable:
-        """Keep rows for so long after their time, as ``90d``; None for ever. Applied by retiring,
-        with a plan: `Retirement.plan_by_table_retention`."""
+        """Keep rows for this long after their time, as ``90d``; None keeps them for ever. Applied
+        by retiring, with a plan: `Retirement.plan_by_table_retention`."""
         return self.definitions.set_retention(database, name, retention)
 
     def delete_table(self, database: str, name: str) -> None:
-        """Take a table out of sight, restorable for the lake's grace period."""
+        """Delete a table, restorable for the lake's grace period."""
         self.definitions.delete_table(database, name)
 
     def restore_table(self, database: str, name: str, deleted_at: Instant | None = None) -> Table:
-        """Bring back the table of this name that was deleted last, or at an instant."""
+        """Restore the table of this name that was deleted last, or at an instant."""
         self.definitions.restore_table(database, name, deleted_at)
         return Table(self, database, name)
 
     # -- records --------------------------------------------------------------------------------
 
     def propose_schema(self, samples: Any) -> dict[str, Any]:
-        """A draft of a schema for records like these."""
+        """Return a draft of a schema for records like these."""
         from lakebed.tables.schema.infer_schema import propose_schema
 
         return propose_schema(samples)
@@ -196,7 +196,7 @@ class Tables:
         progress: Callable[[ImportOutcome], None] = lambda _outcome: None,
     ) -> ImportReport:
         """Insert the sound files of a plan, each in one transaction that counts once, and copy
-        what else has bytes to quarantine. The source stays as it is; doing it again is safe."""
+        the others to quarantine. The source is never changed; repeating it is safe."""
         return self._adopter.carry_out(plan, progress)
 
     def list_quarantined(self, database: str, name: str) -> list[TemporaryFile]:
@@ -211,7 +211,7 @@ class Tables:
         return Adopter(self._catalog, self.definitions, self.inserter, self._quarantine)
 
     def delete_rows(self, database: str, name: str, where: str) -> int:
-        """Delete the rows for which a condition in SQL is true; how many there were."""
+        """Delete the rows for which a condition in SQL is true, and return their number."""
         return self.deleter.delete_rows(self.definitions.get(database, name), where)
 
     def find_empty_partitions(self, database: str, name: str) -> list[Partition]:

@@ -1,5 +1,5 @@
-"""Folding in this process: partitions of one bucket become one, in which each key is once. Inserts
-do it for small ones as they go; builds do it for all.
+"""Fold in this process: merge partitions of one bucket into one that has each key once. Inserts
+fold small partitions; builds fold all.
 """
 
 from __future__ import annotations

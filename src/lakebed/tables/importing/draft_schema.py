@@ -1,5 +1,5 @@
-"""A schema for a table that does not exist yet, drafted from the columns of the files that are to
-be taken into it. Where files disagree, most of them are right.
+"""A schema for a table that does not exist yet, drafted from the columns of the files to
+import. Where files disagree, the most frequent type wins.
 """
 
 from __future__ import annotations
@@ -60,12 +60,12 @@ def kind_of(data_type: pa.DataType) -> str | None:
 
 @dataclass(slots=True)
 class Draft:
-    """The columns that some files have between them."""
+    """The columns of all files together."""
 
     kinds: dict[str, str] = field(default_factory=dict)
-    """The type of each, in the order of the files."""
+    """The type of each column, in the order of the files."""
     files: Counter[str] = field(default_factory=Counter)
-    """How many files have it."""
+    """The number of files that have each column."""
 
     def list_times(self, wished: str | None) -> list[str]:
         """Return the candidates for the time column: the requested one, or all frequent columns
@@ -111,7 +111,7 @@ class Draft:
         return all(name in sample and isinstance(sample[name], datetime | None) for name in times)
 
     def finish(self, time: str, unit: str | None, unique: Sequence[str]) -> TableSchema:
-        """The schema with this column as the time, counted in this unit if it is a number."""
+        """Return the schema with this time column; ``unit`` is that of a numeric one."""
         missing = [name for name in unique if name not in self.kinds]
         if missing:
             raise BadInput(

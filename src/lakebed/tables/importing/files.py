@@ -1,5 +1,5 @@
-"""Foreign files, opened for reading only: what there is in a tree, and what each file is as far as
-its bytes alone can tell. A footer reaches pyarrow only after it was walked: some abort the process.
+"""List the files of a foreign tree and classify them by their bytes. Files are opened for reading
+only. A footer reaches pyarrow only after our own check: some footers abort the process.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def _digest(opened: BinaryIO) -> tuple[int, str]:
 
 
 def _classify_by_ends(opened: BinaryIO, size: int) -> tuple[FileClass, str]:
-    """The class by the first and the last bytes; sound if both are those of Parquet."""
+    """Return the class by the first and last bytes, with a reason; SOUND if both are Parquet's."""
     opened.seek(0)
     head = opened.read(len(_MAGIC))
     if head == _ENCRYPTED:
@@ -180,8 +180,8 @@ def _open(opened: BinaryIO, parsed: pq.FileMetaData) -> pq.ParquetFile:
 
 
 def read_batches(opened: BinaryIO, size: int, walked: bytes = b"") -> Iterator[pa.Table]:
-    """All rows of a Parquet file in order, some at a time; `Broken` where they cannot be read. With
-    the digest of a footer that was ``walked``, the same one is not walked again."""
+    """Yield all rows of a Parquet file in batches; raise `Broken` where they cannot be read. A
+    footer with the digest ``walked`` was checked before and is not checked again."""
     import pyarrow as pa
 
     try:
@@ -244,7 +244,7 @@ def require_source(folder: Path) -> Path:
 
 
 def _explain(error: BaseException) -> str:
-    """One line that does not repeat which file it is about."""
+    """Return the error as one line without the name of the file."""
     text = (str(error).splitlines() or [type(error).__name__])[0]
     if isinstance(error, DamagedFooter):
         what, _, cause = text.partition(": ")

@@ -25,7 +25,7 @@ _NUMBERS = {
     "minute": (0, 59),
 }
 TIME_FOLDERS = (*_DATE_FOLDERS, *_NUMBERS)
-"""Folders that only repeat what the rows' own times say."""
+"""Folders that repeat the times of their rows."""
 
 _ABSENT = "__HIVE_DEFAULT_PARTITION__"
 _ENDINGS = (
@@ -72,7 +72,7 @@ def _read(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FolderTime:
-    """The time that the rows in a folder should be of."""
+    """The time range in the name of a folder."""
 
     label: str
     """As the folder spells it."""
@@ -144,7 +144,7 @@ def _join_parts(parts: Sequence[tuple[str, str]]) -> str:
 
 
 def _span(numbers: list[int]) -> TimeRange | None:
-    """The year, month, day or hour that begins with these numbers."""
+    """Return the year, month, day or hour with these numbers, or None."""
     year, month, day, hour = [*numbers, *[1, 1, 0][len(numbers) - 1 :]]
     try:
         begin = datetime(year, month, day, hour, tzinfo=UTC)

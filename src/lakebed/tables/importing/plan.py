@@ -1,5 +1,5 @@
-"""Planning to adopt a tree of Parquet files: what each file is to a table, and what schema a table
-gets that does not exist yet. Files are read, nothing is changed.
+"""Plan the import of a tree of Parquet files: the class of each file for a table, and the schema of
+a table that does not exist yet. Files are only read.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ def nothing_sound(table: str, source: Path, files: Sequence[ImportFile]) -> BadI
 
 
 def read_bucket(bucket: str | None) -> Bucket:
-    """The bucket of this name; days without one."""
+    """Return the bucket of this name; `Bucket.DAY` by default."""
     if bucket is not None and bucket not in list(Bucket):
         raise BadInput(f"{bucket!r} is not a bucket", hint=f"one of {', '.join(Bucket)}")
     return Bucket(bucket or Bucket.DAY)

@@ -1,5 +1,5 @@
-"""Quarantine: foreign files that nothing takes in are kept in the store as they were found, and
-known to the catalog, so that they are neither lost nor swept. The same bytes are kept once.
+"""Quarantine: exact copies of foreign files that cannot be imported, in the store and recorded in
+the catalog, so that they are neither lost nor swept. Equal bytes are stored once.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Quarantine:
     def keep(
         self, open_source: Callable[[], BinaryIO], digest: str, reason: str
     ) -> QuarantinedFile:
-        """Copy bytes whose SHA-256 is known, durably; `StalePlan` if they have become others,
+        """Copy bytes with this SHA-256 durably. Raise `StalePlan` if the bytes have changed,
         OSError if they cannot be read."""
         earlier = self.find(digest)
         if earlier is not None:

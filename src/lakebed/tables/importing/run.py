@@ -54,15 +54,15 @@ from lakebed.tables.schema.ddl import Definitions
 
 _LONGEST_REASON = 500
 _LOOKS = 3
-"""How often a file that keeps changing is looked at."""
+"""The number of attempts for a file that keeps changing."""
 
 
 class _Changed(Exception):
-    """The file, or the table, is not what it was when the file was judged."""
+    """The file or the table changed after the file was classified."""
 
 
 class Adopter:
-    """Takes foreign files into the tables of one lake."""
+    """Imports foreign files into the tables of one lake."""
 
     def __init__(
         self,
@@ -216,7 +216,7 @@ class Adopter:
         return Target(table.schema, table.bucket, table.table_id, plan.zone)
 
     def _carry_out_one(self, plan: ImportPlan, target: Target, file: ImportFile) -> ImportOutcome:
-        """Take a file or keep its bytes. If it is not what it was, it is judged again."""
+        """Import a file or copy it to quarantine. If it changed, classify it again first."""
         source = plan.folder if plan.is_single else plan.folder / file.path
         for _ in range(_LOOKS):
             try:

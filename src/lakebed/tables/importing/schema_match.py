@@ -145,7 +145,7 @@ class Fit:
 
     def prepare(self, rows: pa.Table) -> pa.Table:
         """Return the rows with the table's columns only, and with the values of the folders.
-        `UnclearTime` if a time does not exist in the zone, or exists twice."""
+        Raise `UnclearTime` if a time does not exist in the zone, or exists twice."""
         import pyarrow as pa
 
         columns: dict[str, Any] = {}
@@ -325,7 +325,7 @@ def _has_place(column: Column, field: pa.Field) -> bool:
 
 
 def _read_folder(column: Column, text: str) -> Any:
-    """The value that a folder's name gives to a column; `Misfit` or ValueError if it is none."""
+    """Return the value that a folder gives to a column; raise `Misfit` or ValueError if invalid."""
     value: Any = text
     if column.type == "bool":
         value = {"true": True, "false": False}.get(text.lower())

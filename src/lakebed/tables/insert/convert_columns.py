@@ -1,7 +1,7 @@
-"""One column's values, from Python or Arrow, as the Arrow array that its table stores.
+"""Convert one column's values, from Python or Arrow, to the Arrow array that its table stores.
 
-There are two ways. The quick one takes the column as a whole and only knows whether all of it
-fits; the exact one, `reading`, looks at each value, and alone says which do not.
+The fast path converts the column as a whole and fails if any value does not fit. The exact path,
+`convert_values`, then converts value by value and reports those that do not fit.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ class Converted:
 
     values: pa.Array
     bad: dict[int, tuple[str, Any]] = field(default_factory=dict)
-    """By place: what was expected, and the value as it was given."""
+    """By index: the expectation, and the original value."""
 
 
 def convert(values: list[Any] | pa.Array, column: Column) -> Converted:
-    """The column's values in its Arrow type; None and NULL are values of every type."""
+    """Return the values in the column's Arrow type; None and NULL fit every type."""
     if column.is_array:
         return _convert_lists(values, column)
     return _convert_items(values, column)
@@ -216,7 +216,7 @@ def _cast_quickly(values: pa.Array, column: Column) -> pa.Array | None:
 
 
 def unwrap(values: pa.Array) -> pa.Array:
-    """The array without an encoding around its values."""
+    """Return the array without dictionary, run-end or extension encoding."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -257,7 +257,7 @@ def find_foreign(
 
 
 def as_values(values: pa.Array) -> list[Any]:
-    """The array's values in Python, or `Unreadable`."""
+    """Return the array's values in Python; `Unreadable` for those that Python cannot hold."""
     import pyarrow as pa
 
     if isinstance(values, pa.ExtensionArray):
@@ -269,7 +269,7 @@ def as_values(values: pa.Array) -> list[Any]:
 
 
 def as_value(scalar: pa.Scalar) -> Any:
-    """One value in Python, or `Unreadable`."""
+    """Return one value in Python, or `Unreadable`."""
     try:
         value = scalar.as_py()
         foreign = None if value is None else find_foreign(scalar.type)
@@ -297,7 +297,7 @@ def _encode_quickly(values: list[Any]) -> pa.Array | None:
 
 
 def _parse_quickly(texts: pa.Array) -> pa.Array | None:
-    """The timestamps of these texts, or None if some might not be one."""
+    """Return the timestamps of these texts, or None if some might not be one."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -330,8 +330,8 @@ def _take_timestamps(values: pa.Array) -> Converted:
 
 
 def _count_instants(numbers: pa.Array, unit: str) -> tuple[pa.Array, pa.Array]:
-    """Microseconds of whole or floating numbers in a unit, and for each whether it is in the
-    calendar; NULL where it is not. `ArrowInvalid` for floats that no whole number is near."""
+    """Return numbers in a unit as microseconds, NULL where they are outside of the calendar, and a
+    mask of those inside. Raise `ArrowInvalid` for floats that cannot be rounded to an integer."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -1,6 +1,6 @@
-"""One value at a time: what a column stores for it, or what was expected instead.
+"""Convert one value at a time to the form that a column stores, or report the expectation.
 
-This is the exact way, without Arrow; `converting` has the quick one, which must agree with it.
+This is the exact path, without Arrow; `convert_columns` has the fast one, which must agree.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 class Misfit(Exception):
-    """The value is not what its column holds; the message says what was expected."""
+    """The value does not fit its column; the message is the expectation."""
 
 
 @dataclass(frozen=True, slots=True)

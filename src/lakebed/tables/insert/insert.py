@@ -1,5 +1,5 @@
-"""Inserting: records are read, validated whole, split into buckets, written, and made live in one
-transaction. A bad record refuses all of them, or is kept with the reason in the table of rejects.
+"""Insert records: read, validate, split into buckets, write, and make them live in one transaction.
+A bad record refuses the whole insert, or goes with the reason to the rejects table.
 """
 
 from __future__ import annotations

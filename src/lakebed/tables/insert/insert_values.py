@@ -15,7 +15,7 @@ from lakebed.tables.rows.stored_rows import TableRows
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    """The key under which an insert counts once, and what it was an insert of."""
+    """The key under which an insert is idempotent, and the digest of its records."""
 
     key: str
     digest: bytes
@@ -58,7 +58,7 @@ class Inserted:
     repeated: bool = False
     buckets: tuple[str, ...] = ()
     crowded: tuple[str, ...] = ()
-    """Those of the buckets whose small partitions this insert should fold."""
+    """The buckets whose small partitions this insert should fold."""
 
 
 def require_same(table: UserTable, remembered: Remembered, earlier: KnownInsert) -> None:

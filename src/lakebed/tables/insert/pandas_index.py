@@ -1,5 +1,5 @@
-"""Numbers of rows that pandas adds to a frame when some of its rows were left out, sorted or put
-together: an index that nobody named. They are no data, and are left out.
+"""Row numbers that pandas adds to a frame whose rows were filtered, sorted or concatenated: an
+index without a name. They are not data and are dropped.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _UNNAMED = re.compile(r"__index_level_\d+__")
 
 
 def list_row_numbers(schema: pa.Schema) -> list[str]:
-    """The columns that are such an index, as pandas says in what it notes beside the schema."""
+    """Return the names of such index columns, from pandas' metadata in the schema."""
     noted = (schema.metadata or {}).get(b"pandas")
     if noted is None or not any(map(_UNNAMED.fullmatch, schema.names)):
         return []

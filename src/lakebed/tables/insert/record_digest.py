@@ -33,7 +33,7 @@ def digest(records: list[Any] | pa.Table) -> bytes:
 
 
 def _spell(record: Any) -> str:
-    """All of a record that no encoding takes; it is among the rejects at best."""
+    """Return a text of a record that no encoding accepts; it can only become a reject."""
     try:
         return ascii(record)
     except (RecursionError, ValueError):  # deeper, or of more digits, than Python spells

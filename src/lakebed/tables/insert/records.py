@@ -28,8 +28,9 @@ _TOO_DEEP = "values are nested too deeply"
 
 
 def read_records(records: Any) -> list[Any] | pa.Table:
-    """The records of a JSON array, JSON lines or one JSON object as text or bytes, of one dict, of
-    an iterable of dicts, or of anything that speaks Arrow. `BadPayload` if the JSON is broken."""
+    """Return the records of a JSON array, JSON lines or one JSON object as text or bytes, of one
+    dict, of an iterable of dicts, or of any Arrow object. Raise `BadPayload` if the JSON is
+    malformed."""
     if isinstance(records, str | bytes | bytearray | memoryview):
         return _read_json(records)
     if isinstance(records, Mapping):

@@ -1,4 +1,4 @@
-"""The table of what another refused: bad records with the reasons."""
+"""The rejects table of a table: refused records with the reasons."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lakebed.tables.insert.validation import BadRecord, show
 
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
 _MOST_BITS = 12_000
-"""Python spells hardly longer numbers with ten digits."""
+"""Python's limit for decimal conversion is hardly larger."""
 
 REJECTS_SCHEMA: Mapping[str, Any] = {
     "time": {"type": "datetime", "unit": "us", "description": "when it was refused"},
@@ -35,7 +35,7 @@ def describe_bad(bad: BadRecord, now: int) -> dict[str, Any]:
 
 
 def _as_json(record: Any) -> Any:
-    """The record as it can be kept, value by value: what is no JSON, as a text of it."""
+    """Return the record as JSON; values that JSON cannot represent become text."""
     if isinstance(record, Mapping):
         return {str(_keep(name)): _keep(value) for name, value in record.items()}
     return _keep(record)

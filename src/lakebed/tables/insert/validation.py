@@ -27,7 +27,7 @@ _SPELLED = (str, int, float, list, tuple, dict, datetime, type(None))
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One value that does not fit; ``column`` is empty if the record is no object at all."""
+    """One value that does not fit; ``column`` is empty if the record is not an object."""
 
     column: str
     expected: str
@@ -41,7 +41,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class BadRecord:
-    """A record that was refused, with its place among the others and everything wrong with it."""
+    """A refused record, with its index and all its problems."""
 
     index: int
     problems: tuple[Problem, ...]
@@ -160,7 +160,7 @@ def _list_indexes(answers: pa.Array) -> list[int]:
 
 
 class _Records:
-    """Values from Python or JSON, which should be objects."""
+    """Records from Python or JSON; each should be an object."""
 
     def __init__(self, records: list[Any]) -> None:
         self.records = records
@@ -247,7 +247,7 @@ def _in_one_piece(column: pa.ChunkedArray) -> pa.Array:
 
 
 def show(value: Any) -> str:
-    """A value as JSON where it can be, or as Python spells it, cut to 80 characters."""
+    """Return a value as JSON, or else its Python repr, cut to 80 characters."""
     try:
         if isinstance(value, _SPELLED):
             text = json.dumps(value, ensure_ascii=False, default=str)

@@ -1,5 +1,5 @@
-"""Reading rows of users' tables. Files never change, so what was written or read is kept: the
-most recently used, up to a number of bytes. Folding and queries read what was just inserted.
+"""Read rows of users' tables. Files never change, so rows that were written or read are cached: the
+most recently used, up to a number of bytes. Folds and queries read recently inserted rows.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _HELD_BYTES = 1024
-"""What a column takes beside its values, as measured, and half of what a table does."""
+"""The measured overhead of a column in bytes; a table has twice as much."""
 _LARGE_BYTES = 4 << 20
-"""What is in files above this size is not kept."""
+"""Rows of files above this size are not cached."""
 _MOST_SHARE = 8
-"""Nor are rows that would take more than this part of what may be kept: they are several times as
-large as their files."""
+"""Rows that would take more than this part of the cache are not cached: in memory they are several
+times as large as their files."""
 _SINGLE_BYTES = 256 << 10
-"""Files below this size are read sooner in one piece and without threads."""
+"""Files below this size are read faster in one piece and without threads."""
 
 
 class RowReader:
@@ -63,7 +63,7 @@ class RowReader:
         return _as_stored_now(rows, schema, partition.insert_range.begin)
 
     def keep(self, path: str, rows: pa.Table, file_size: int) -> None:
-        """Remember what is in a file, unless it is large."""
+        """Cache the rows of a file, unless it is large."""
         size = _count_held(rows)
         if file_size > _LARGE_BYTES or size > self._cache_bytes // _MOST_SHARE:
             return

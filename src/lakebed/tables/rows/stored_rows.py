@@ -1,5 +1,5 @@
-"""Rows of users' tables as they are stored: with the columns that are ours, and by bucket.
-Executors do this too, so nothing here knows of a catalog.
+"""Rows of users' tables as they are stored: with the system columns, and by bucket. Spark executors
+use this module too, so it must not need a catalog.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Part:
 
 
 def as_stored(rows: pa.Table, table: UserTable) -> pa.Table:
-    """Validated rows with the columns that are ours: their version is that of the insert."""
+    """Return validated rows with the system columns; NULL versions mean that of the insert."""
     import pyarrow as pa
 
     for name in (VERSION, DELETED):

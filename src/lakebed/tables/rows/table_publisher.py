@@ -46,7 +46,7 @@ FOLDER = "rows"
 
 
 class _Repeated(LakebedError):
-    """An insert with this key has happened."""
+    """An insert with this key exists already."""
 
     def __init__(self, earlier: KnownInsert) -> None:
         super().__init__("the insert was repeated")
@@ -74,7 +74,7 @@ class TablePublisher:
     def __init__(
         self, catalog: Catalog, store: Store, names: NamePool, reader: RowReader | None = None
     ) -> None:
-        """``reader`` keeps rows that were inserted, because they are read soon."""
+        """``reader`` caches inserted rows, because they are read soon."""
         self._catalog = catalog
         self._reader = reader
         self._files = FileWriter(store, names)

@@ -1,5 +1,5 @@
-"""Snapshots of users' tables, for those who change them: what is live, and what could come back.
-Files of a snapshot stay while it is held.
+"""Snapshots of users' tables for operations that change them: the live and the restorable
+partitions. Files of a snapshot are not swept while it is held.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class TableSnapshot:
     table: UserTable
     partitions: Sequence[Partition]
     restorable: Sequence[Partition]
-    """Retired, and not because something took their place."""
+    """Retired partitions that were not replaced by others."""
 
     @property
     def buckets(self) -> dict[str, list[Partition]]:
@@ -59,7 +59,7 @@ class TableSnapshots:
 
     @contextmanager
     def take(self, table_id: str) -> Iterator[TableSnapshot]:
-        """Yield the table as it is now; its files stay within the block."""
+        """Yield the present snapshot of the table; its files are not swept within the block."""
         with hold_tick(self._catalog, self._keeper) as (connection, hold):
             table = tables.get_by_id(connection, table_id)
             live = tables.list_partitions(connection, table.stored_as)

@@ -1,6 +1,4 @@
-"""Databases and tables as such: making, altering, deleting and bringing them back. Each verb is one
-transaction.
-"""
+"""Create, alter, delete and restore databases and tables. Each operation is one transaction."""
 
 from __future__ import annotations
 
@@ -123,7 +121,7 @@ class Definitions:
             return tables.list_names(connection)
 
     def get(self, database: str, name: str) -> UserTable:
-        """The table of this name."""
+        """Return the table of this name; raise `UnknownTable` if there is none."""
         with self._catalog.read() as connection:
             return tables.get(connection, database, name)
 
@@ -168,8 +166,7 @@ class Definitions:
             return replace(table, retention_us=retention_us)
 
     def delete_table(self, database: str, name: str) -> UserTable:
-        """Take a table and all its rows out of sight; for the lake's grace period it can be
-        restored."""
+        """Delete a table with all its rows; it can be restored during the lake's grace period."""
         with self._catalog.write() as transaction:
             table = tables.get(transaction.connection, database, name)
             if table.rejects_of is not None:

@@ -1,6 +1,6 @@
 """A first draft of a table's schema from sample records, for a person to read and improve.
 
-It says what the samples show and no more: no key, no ranges.
+It has only types and required columns: no key, no ranges.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _INT64 = 1 << 63
 
 
 def propose_schema(samples: Any) -> dict[str, Any]:
-    """A draft that `parse_schema` takes, from samples in any form that can be inserted.
+    """Return a draft for `parse_schema`, from samples in any form that can be inserted.
 
-    `BadInput` if no column of the samples holds times; `BadSchema` if their names cannot be those
-    of columns.
+    Raise `BadInput` if no column of the samples holds times; `BadSchema` if their names cannot be
+    those of columns.
     """
     records = _list_records(samples)
     names = list(dict.fromkeys(chain.from_iterable(records)))
@@ -86,7 +86,7 @@ def _propose_column(name: Any, records: list[Mapping[Any, Any]]) -> dict[str, An
 
 
 def _propose_type(name: str, values: list[Any]) -> dict[str, str]:
-    """The type, and the unit of numbers that count time; what nothing else holds is JSON."""
+    """Return the type of values, and the unit of numbers that are times; JSON if no other fits."""
     kinds = {_kind_of(value) for value in values}
     if kinds == {"list"}:
         items = _propose_type(name, [item for item in chain(*values) if item is not None])
@@ -136,7 +136,7 @@ def _has_naive_time(values: list[Any]) -> bool:
 
 
 def _find_unit(numbers: list[Any]) -> str | None:
-    """The unit in which all of these numbers are times of this century, if there is one."""
+    """Return the unit in which all numbers are times of this century, or None."""
     for unit in UNITS:
         try:
             instants = [read_datetime(number, unit) for number in numbers]
