@@ -18,7 +18,6 @@ from lakebed.model.view_set import GLOBAL, ViewSet
 from lakebed.reading import footers
 from lakebed.reading.snapshot import Snapshot, SnapshotReader
 from lakebed.views.active import get_view_set
-from lakebed.views.builtin import COLUMNS, built_in
 from lakebed.views.registry import Registry
 from lakebed.writing.publish import NewPartition, Publisher
 
@@ -86,8 +85,8 @@ class Partitions:
         reason: str | None = None,
     ) -> list[Partition]:
         """Publish many partitions in one transaction: all of them or none."""
-        if any(partition.view_set.name in COLUMNS for partition in new):
-            self._registry.ensure(built_in())  # a lake without a build may have none of them
+        for name in {partition.view_set.name for partition in new}:
+            self._registry.ensure_built_in(name)
         return self._publisher.publish(new, replaces=replaces, read_at=read_at, reason=reason)
 
     def definition(self, view_set: ViewSet | str) -> ViewSet:

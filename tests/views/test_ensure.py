@@ -84,6 +84,15 @@ def test_publish_to_a_built_in_view_set_of_a_new_lake_registers_it(lake: Lake) -
     assert all(entry.activated_at > 0 for entry in lake.views.list_view_sets())
 
 
+def test_publish_to_an_older_version_of_a_built_in_view_set_keeps_the_version(lake: Lake) -> None:
+    entries, stats = (view for view in built_in() if view.name in ("log_entries", "log_stats"))
+    lake.views.ensure([entries])
+    older = replace(stats, version=stats.version - 1)
+    lake.views.register(older)
+    lake.partitions.publish_completed_empty("log_stats", T0, T0 + HOUR)
+    assert active(lake, "log_stats") == older
+
+
 def test_built_in_view_sets_are_listed_before_they_are_registered(lake: Lake) -> None:
     listed = lake.views.list_view_sets()
     assert [entry.view_set.name for entry in listed] == sorted(entry.name for entry in built_in())

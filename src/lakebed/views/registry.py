@@ -151,15 +151,16 @@ class Registry:
         Return the view set as stored. Nothing is retired by this alone: upkeep does, and
         `plan_by_retention` of ``lake.retirement`` shows the effect."""
         retention_us = None if retention is None else parse_duration(retention)
-        self._ensure_if_built_in(name)
+        self.ensure_built_in(name)
         with self._catalog.write() as transaction:
             now = view_sets.get(transaction.connection, name).view_set
             if retention_us != now.retention_us:
                 _activate(transaction, replace(now, retention_us=retention_us), Change.AMENDED)
         return self.get(name)
 
-    def _ensure_if_built_in(self, name: str) -> None:
-        """Register a built-in view set that no build has registered yet."""
+    def ensure_built_in(self, name: str) -> None:
+        """Register the built-in view sets if ``name`` is one of them and is not registered, as in a
+        lake without a build. A registered one keeps its version."""
         from lakebed.views.builtin import COLUMNS, built_in
 
         with self._catalog.read() as connection:
