@@ -210,8 +210,8 @@ def _spell(moment: Instant | None) -> str | None:
     if moment is None:
         return None
     if isinstance(moment, str) and is_relative(moment):
-        word = moment.strip()
-        return format_duration(parse_duration(word)) if is_duration(word) else word
+        text = moment.strip()
+        return format_duration(parse_duration(text)) if is_duration(text) else text
     return str(parse_moment(moment, 0))
 
 

@@ -185,9 +185,9 @@ def explain(
                 hint="run the statement again",
             )
         return _explain_absence(text, address)
-    for kind, ours in _PLAIN_ERRORS:
+    for kind, error_class in _PLAIN_ERRORS:
         if isinstance(error, kind):
-            return ours(f"{address} answers: {message}")
+            return error_class(f"{address} answers: {message}")
     return LakebedError(f"{address} answers: {message}")
 
 
@@ -219,18 +219,18 @@ def _interruptible(work: Callable[[], T], cancel: Callable[[], None]) -> T:
     """Wait where signals arrive, which is the main thread only; other threads just do it."""
     if threading.current_thread() is not threading.main_thread():
         return work()
-    done: Future[T] = Future()
+    result: Future[T] = Future()
 
     def run() -> None:
         try:
-            done.set_result(work())
+            result.set_result(work())
         except BaseException as error:  # noqa: BLE001  (raised where it is waited for)
-            done.set_exception(error)
+            result.set_exception(error)
 
     threading.Thread(target=run, name="lakebed-client", daemon=True).start()
     try:
-        return done.result()
+        return result.result()
     except BaseException:
-        if not done.done():
+        if not result.done():
             cancel()
         raise

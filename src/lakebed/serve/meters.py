@@ -99,7 +99,7 @@ class _LakeState(Collector):
                 unbuilt = find_unbuilt(connection)
                 overdue = rules.oldest_overdue(connection)
                 overdue_files = rules.count_overdue(connection)
-                held = leases.list_leases(connection)
+                lease_list = leases.list_leases(connection)
                 duty_states = duties.list_states(connection)
         except LakebedError:
             yield _catalog_is_up(0)
@@ -127,7 +127,7 @@ class _LakeState(Collector):
             {name: now - (first or now) for name, first in unbuilt.items()},
         )
         ages: dict[str, int] = {kind.value: 0 for kind in LeaseKind}
-        for lease in held:
+        for lease in lease_list:
             ages[lease.kind.value] = max(ages[lease.kind.value], now - lease.acquired_at)
         yield _labelled(
             "lakebed_lease_age_seconds", "How old the oldest lease of a kind is.", "kind", ages

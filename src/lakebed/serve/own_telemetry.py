@@ -55,9 +55,9 @@ class OwnTelemetry(logging.Handler):
 
     def start(self) -> None:
         """Start to collect the server's log messages."""
-        own = logging.getLogger(_OWN)
-        if not own.isEnabledFor(logging.INFO):
-            own.setLevel(logging.INFO)
+        logger = logging.getLogger(_OWN)
+        if not logger.isEnabledFor(logging.INFO):
+            logger.setLevel(logging.INFO)
         logging.getLogger(LOGGER).addHandler(self)
         self._thread.start()
 

@@ -135,10 +135,10 @@ def _require_address(listening: Listening) -> None:
         ) from None
 
 
-def _cannot_listen(address: str, what: str) -> Unavailable:
-    option = {"HTTP": "--port", "OTLP": "--otlp-port", "FlightSQL": "--flight-port"}[what]
+def _cannot_listen(address: str, protocol_name: str) -> Unavailable:
+    option = {"HTTP": "--port", "OTLP": "--otlp-port", "FlightSQL": "--flight-port"}[protocol_name]
     return Unavailable(
-        f"cannot listen on {address} for {what}, which another program may do",
+        f"cannot listen on {address} for {protocol_name}, which another program may do",
         hint=f"choose another port with {option}",
     )
 
@@ -181,18 +181,18 @@ class Server:
         """Set when the server receives a stop signal."""
         self._uvicorn: _Uvicorn | None = None
 
-    def _add_grpc(self, what: str, port: int, services: Handlers, calls: Calls) -> None:
+    def _add_grpc(self, protocol_name: str, port: int, services: Handlers, calls: Calls) -> None:
         certificate = _read_certificate(self._listening)
         address = self._listening.spell(port)
         try:
-            self._grpc[what] = GrpcPort(address, services, calls, self.health, certificate)
+            self._grpc[protocol_name] = GrpcPort(address, services, calls, self.health, certificate)
         except RuntimeError:
-            raise _cannot_listen(address, what) from None
+            raise _cannot_listen(address, protocol_name) from None
 
     @property
     def ports(self) -> dict[str, int]:
-        """Return the gRPC ports by what is served on them."""
-        return {what: port.port for what, port in self._grpc.items()}
+        """The gRPC ports by the names of their protocols."""
+        return {name: port.port for name, port in self._grpc.items()}
 
     def stop(self) -> None:
         """Make `run` end, which another thread executes."""

@@ -26,7 +26,7 @@ class Done:
 
 
 class Notes:
-    """Results that browsers, identified by their words, have not loaded yet. Safe to use from
+    """Results that browsers, identified by their sessions, have not loaded yet. Safe to use from
     several threads."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
@@ -34,19 +34,19 @@ class Notes:
         self._left: OrderedDict[str, tuple[float, Done]] = OrderedDict()
         self._lock = threading.Lock()
 
-    def leave(self, word: str, done: Done) -> None:
+    def leave(self, session_id: str, done: Done) -> None:
         """Store a result for the page of its path; the browser's previous one is dropped."""
         with self._lock:
-            self._left.pop(word, None)
+            self._left.pop(session_id, None)
             while len(self._left) >= _MOST:
                 self._left.popitem(last=False)
-            self._left[word] = (self._now() + SECONDS, done)
+            self._left[session_id] = (self._now() + SECONDS, done)
 
-    def take(self, word: str, path: str) -> Done | None:
+    def take(self, session_id: str, path: str) -> Done | None:
         """Remove and return the result to show on a page, unless it has expired."""
         with self._lock:
-            until, done = self._left.get(word, (0.0, None))
+            until, done = self._left.get(session_id, (0.0, None))
             if done is None or urlsplit(done.path).path != path:
                 return None
-            del self._left[word]
+            del self._left[session_id]
             return done if until > self._now() else None

@@ -84,10 +84,10 @@ def read_again(page: Page, lake: Lake, request: PageRequest, error: LakebedError
     Raise the error if that does not help."""
     if page.failed is not None:
         return page.failed(lake, request, str(error), error.hint)
-    named = [name for name in (*page.typed, *page.chosen) if request.parameters.get(name)]
-    if not isinstance(error, BadInput) or not named:
+    given_names = [name for name in (*page.typed, *page.chosen) if request.parameters.get(name)]
+    if not isinstance(error, BadInput) or not given_names:
         raise error
-    for dropped in (*([name] for name in named), named):
+    for dropped in (*([name] for name in given_names), given_names):
         try:
             data = page.read(lake, _drop(request, dropped))
         except (BadInput, NotFound):

@@ -82,12 +82,12 @@ def plan_condition(schema: TableSchema, query: Mapping[str, str], now: int) -> C
             )
         return Condition()
     column = schema.column(query["where"])
-    fitting = _ALONE if column.is_array else _FITTING[column.type]
-    name = query.get("op") or fitting[0]
-    if name not in fitting:
+    comparisons = _ALONE if column.is_array else _FITTING[column.type]
+    name = query.get("op") or comparisons[0]
+    if name not in comparisons:
         raise BadInput(
             f"{column.name} cannot be compared by {name!r}: it is {column.type}",
-            hint=f"use one of {', '.join(fitting)}",
+            hint=f"use one of {', '.join(comparisons)}",
         )
     _, form = COMPARISONS[name]
     if name in _ALONE:
@@ -153,11 +153,11 @@ def plan_rows(table: UserTable, condition: Condition, limit: int, skipped: int) 
 
 def check_plot(schema: TableSchema, query: Mapping[str, str]) -> None:
     """Raise `BadInput` if ``plot``, ``by`` or ``way`` of an address cannot be drawn."""
-    for name, fitting, what in (("plot", PLOTTED, "drawn"), ("by", SPLIT, "split by")):
-        if query.get(name) and schema.column(query[name]).type not in fitting:
-            names = [column.name for column in schema.columns if column.type in fitting]
+    for name, types, purpose in (("plot", PLOTTED, "drawn"), ("by", SPLIT, "split by")):
+        if query.get(name) and schema.column(query[name]).type not in types:
+            names = [column.name for column in schema.columns if column.type in types]
             raise BadInput(
-                f"{query[name]} is {schema.column(query[name]).type} and cannot be {what}",
+                f"{query[name]} is {schema.column(query[name]).type} and cannot be {purpose}",
                 hint=f"choose one of {', '.join(names) or 'none: the table has no such column'}",
             )
     if query.get("way") and query["way"] not in WAYS:
@@ -172,14 +172,14 @@ def plan_plot(
     time, column = f'"{table.time_column}"', query["plot"]
     aggregate = WAYS[query.get("way") or "mean"].format(f'CAST("{column}" AS DOUBLE)', time)
     begin, width = bins.first, bins.width
-    binned = (
+    bin_begin = (
         f"to_timestamp_micros((CAST({time} AS BIGINT) - {begin}) / {width} * {width} + {begin})"
     )
     condition_sql = "" if condition == Condition() else f" AND {condition.text}"
     rows = f'''FROM "{table.database}"."{table.name}"
 WHERE "{column}" IS NOT NULL{condition_sql}'''
     if not query.get("by"):
-        text = f'''SELECT {binned} AS {time},
+        text = f'''SELECT {bin_begin} AS {time},
   {aggregate} AS "{column}"
 {rows}
 GROUP BY 1
@@ -190,7 +190,7 @@ ORDER BY 1'''
   SELECT *, max(place) OVER () AS labels FROM (
     SELECT *, dense_rank() OVER (ORDER BY size DESC, label) AS place FROM (
       SELECT *, sum(abs(value)) OVER (PARTITION BY label) AS size FROM (
-SELECT {binned} AS time,
+SELECT {bin_begin} AS time,
   CAST("{query["by"]}" AS VARCHAR) AS label, {aggregate} AS value
 {rows}
 GROUP BY 1, 2

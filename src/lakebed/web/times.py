@@ -89,8 +89,8 @@ def mark_durations(nanoseconds: int) -> list[tuple[float, int]]:
 def plan_bins(within: TimeRange, max_bins: int) -> Bins:
     """Return at most so many bins, which begin at round times."""
     length = within.end - within.begin
-    fitting = (step for step in _STEPS if length // step + 2 <= max_bins)
-    width = next(fitting, length // max(1, max_bins - 2) + 1)
+    steps = (step for step in _STEPS if length // step + 2 <= max_bins)
+    width = next(steps, length // max(1, max_bins - 2) + 1)
     first = within.begin // width * width
     return Bins(first, width, (within.end - 1 - first) // width + 1)
 

@@ -92,8 +92,8 @@ def explain(error: BaseException, sql: str, tables: Collection[str] = ()) -> Lak
         return BadSql(f"there is no table {unknown[1]}", line=line, column=column, hint=hint)
     field = _NO_FIELD.search(text)
     if field is not None:
-        near = f"did you mean {field[2]}?" if field[2] else _list_fields(text)
-        return BadSql(f"there is no column {field[1]}", line=line, column=column, hint=near)
+        suggestion = f"did you mean {field[2]}?" if field[2] else _list_fields(text)
+        return BadSql(f"there is no column {field[1]}", line=line, column=column, hint=suggestion)
     ungrouped = _UNGROUPED.search(text)
     if ungrouped is not None:
         return BadSql(
@@ -133,10 +133,10 @@ def _suggest(name: str, tables: Collection[str]) -> str:
     """Return a hint for the name of a table that does not exist: similar names, or how to list
     all."""
     other_names = [table for table in tables if table != name]
-    near = [table for table in other_names if table.rpartition(".")[2] == name]
-    near += difflib.get_close_matches(name, other_names, 1)
-    if near:
-        return f"did you mean {near[0]}?"
+    similar = [table for table in other_names if table.rpartition(".")[2] == name]
+    similar += difflib.get_close_matches(name, other_names, 1)
+    if similar:
+        return f"did you mean {similar[0]}?"
     prefix = "" if "." in name else "those of a database are called DATABASE.TABLE; "
     return f"{prefix}see what there is with SHOW TABLES"
 
@@ -186,12 +186,12 @@ def _find_position(text: str, sql: str) -> tuple[int | None, int | None]:
     match = _POSITION.search(text)
     if match is not None:
         return int(match[1]), int(match[2])
-    named = _NAMED.search(text)
-    if named is None:
+    name_match = _NAMED.search(text)
+    if name_match is None:
         return None, None
-    name = named[1].replace('"', "").rstrip(".").split(".")[-1]
-    at = re.search(rf"(?<![\w]){re.escape(name)}(?![\w])", sql, re.IGNORECASE)
-    if at is None:
+    name = name_match[1].replace('"', "").rstrip(".").split(".")[-1]
+    position = re.search(rf"(?<![\w]){re.escape(name)}(?![\w])", sql, re.IGNORECASE)
+    if position is None:
         return None, None
-    before = sql[: at.start()]
-    return before.count("\n") + 1, at.start() - before.rfind("\n")
+    text_before = sql[: position.start()]
+    return text_before.count("\n") + 1, position.start() - text_before.rfind("\n")

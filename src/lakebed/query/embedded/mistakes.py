@@ -65,8 +65,10 @@ def _has_filtered_right_join(plan: LogicalPlan, *, filtered: bool) -> bool:
     node = plan.to_variant()
     if filtered and isinstance(node, expressions.Join) and str(node.join_type()) == "Right":
         return True
-    below = filtered or isinstance(node, expressions.Filter)
-    return any(_has_filtered_right_join(child, filtered=below) for child in plan.inputs())
+    is_filtered_below = filtered or isinstance(node, expressions.Filter)
+    return any(
+        _has_filtered_right_join(child, filtered=is_filtered_below) for child in plan.inputs()
+    )
 
 
 def _has_mark_join(plan: LogicalPlan) -> bool:
@@ -110,14 +112,14 @@ def _is_lost(subquery: exp.In) -> bool:
     well."""
     from sqlglot import exp
 
-    above: list[type] = []
+    ancestors: list[type] = []
     node = subquery.parent
     while node is not None and not isinstance(node, exp.Where | exp.Having | exp.Select | exp.Join):
-        above.append(type(node))
+        ancestors.append(type(node))
         node = node.parent
     if not isinstance(node, exp.Where | exp.Having):
         return True
-    if all(kind in (exp.Paren, exp.And, exp.Or) for kind in above):
+    if all(kind in (exp.Paren, exp.And, exp.Or) for kind in ancestors):
         return False
-    rest = dropwhile(lambda kind: kind in (exp.Paren, exp.Not), above)
-    return any(kind not in (exp.Paren, exp.And) for kind in rest)
+    outer_ancestors = dropwhile(lambda kind: kind in (exp.Paren, exp.Not), ancestors)
+    return any(kind not in (exp.Paren, exp.And) for kind in outer_ancestors)

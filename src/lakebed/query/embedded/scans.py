@@ -34,11 +34,11 @@ _SHOWN_SCAN = re.compile(
 def find_scans(plan: LogicalPlan) -> list[Scan]:
     """Return every scan of a table in an optimized plan. Some only appear in its text: those of
     scalar subqueries, which no input leads to. They restrict nothing."""
-    met = list(_walk(plan, [{}]))
-    missed = Counter(_spell(*names) for names in _SHOWN_SCAN.findall(plan.display_indent()))
-    missed.subtract(Counter(alternatives[0].table for alternatives in met))
-    unmet = [Scan(table) for table, count in missed.items() if count > 0]
-    return [scan for alternatives in met for scan in alternatives] + unmet
+    reached_scans = list(_walk(plan, [{}]))
+    counts = Counter(_spell(*names) for names in _SHOWN_SCAN.findall(plan.display_indent()))
+    counts.subtract(Counter(alternatives[0].table for alternatives in reached_scans))
+    unreached_scans = [Scan(table) for table, count in counts.items() if count > 0]
+    return [scan for alternatives in reached_scans for scan in alternatives] + unreached_scans
 
 
 def _spell(schema: str | None, table: str) -> str:
@@ -46,25 +46,25 @@ def _spell(schema: str | None, table: str) -> str:
     return table if schema in (None, "", SCHEMA) else f"{schema}.{table}"
 
 
-def _walk(plan: LogicalPlan, above: Sequence[Demands]) -> Iterator[list[Scan]]:
+def _walk(plan: LogicalPlan, demands_above: Sequence[Demands]) -> Iterator[list[Scan]]:
     """Yield the alternatives of each scan below a node; ``above`` has the alternative conditions of
     the filters just over it."""
     node = plan.to_variant()
     if isinstance(node, expressions.TableScan):
         name = _spell(*node.fqn()[1:])
         for predicate in node.filters():
-            above = _both(above, _alternatives(predicate))
+            demands_above = _both(demands_above, _alternatives(predicate))
         projection = node.projection()
         names = None if projection is None else frozenset(name for _, name in projection)
-        yield [Scan(name, alternative, names) for alternative in above]
+        yield [Scan(name, alternative, names) for alternative in demands_above]
         return
-    below: Sequence[Demands] = [{}]
+    demands_below: Sequence[Demands] = [{}]
     if isinstance(node, expressions.Filter):
-        below = _both(above, _alternatives(node.predicate()))
+        demands_below = _both(demands_above, _alternatives(node.predicate()))
     elif isinstance(node, expressions.Projection) and _only_picks(node):
-        below = above
+        demands_below = demands_above
     for child in plan.inputs():
-        yield from _walk(child, below)
+        yield from _walk(child, demands_below)
 
 
 def _only_picks(node: Any) -> bool:
@@ -83,12 +83,14 @@ def _look(expression: Any) -> Any:
         return None
 
 
-def _both(ours: Sequence[Demands], theirs: Sequence[Demands]) -> list[Demands]:
+def _both(first: Sequence[Demands], second: Sequence[Demands]) -> list[Demands]:
     """Return alternatives of rows that satisfy one of each; of too many, only those of the
     first."""
-    if len(ours) * len(theirs) > _MOST_ALTERNATIVES:
-        return list(ours)
-    return [combine(one, other) for one in ours for other in theirs]
+    if len(first) * len(second) > _MOST_ALTERNATIVES:
+        return list(first)
+    return [
+        combine(left_demands, right_demands) for left_demands in first for right_demands in second
+    ]
 
 
 def _either(alternatives: Sequence[Demands]) -> list[Demands]:
@@ -165,11 +167,15 @@ def _among(column: Any, values: Sequence[Any]) -> Demands:
 def _compare(left_side: Any, operator: str, right_side: Any) -> Demands:
     if operator not in _FLIPPED:
         return {}
-    one, other = _look(left_side), _look(right_side)
-    if isinstance(one, expressions.Literal) and isinstance(other, expressions.Column):
+    first_operand, second_operand = _look(left_side), _look(right_side)
+    if isinstance(first_operand, expressions.Literal) and isinstance(
+        second_operand, expressions.Column
+    ):
         left_side, right_side, operator = right_side, left_side, _FLIPPED[operator]
-        one, other = other, one
-    if not isinstance(one, expressions.Column) or not isinstance(other, expressions.Literal):
+        first_operand, second_operand = second_operand, first_operand
+    if not isinstance(first_operand, expressions.Column) or not isinstance(
+        second_operand, expressions.Literal
+    ):
         return {}
     scalar = right_side.python_value()
     bounds = _read_value(scalar)
@@ -183,7 +189,7 @@ def _compare(left_side: Any, operator: str, right_side: Any) -> Demands:
         ">": (low + 1 if isinstance(low, int) else low, None),
         ">=": (high, None),
     }
-    return {one.name(): [ranges[operator]]}
+    return {first_operand.name(): [ranges[operator]]}
 
 
 def _read_value(scalar: Any) -> tuple[Value, Value] | None:

@@ -101,10 +101,10 @@ class UserTables:
         if content.hiding is not None:
             parts.append(self._context.read_table(self._tables.make_of_rows(content.hiding)))
         for partition in content.hiding_files:
-            marked = self._read_one(content.table, partition, with_marks=True)
+            keys = self._read_one(content.table, partition, with_marks=True)
             # A mark also hides rows that were inserted at its very instant.
             version = col(VERSION) + sql.coalesce(col(DELETED).cast(pa.int64()), lit(0))
-            parts.append(marked.select(*_names(key), version.alias(VERSION)))
+            parts.append(keys.select(*_names(key), version.alias(VERSION)))
         names = {name: f"{_HIDING}{number}" for number, name in enumerate((*key, VERSION))}
         hiding = _union(
             [
@@ -112,18 +112,20 @@ class UserTables:
                 for part in parts
             ]
         )
-        same = [f'stored."{name}" = hiding.{names[name]}' for name in key]
+        conditions = [f'stored."{name}" = hiding.{names[name]}' for name in key]
         if content.compares:
-            same.append(f"hiding.{names[VERSION]} > stored.{VERSION}")
-        statement = f"SELECT stored.* FROM hiding RIGHT ANTI JOIN stored ON {' AND '.join(same)}"
+            conditions.append(f"hiding.{names[VERSION]} > stored.{VERSION}")
+        statement = (
+            f"SELECT stored.* FROM hiding RIGHT ANTI JOIN stored ON {' AND '.join(conditions)}"
+        )
         return self._tables.plan_over(statement, {"stored": frame, "hiding": hiding})
 
 
 def _union(frames: Sequence[DataFrame]) -> DataFrame:
-    whole = frames[0]
+    union = frames[0]
     for frame in frames[1:]:
-        whole = whole.union(frame)
-    return whole
+        union = union.union(frame)
+    return union
 
 
 def _names(names: Sequence[str]) -> list[Any]:

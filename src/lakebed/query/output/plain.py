@@ -89,13 +89,13 @@ def _format_each(column: pa.Array) -> list[str | None]:
 def _format_time(count: int, unit: str) -> str:
     """Return a time as text, like the columnar code; an instant beyond the calendar as its
     number."""
-    seconds, rest = divmod(count, _PER_SECOND[unit])
+    seconds, fraction = divmod(count, _PER_SECOND[unit])
     try:
         moment = _EPOCH + timedelta(seconds=seconds)
     except OverflowError:
         return f"{count}{unit}"
     digits = 9 if unit == "ns" else 6
-    fraction = rest * 10**digits // _PER_SECOND[unit]
+    fraction = fraction * 10**digits // _PER_SECOND[unit]
     return f"{moment:%Y-%m-%dT%H:%M:%S}.{fraction:0{digits}}Z".rjust(digits + 21, "0")
 
 
@@ -215,8 +215,8 @@ def _format_date(days: int) -> str:
 def _format_duration(months: int, days: int, nanoseconds: int) -> str:
     """Return a duration in ISO 8601, e.g. ``PT0.25S`` or ``P1M2DT3S``."""
     sign = "-" if nanoseconds < 0 else ""
-    seconds, rest = divmod(abs(nanoseconds), 10**9)
-    fraction = f".{rest:09}".rstrip("0") if rest else ""
+    seconds, rest_ns = divmod(abs(nanoseconds), 10**9)
+    fraction = f".{rest_ns:09}".rstrip("0") if rest_ns else ""
     text = "".join(
         [f"{months}M" if months else "", f"{days}D" if days else ""],
     )

@@ -29,16 +29,16 @@ class Scan:
     projection: frozenset[str] | None = None
 
 
-def intersect(ours: Sequence[Interval], theirs: Sequence[Interval]) -> list[Interval]:
+def intersect(first: Sequence[Interval], second: Sequence[Interval]) -> list[Interval]:
     """Return the values that are in both sets of intervals."""
-    both = []
-    for low, high in ours:
-        for other_low, other_high in theirs:
+    common = []
+    for low, high in first:
+        for other_low, other_high in second:
             begin = _pick(max, low, other_low)
             end = _pick(min, high, other_high)
             if begin is None or end is None or begin <= end:
-                both.append((begin, end))
-    return both
+                common.append((begin, end))
+    return common
 
 
 def _pick(choose: Callable[[Any, Any], Any], one: Value | None, other: Value | None) -> Any:
@@ -48,24 +48,24 @@ def _pick(choose: Callable[[Any, Any], Any], one: Value | None, other: Value | N
 
 
 def combine(
-    ours: Mapping[str, Sequence[Interval]], theirs: Mapping[str, Sequence[Interval]]
+    first: Mapping[str, Sequence[Interval]], second: Mapping[str, Sequence[Interval]]
 ) -> dict[str, Sequence[Interval]]:
     """Return the conditions of rows that must satisfy both."""
-    combined = dict(ours)
-    for column, intervals in theirs.items():
+    combined = dict(first)
+    for column, intervals in second.items():
         previous = combined.get(column)
         combined[column] = intervals if previous is None else intersect(previous, intervals)
     return combined
 
 
 def choose_either(
-    ours: Mapping[str, Sequence[Interval]], theirs: Mapping[str, Sequence[Interval]]
+    first: Mapping[str, Sequence[Interval]], second: Mapping[str, Sequence[Interval]]
 ) -> dict[str, Sequence[Interval]]:
     """Return the conditions that hold of all rows that satisfy one or the other."""
     return {
-        column: [*intervals, *theirs[column]]
-        for column, intervals in ours.items()
-        if column in theirs
+        column: [*intervals, *second[column]]
+        for column, intervals in first.items()
+        if column in second
     }
 
 

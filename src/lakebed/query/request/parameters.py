@@ -55,15 +55,15 @@ class Bound:
 
     def _locate(self, line: int, column: int) -> tuple[int, int]:
         lines = self.sql.split("\n")
-        at = sum(len(row) + 1 for row in lines[: line - 1]) + column - 1
+        offset = sum(len(row) + 1 for row in lines[: line - 1]) + column - 1
         shift = 0
         for begin, end, written_begin, written_end in self.places:
-            if begin <= at < end:
-                at, shift = written_begin, 0
+            if begin <= offset < end:
+                offset, shift = written_begin, 0
                 break
-            if at >= end:
+            if offset >= end:
                 shift = written_end - end
-        before = self.written[: at + shift]
+        before = self.written[: offset + shift]
         return before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1
 
 
@@ -90,10 +90,10 @@ class Prepared:
             if number is None and mark is None:
                 continue
             used += mark is not None
-            spelled = _spell(values[(used if number is None else int(number)) - 1])
-            parts += [self.sql[read : match.start()], spelled]
+            literal = _spell(values[(used if number is None else int(number)) - 1])
+            parts += [self.sql[read : match.start()], literal]
             begin = size + match.start() - read
-            size, read = begin + len(spelled), match.end()
+            size, read = begin + len(literal), match.end()
             places.append((begin, size, match.start(), match.end()))
         return Bound("".join([*parts, self.sql[read:]]), self.sql, tuple(places))
 
@@ -150,8 +150,8 @@ def _spell(value: Any) -> str:
             return f"CAST({_quote(value.isoformat())} AS DATE)"
         case timedelta():
             sign, length = ("-", -value) if value < timedelta(0) else ("", value)
-            whole = length.days * 86_400 + length.seconds
-            return f"INTERVAL '{sign}{whole}.{length.microseconds:06} seconds'"
+            seconds = length.days * 86_400 + length.seconds
+            return f"INTERVAL '{sign}{seconds}.{length.microseconds:06} seconds'"
     raise BadSql(f"a parameter cannot be {type(value).__name__}")
 
 

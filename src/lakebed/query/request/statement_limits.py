@@ -92,7 +92,7 @@ def check_statement(sql: str) -> None:
     joins = sum(word == "join" for _, word in tokens) + lists.comma_joins
     windows = sum(kind == "word" and word == "over" for kind, word in tokens)
     expanded = _count_expanded(tokens)
-    for count, limit, what in (
+    for count, limit, noun in (
         (operators, _MOST_OPERATORS, "operators"),
         (selects, _MOST_SELECTS, "SELECTs"),
         (joins, _MOST_JOINS, "joins"),
@@ -106,7 +106,7 @@ def check_statement(sql: str) -> None:
     ):
         if count > limit:
             raise BadSql(
-                f"the statement has {count} {what}; at most {limit} are taken",
+                f"the statement has {count} {noun}; at most {limit} are taken",
                 hint="write long lists as IN (…), and ask in several statements",
             )
     growth = _measure_growth(
@@ -266,8 +266,8 @@ def _count_expanded(tokens: list[tuple[str, str]]) -> int:
             depth -= 1
         elif kind == "word" and word in weights:
             if bodies:
-                name, at, weight = bodies[-1]
-                bodies[-1] = (name, at, weight + weights[word])
+                name, body_depth, weight = bodies[-1]
+                bodies[-1] = (name, body_depth, weight + weights[word])
             else:
                 total += weights[word]
     return total
@@ -277,33 +277,35 @@ def _measure_growth(tokens: list[tuple[str, str]], longest: int) -> int:
     """Return how many times as long as its input a value can become at most: joining texts, or
     putting longer ones into them, multiplies along parentheses and named subqueries, and no memory
     limit sees it."""
-    grown: dict[str, int] = {}
+    growth_by_name: dict[str, int] = {}
     frames: list[list[Any]] = [
         ["", 1, 1]
     ]  # name of its body, number of joined texts, largest growth within
     for index, (kind, word) in enumerate(tokens):
         frame = frames[-1]
-        called = index + 1 < len(tokens) and tokens[index + 1][1] == "("
+        is_call = index + 1 < len(tokens) and tokens[index + 1][1] == "("
         if word == "(":
-            named = index >= 2 and tokens[index - 1][1] == "as" and tokens[index - 2][0] == "word"
-            frames.append([tokens[index - 2][1] if named else "", 1, 1])
+            is_named = (
+                index >= 2 and tokens[index - 1][1] == "as" and tokens[index - 2][0] == "word"
+            )
+            frames.append([tokens[index - 2][1] if is_named else "", 1, 1])
         elif word == ")" and len(frames) > 1:
-            name, joined, largest = frames.pop()
-            size = joined * largest
+            name, num_joined, largest = frames.pop()
+            size = num_joined * largest
             if name:
-                grown[name] = max(size, grown.get(name, 1))
+                growth_by_name[name] = max(size, growth_by_name.get(name, 1))
             frames[-1][2] = max(size, frames[-1][2])
         elif kind == "operator" and "||" in word:
             frame[1] += 1
-        elif called and word in _JOINING:
+        elif is_call and word in _JOINING:
             frame[1] += _count_arguments(tokens, index + 1)
-        elif called and word in _REPLACING:
+        elif is_call and word in _REPLACING:
             frame[1] += longest
-        elif kind == "word" and word in grown:
-            frame[2] = max(frame[2], grown[word])
+        elif kind == "word" and word in growth_by_name:
+            frame[2] = max(frame[2], growth_by_name[word])
     size = 1
-    for _, joined, largest in reversed(frames):
-        size = joined * max(size, largest)
+    for _, num_joined, largest in reversed(frames):
+        size = num_joined * max(size, largest)
     return int(size)
 
 

@@ -103,8 +103,8 @@ class Coverage:
             missing = at_most(_FEW_RANGES, unknown)
             landed = blocks.list_blocks_in(connection, missing)
             if self.landed and landed and landed[0].insert_time <= self.landed[-1].insert_time:
-                both = {block.insert_time: block for block in [*self.landed, *landed]}
-                landed = [both[time] for time in sorted(both)]
+                by_time = {block.insert_time: block for block in [*self.landed, *landed]}
+                landed = [by_time[time] for time in sorted(by_time)]
             else:
                 landed = [*self.landed, *landed]
             if len(landed) <= _MOST_BLOCKS:
@@ -114,13 +114,13 @@ class Coverage:
 
 def join(ranges: Sequence[TimeRange]) -> list[TimeRange]:
     """Return the same instants in fewer ranges."""
-    joined: list[TimeRange] = []
+    merged: list[TimeRange] = []
     for within in ranges:
-        if joined and within.begin <= joined[-1].end:
-            joined[-1] = TimeRange(joined[-1].begin, max(joined[-1].end, within.end))
+        if merged and within.begin <= merged[-1].end:
+            merged[-1] = TimeRange(merged[-1].begin, max(merged[-1].end, within.end))
         else:
-            joined.append(within)
-    return joined
+            merged.append(within)
+    return merged
 
 
 def at_most(few: int, ranges: Sequence[TimeRange]) -> Sequence[TimeRange]:

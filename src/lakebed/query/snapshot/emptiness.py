@@ -104,9 +104,9 @@ def _settled(facts: RangeFacts) -> Iterable[_Claim]:
             detail = "what landed was processed to its end and gave no rows"
             yield _Claim(partition.within, 1, Reason.EMPTY, detail)
         else:
-            what = "nothing" if partition.is_empty else f"{partition.num_rows} rows"
+            rows = "nothing" if partition.is_empty else f"{partition.num_rows} rows"
             detail = (
-                f"{what} in schema {partition.schema_hash.hex()[:12]}, "
+                f"{rows} in schema {partition.schema_hash.hex()[:12]}, "
                 f"the active one is {facts.active.schema_hash.hex()[:12]}"
             )
             hint = _how_to_make(facts.active.view_set, partition)
@@ -157,20 +157,20 @@ def _unbuilt(
     or will be."""
     is_read = facts.tail_is_read and isinstance(facts.active.view_set.source, BlockSource)
     times = sorted(landed)
-    at = 0
+    index = 0
     for gap in gaps:
-        while at < len(times) and times[at] < gap.begin:
-            at += 1
-        first = at
-        while at < len(times) and times[at] < gap.end:
-            at += 1
-        if at == first:
+        while index < len(times) and times[index] < gap.begin:
+            index += 1
+        first = index
+        while index < len(times) and times[index] < gap.end:
+            index += 1
+        if index == first:
             continue
-        within = TimeRange(times[first], times[at - 1] + 1)
+        within = TimeRange(times[first], times[index - 1] + 1)
         if is_read:
             yield _Claim(within, 6)
             continue
-        detail = f"{at - first} blocks landed"
+        detail = f"{index - first} blocks landed"
         if isinstance(facts.active.view_set.source, SqlSource):
             detail += "; view sets made by SQL have no fresh tail"
         else:
@@ -199,7 +199,7 @@ def _how_to_make(view_set: ViewSet, stretch: Stretch) -> str | None:
 def explain_table(
     user_table: UserTable,
     live: Sequence[Stretch],
-    gone: Sequence[Stretch],
+    retired: Sequence[Stretch],
     within: TimeRange,
     tick: int,
 ) -> list[EmptyRange]:
@@ -211,18 +211,17 @@ def explain_table(
         if within.begin < floor:
             detail = f"rows are kept for {format_duration(user_table.retention_us)}"
             claims.append(_Claim(TimeRange(within.begin, floor), 2, Reason.EXPIRED, detail))
-    for stretch in gone:
+    for stretch in retired:
         if stretch.is_empty or stretch.retired_at is None:
             continue
-        at = format_instant(stretch.retired_at)
+        time = format_instant(stretch.retired_at)
         if stretch.replaced:
-            detail = f"rows of it were deleted or replaced at {at}"
-            hint = f"read the past with as_of, from before {at}"
+            detail = f"rows of it were deleted or replaced at {time}"
+            hint = f"read the past with as_of, from before {time}"
             claims.append(_Claim(stretch.within, 4, Reason.REPLACED, detail, hint))
         else:
-            detail = (
-                f"partition {stretch.partition_id} of {stretch.num_rows} rows was retired at {at}"
-            )
+            partition = f"partition {stretch.partition_id} of {stretch.num_rows} rows"
+            detail = f"{partition} was retired at {time}"
             hint = f"lakebed partitions restore {stretch.partition_id}"
             claims.append(_Claim(stretch.within, 3, Reason.RETIRED, detail, hint))
     return list(_join(_choose(claims, within)))
@@ -238,11 +237,11 @@ def _choose(claims: Iterable[_Claim], within: TimeRange) -> Iterable[_Claim]:
     clipped.sort(key=lambda claim: claim.within.begin)
     edges = sorted({edge for claim in clipped for edge in (claim.within.begin, claim.within.end)})
     current: list[tuple[int, int]] = []
-    at = 0
+    index = 0
     for begin, end in pairwise(edges):
-        while at < len(clipped) and clipped[at].within.begin <= begin:
-            heapq.heappush(current, (clipped[at].rank, at))
-            at += 1
+        while index < len(clipped) and clipped[index].within.begin <= begin:
+            heapq.heappush(current, (clipped[index].rank, index))
+            index += 1
         while current and clipped[current[0][1]].within.end <= begin:
             heapq.heappop(current)
         if current:

@@ -211,9 +211,9 @@ def _explain_empty(
     landed: list[int] = []
     if gaps:
         sources = find_sources(definitions[name], definitions)
-        around = TimeRange(gaps[0].begin, gaps[-1].end)
+        hull = TimeRange(gaps[0].begin, gaps[-1].end)
         encodings = None if sources.every else sources.encodings
-        landed = [block.insert_time for block in blocks.list_blocks(connection, around, encodings)]
+        landed = [block.insert_time for block in blocks.list_blocks(connection, hull, encodings)]
     return emptiness.explain(facts, within, landed)
 
 

@@ -88,13 +88,13 @@ class _Chunks:
         self._used: OrderedDict[_Chunk, None] = OrderedDict()
         self._lock = threading.Lock()
 
-    def find(self, of: tuple[str, bytes], blocks: Sequence[Block]) -> _CachedRows:
+    def find(self, view_set_key: tuple[str, bytes], blocks: Sequence[Block]) -> _CachedRows:
         """Return the cached rows of these blocks of a view set, and the blocks that are not
         cached."""
         cached = _CachedRows()
         with self._lock:
             for block in blocks:
-                chunk = self._by_block.get((of, block.block_id))
+                chunk = self._by_block.get((view_set_key, block.block_id))
                 if chunk is None:
                     cached.missing.append(block)
                 else:
@@ -132,8 +132,8 @@ def _keys(chunk: _Chunk) -> Iterable[tuple[tuple[str, bytes], str]]:
     return ((chunk.of, block_id) for block_id in chunk.places)
 
 
-def _is_small(chunk: _Chunk, of: tuple[str, bytes]) -> bool:
-    return chunk.rows.num_rows < _SMALL_ROWS and chunk.of == of
+def _is_small(chunk: _Chunk, view_set_key: tuple[str, bytes]) -> bool:
+    return chunk.rows.num_rows < _SMALL_ROWS and chunk.of == view_set_key
 
 
 def _put_together(chunks: Sequence[_Chunk]) -> _Chunk:

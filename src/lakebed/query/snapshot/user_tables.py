@@ -60,8 +60,8 @@ class UserView:
     @property
     def opened(self) -> list[Partition]:
         """Every partition whose file is opened, each once."""
-        every = [*self.files, *self.small, *self.key_files, *self.small_keys]
-        return list({partition.partition_id: partition for partition in every}.values())
+        partitions = [*self.files, *self.small, *self.key_files, *self.small_keys]
+        return list({partition.partition_id: partition for partition in partitions}.values())
 
 
 def find(
@@ -161,10 +161,10 @@ def _split_by_size(
     return small, large
 
 
-def _shares_keys(table: UserTable, other: Partition, matching: Sequence[Partition]) -> bool:
+def _shares_keys(table: UserTable, candidate: Partition, matching: Sequence[Partition]) -> bool:
     """Return True if a partition may hold a key that a matching partition has."""
     name = table.key[0]
-    bounds = other.statistics.get(name)
+    bounds = candidate.statistics.get(name)
     if bounds is None:
         return True
     return any(
@@ -219,8 +219,8 @@ class UserReader:
         rows = [self._reader.read(table, partition) for partition in view.small]
         keys = [self._reader.read(table, partition, names) for partition in view.small_keys]
         in_order = fold_rows.follow_each_other(table, [*view.small, *view.small_keys])
-        every = pa.concat_tables([part.select(names) for part in (*rows, *keys)])
-        numbered = every.append_column(_PLACE, pa.arange(0, every.num_rows))
+        all_keys = pa.concat_tables([part.select(names) for part in (*rows, *keys)])
+        numbered = all_keys.append_column(_PLACE, pa.arange(0, all_keys.num_rows))
         last = fold_rows.fold([numbered], table.key, EVER.begin, in_order=in_order)
         # A mark also hides rows that were inserted at its very instant.
         version = pc.add(last[VERSION], pc.cast(last[DELETED], pa.int64()))

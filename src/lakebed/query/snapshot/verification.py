@@ -199,9 +199,9 @@ class FileVerifier:
 
     def _remember(self, path: str, version: str, columns: frozenset[str] | None) -> None:
         with self._lock:
-            before = self._verified.pop(path, None)
-            if before is not None and before.version == version and columns is not None:
-                columns = None if before.columns is None else columns | before.columns
+            previous = self._verified.pop(path, None)
+            if previous is not None and previous.version == version and columns is not None:
+                columns = None if previous.columns is None else columns | previous.columns
             if columns is not None:  # many files share few sets
                 if len(self._column_sets) > _MOST_COLUMN_SETS:
                     self._column_sets.clear()
@@ -344,11 +344,11 @@ def list_reads(scans: Sequence[Scan], snapshot: StatementSnapshot) -> list[FileR
     delete marks and times of rows; small files it does not read."""
     projections: dict[str, frozenset[str] | None] = {}
     for scan in scans:
-        before = projections.get(scan.table, frozenset())
-        if before is None or scan.projection is None:
+        previous = projections.get(scan.table, frozenset())
+        if previous is None or scan.projection is None:
             projections[scan.table] = None
         else:
-            projections[scan.table] = before | scan.projection
+            projections[scan.table] = previous | scan.projection
     reads = []
     for name, table in snapshot.tables.items():
         reads += [FileRead(partition, projections.get(name)) for partition in table.files]

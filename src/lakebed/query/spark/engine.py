@@ -90,7 +90,7 @@ class SparkEngine:
                 session.conf.set(name, value)
             for name in statement.tables:
                 frame = self._make(session, tables[name], within)
-                for view in [alias for alias, of in statement.views.items() if of == name]:
+                for view in [alias for alias, table in statement.views.items() if table == name]:
                     frame.createOrReplaceTempView(view)
             frame = session.sql(BEFORE + statement.spelling.given + AFTER)
             if limit is not None:

@@ -42,7 +42,7 @@ def translate(statement: Spelling) -> Iterator[None]:
     from pyspark.logger import PySparkLogger
 
     logger = PySparkLogger.getLogger("SQLQueryContextLogger")
-    before, logger.disabled = logger.disabled, True
+    was_disabled, logger.disabled = logger.disabled, True
     try:
         yield
     except LakebedError:
@@ -50,7 +50,7 @@ def translate(statement: Spelling) -> Iterator[None]:
     except Exception as error:  # noqa: BLE001
         raise explain(error, statement) from None
     finally:
-        logger.disabled = before
+        logger.disabled = was_disabled
 
 
 def explain(error: Exception, statement: Spelling) -> LakebedError:

@@ -109,9 +109,11 @@ def _parse(sql: str) -> tuple[str, Sequence[Token], exp.Expr]:
     except ParseError as error:
         detail = error.errors[0]
         message = str(detail["description"]).rstrip(".").lower()
-        near = str(detail["highlight"])
+        highlight = str(detail["highlight"])
         raise BadSql(
-            f"{message} near {near}" if near else message, line=detail["line"], column=detail["col"]
+            f"{message} near {highlight}" if highlight else message,
+            line=detail["line"],
+            column=detail["col"],
         ) from None
     except TokenError as error:
         raise BadSql(f"cannot be read: {str(error).splitlines()[0].lower()}") from None
@@ -165,9 +167,11 @@ def _require_tables(
                 hint = f"there are: {', '.join(sorted(tables))}"
                 raise refuse(text, offset, f"there is no view set {name}", hint)
         elif name not in tables:
-            whole = ".".join(part.name for part in table.parts)
-            table_names = ", ".join(sorted(other for other in tables if "." in other))
-            message = f"{whole} cannot be read; only view sets and tables of the lake can"
+            full_name = ".".join(part.name for part in table.parts)
+            table_names = ", ".join(
+                sorted(table_name for table_name in tables if "." in table_name)
+            )
+            message = f"{full_name} cannot be read; only view sets and tables of the lake can"
             raise refuse(
                 text, offset, message, f"there are: {table_names}" if table_names else None
             )
@@ -254,8 +258,8 @@ def _find_most_rows(tree: exp.Expr) -> int | None:
 
     limit = tree.args.get("limit")
     if isinstance(limit, exp.Limit) and isinstance(limit.expression, exp.Literal):
-        written = limit.expression.name
-        return int(written) if written.isdigit() else None
+        text = limit.expression.name
+        return int(text) if text.isdigit() else None
     if isinstance(tree, exp.Select) and not tree.args.get("group"):
         grouped = any(
             aggregate.find_ancestor(exp.Window, exp.Select) is tree

@@ -112,9 +112,9 @@ class SparkStream:
         if self._cancelled:
             raise Cancelled("the statement was cancelled")
         deadline = self._deadline
-        rest = None if deadline is None else max(0.0, deadline.measure_rest())
+        seconds_left = None if deadline is None else max(0.0, deadline.measure_rest())
         try:
-            item = self._fetched.get(timeout=rest)
+            item = self._fetched.get(timeout=seconds_left)
         except queue.Empty:
             assert deadline is not None  # noqa: S101  (without one, get waits)
             raise deadline.error() from None

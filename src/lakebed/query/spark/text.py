@@ -60,7 +60,9 @@ class Spelling:
         lines = self.given.split("\n")
         if not 1 <= line <= len(lines):
             return None
-        return self.locate(sum(len(before) + 1 for before in lines[: line - 1]) + column - 1)
+        return self.locate(
+            sum(len(line_before) + 1 for line_before in lines[: line - 1]) + column - 1
+        )
 
 
 def spell(written: str, edits: Sequence[Edit]) -> Spelling:
@@ -70,8 +72,8 @@ def spell(written: str, edits: Sequence[Edit]) -> Spelling:
 
 def locate(text: str, offset: int) -> tuple[int, int]:
     """Return the line and the column of an offset in a text, counted from 1."""
-    before = text[:offset]
-    return before.count("\n") + 1, offset - before.rfind("\n")
+    text_before = text[:offset]
+    return text_before.count("\n") + 1, offset - text_before.rfind("\n")
 
 
 def refuse(text: str, offset: int, message: str, hint: str | None = None) -> BadSql:

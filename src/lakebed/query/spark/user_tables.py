@@ -101,21 +101,21 @@ class UserTables:
             stored = self._tools.schema(content.table.view_set)
             schema = StructType([stored[name] for name in names])
             parts.append(make_frame(self._session, schema, [content.hiding.select(names)]))
-        marked = self._read(content.table, content.hiding_files, versions=True)
-        if marked is not None:
+        keys = self._read(content.table, content.hiding_files, versions=True)
+        if keys is not None:
             # A mark also hides rows that were inserted at its very instant.
             mark = sql.coalesce(sql.col(DELETED).cast("bigint"), sql.lit(0))
             version = (sql.col(VERSION) + mark).alias(VERSION)
-            parts.append(marked.select(*(f"`{name}`" for name in content.table.key), version))
+            parts.append(keys.select(*(f"`{name}`" for name in content.table.key), version))
         hiding = reduce(lambda whole, part: whole.union(part), parts)
         hiding = hiding.toDF(*(f"{_HIDING}{index}" for index in range(len(names))))
-        same = [
+        conditions = [
             sql.col(f"`{name}`") == sql.col(f"{_HIDING}{index}")
             for index, name in enumerate(content.table.key)
         ]
         if content.compares:
-            same.append(sql.col(f"{_HIDING}{len(names) - 1}") > sql.col(VERSION))
-        return frame.join(hiding, same, "left_anti")
+            conditions.append(sql.col(f"{_HIDING}{len(names) - 1}") > sql.col(VERSION))
+        return frame.join(hiding, conditions, "left_anti")
 
 
 def _show(frame: DataFrame, table: UserTable) -> DataFrame:

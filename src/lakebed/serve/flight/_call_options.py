@@ -34,10 +34,10 @@ def read_call_options(
     headers = {key.lower(): str(value) for key, value in metadata if not key.endswith("-bin")}
 
     def read_flag(name: str, *, default: bool = False) -> bool:
-        word = headers.get(name, "").lower()
-        if word not in ("", "true", "false"):
+        text = headers.get(name, "").lower()
+        if text not in ("", "true", "false"):
             raise BadInput(f"{name} is {headers[name]!r}", hint="say true or false")
-        return word == "true" if word else default
+        return text == "true" if text else default
 
     options: dict[str, Any] = {
         "timeout": shorter(_read_seconds(headers.get("timeout")), most_seconds)

@@ -281,9 +281,9 @@ class FlightService:
         database = command.schema or "public"
         self._require_append(command, database)
         rows = decode_stream(_read_put(messages))
-        done = self._lake.tables.insert(database, command.table, rows)
-        self._meters.records.labels("records").inc(done.rows)
-        return _put_result(protocol.new("DoPutUpdateResult", record_count=done.rows))
+        result = self._lake.tables.insert(database, command.table, rows)
+        self._meters.records.labels("records").inc(result.rows)
+        return _put_result(protocol.new("DoPutUpdateResult", record_count=result.rows))
 
     def _require_append(self, command: Any, database: str) -> None:
         """Raise unless the command adds rows to a table that exists."""

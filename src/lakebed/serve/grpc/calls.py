@@ -163,7 +163,7 @@ class Calls:
                     )
                     if role is not None:
                         caller.require(role)
-                    answered = await work(context, Call(caller, metadata, share))
+                    answer = await work(context, Call(caller, metadata, share))
             except DecodeError:
                 await self._refuse(context, BadPayload("the message is not understood"), route)
                 return None
@@ -171,7 +171,7 @@ class Calls:
                 await self._refuse(context, error, route, caller)
                 return None
             self._guard.count(route, 0, started_at)
-            return answered
+            return answer
 
         return handle
 

@@ -30,8 +30,8 @@ async def answer(
     try:
         response = await handle(request)
     except ClientDisconnect:
-        gone = BadPayload("the sender went away before the body was complete")
-        response = render(request, refuse(gone))
+        disconnect = BadPayload("the sender went away before the body was complete")
+        response = render(request, refuse(disconnect))
     except asyncio.CancelledError:
         if not guard.health.draining:
             raise

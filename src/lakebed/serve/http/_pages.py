@@ -109,8 +109,8 @@ class Pages:
             except Unauthenticated:
                 if has_credentials(request.headers):
                     raise
-                back = shown.address(request.url.path, read_every(request))
-                sign_in = shown.address("/sign-in", next=back)
+                return_address = shown.address(request.url.path, read_every(request))
+                sign_in = shown.address("/sign-in", next=return_address)
                 return RedirectResponse(sign_in, 303, headers=HEADERS)
             page_request = self._make_request(request, caller)
             status, refusal_parts = 200, None
@@ -185,10 +185,11 @@ class Pages:
                 if deed.page is None:
                     raise
                 return await self._show_again(request, deed.page, caller, sent, error)
-            word = request.cookies[COOKIE]
+            session_id = request.cookies[COOKIE]
             if done.secret and caller is ANYBODY and self._with_keys:
-                self._sessions.sign_in(word, done.secret)  # else the first key would never be shown
-            self._notes.leave(word, done)
+                # Else the first key would never be shown.
+                self._sessions.sign_in(session_id, done.secret)
+            self._notes.leave(session_id, done)
             return RedirectResponse(done.path, 303, headers=HEADERS)
 
         return do
@@ -238,10 +239,10 @@ class Pages:
         form_fields: Mapping[str, str] | None = None,
     ) -> Response:
         """Return a page, with the result of a form: a note, or its refusal and what was typed."""
-        word = request.cookies.get(COOKIE, "")
-        is_new = with_form and not word
+        session_id = request.cookies.get(COOKIE, "")
+        is_new = with_form and not session_id
         if is_new:
-            word = self._sessions.new_word()
+            session_id = self._sessions.new_session_id()
         may_change = caller is not None and caller.may(Role.ADMIN)
         template = shown.make_environment().get_template(f"{name}.html")
         text = template.render(
@@ -252,14 +253,16 @@ class Pages:
             version=__version__,
             caller=caller if self._with_keys else None,
             may_change=may_change,
-            token=self._sessions.make_token(word) if word else "",
-            note=self._notes.take(word, request.url.path) if caller and not refusal_parts else None,
+            token=self._sessions.make_token(session_id) if session_id else "",
+            note=self._notes.take(session_id, request.url.path)
+            if caller and not refusal_parts
+            else None,
             told=refusal_parts,
             given=form_fields or {},
         )
         response = Response(text, status, media_type="text/html", headers=HEADERS)
         if is_new:
-            self._set_cookie(request, response, word)
+            self._set_cookie(request, response, session_id)
         return response
 
     async def answer_nowhere(self, request: Request, _error: Exception) -> Response:
@@ -317,7 +320,7 @@ class Pages:
     def _ask_for_key(
         self, request: Request, next_path: str, status: int, error: Exception | None
     ) -> Response:
-        word = request.cookies.get(COOKIE) or self._sessions.new_word()
+        session_id = request.cookies.get(COOKIE) or self._sessions.new_session_id()
         page = {
             "next": keep_local(next_path),
             "problem": None if error is None else str(error),
@@ -333,12 +336,12 @@ class Pages:
                 pages=(),
                 version=__version__,
                 caller=None,
-                token=self._sessions.make_token(word),
+                token=self._sessions.make_token(session_id),
             )
         )
         response = Response(text, status, media_type="text/html", headers=HEADERS)
         if COOKIE not in request.cookies:
-            self._set_cookie(request, response, word)
+            self._set_cookie(request, response, session_id)
         return response
 
     async def _sign_out(self, request: Request) -> Response:
@@ -360,9 +363,9 @@ class Pages:
             raise Denied("this form is too old, or not from here", hint="load the page again")
         return form
 
-    def _set_cookie(self, request: Request, response: Response, word: str) -> None:
+    def _set_cookie(self, request: Request, response: Response, session_id: str) -> None:
         secure = request.url.scheme == "https"
-        response.set_cookie(COOKIE, word, httponly=True, samesite="strict", secure=secure)
+        response.set_cookie(COOKIE, session_id, httponly=True, samesite="strict", secure=secure)
 
 
 def _refuse_data(request: Request, refusal: Refusal) -> Response:

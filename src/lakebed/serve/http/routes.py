@@ -162,7 +162,7 @@ class HttpSide:
         options = _read_options(request, "on_error", "if_exists")
         with self._guard.body_bytes.share() as share:
             body = await self._read(request, share)
-            done = await self.workers.run(
+            result = await self.workers.run(
                 lambda: self._lake.tables.insert(
                     database,
                     name,
@@ -174,10 +174,10 @@ class HttpSide:
                 caller=caller,
                 once="idempotency-key" not in request.headers,
             )
-        self._meters.records.labels("records").inc(done.rows)
+        self._meters.records.labels("records").inc(result.rows)
         self._meters.bytes.labels("records").inc(len(body))
         return JSONResponse(
-            {"inserted": done.rows, "rejected": done.rejected, "repeated": done.repeated}
+            {"inserted": result.rows, "rejected": result.rejected, "repeated": result.repeated}
         )
 
     async def _query(self, request: Request) -> Response:

@@ -71,12 +71,12 @@ def plan_filters(texts: Sequence[str], names: Sequence[str]) -> list[Filter]:
         )
     filters = []
     for text in texts:
-        fitting = [name for name in names if text.startswith(f"{name}=")]
-        if not fitting:
+        matching_names = [name for name in names if text.startswith(f"{name}=")]
+        if not matching_names:
             raise BadInput(
                 f"no point has an attribute as in {text!r}",
                 hint=f"write name=value, with a name of {', '.join(names[:20]) or 'none here'}",
             )
-        name = max(fitting, key=len)
+        name = max(matching_names, key=len)
         filters.append(Filter(name, text[len(name) + 1 :]))
     return filters

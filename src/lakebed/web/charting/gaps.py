@@ -49,9 +49,9 @@ def _measure(xs: Sequence[float]) -> list[float]:
 
 
 def _quartiles(distances: Sequence[float]) -> tuple[float, float]:
-    ranked = sorted(distances) or [0.0]
-    last = len(ranked) - 1
-    return ranked[last // 4], ranked[last * 3 // 4]
+    ordered = sorted(distances) or [0.0]
+    last = len(ordered) - 1
+    return ordered[last // 4], ordered[last * 3 // 4]
 
 
 def _is_regular(distances: Sequence[float]) -> bool:

@@ -116,7 +116,7 @@ def draw_lines(
     places = sorted(xs)
     lines = []
     for ys in series:
-        present = sorted(
+        points = sorted(
             (x, y) for x, y in zip(xs, ys, strict=True) if y is not None and math.isfinite(y)
         )
         lines.append(
@@ -128,7 +128,7 @@ def draw_lines(
                     )
                     for x, y in piece
                 ]
-                for piece in break_line(places, present, of_steps=of_steps)
+                for piece in break_line(places, points, of_steps=of_steps)
             ]
         )
     return Drawn(lines, low, high)

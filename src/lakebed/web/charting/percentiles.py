@@ -95,17 +95,17 @@ def subtract(after: Counts, before: Counts) -> Counts | None:
     """Return the increase of a cumulative histogram; None if it has less than before, so that it
     must have begun anew. Where the buckets differ, those that both can distinguish are compared."""
     if before.keys() <= after.keys():
-        grown = {bucket: count - before.get(bucket, 0) for bucket, count in after.items()}
+        increase = {bucket: count - before.get(bucket, 0) for bucket, count in after.items()}
     else:
         edges = _shared_edges(after, before)
-        grown = {}
+        increase = {}
         for counts, sign in ((after, 1), (before, -1)):
             for (low, high), count in counts.items():
                 wider = edges[bisect_right(edges, low) - 1], edges[bisect_left(edges, high)]
-                grown[wider] = grown.get(wider, 0) + sign * count
-    if any(count < 0 for count in grown.values()):
+                increase[wider] = increase.get(wider, 0) + sign * count
+    if any(count < 0 for count in increase.values()):
         return None
-    return {bucket: count for bucket, count in grown.items() if count}
+    return {bucket: count for bucket, count in increase.items() if count}
 
 
 def _shared_edges(one: Counts, other: Counts) -> list[float]:
@@ -138,9 +138,9 @@ def find_percentile(counts: Counts, percent: int) -> float | None:
     """
     closed_counts: dict[Bucket, int] = {}
     for bucket, count in counts.items():
-        closed = _close(bucket)
-        if closed is not None:
-            closed_counts[closed] = closed_counts.get(closed, 0) + count
+        closed_bucket = _close(bucket)
+        if closed_bucket is not None:
+            closed_counts[closed_bucket] = closed_counts.get(closed_bucket, 0) + count
     if not closed_counts:
         return None
     rank = sum(closed_counts.values()) * percent / 100
@@ -149,13 +149,14 @@ def find_percentile(counts: Counts, percent: int) -> float | None:
     upper = edges[min(index, len(edges) - 1)]
     if index == 0:
         return upper
-    before = edges[index - 1]
+    lower = edges[index - 1]
     at_it = sum(count for bucket, count in closed_counts.items() if bucket == (upper, upper))
-    below, reached = _count_until(closed_counts, before), _count_until(closed_counts, upper) - at_it
-    if rank >= reached:
+    count_below = _count_until(closed_counts, lower)
+    count_reached = _count_until(closed_counts, upper) - at_it
+    if rank >= count_reached:
         return upper
-    share = (rank - below) / (reached - below)
-    return min(max(before * (1 - share) + upper * share, before), upper)
+    share = (rank - count_below) / (count_reached - count_below)
+    return min(max(lower * (1 - share) + upper * share, lower), upper)
 
 
 def _close(bucket: Bucket) -> Bucket | None:

@@ -48,9 +48,9 @@ def draw_rates(growths: Iterable[Growth], bins: Bins, *, is_cumulative: bool) ->
         hulls = [_find_hull(growth for group in by_label.values() for growth in group)]
     lines = []
     for label, group in by_label.items():
-        grown = _align(group) if is_cumulative else group
-        added = _spread(grown, bins)
-        spans = hulls or _unite(grown)
+        aligned = _align(group) if is_cumulative else group
+        added = _spread(aligned, bins)
+        spans = hulls or _unite(aligned)
         covered = _spread((Growth(label, "", *span, span[1] - span[0]) for span in spans), bins)
         lines.append(
             make_line(
@@ -120,10 +120,10 @@ def _cut(growth: Growth, bins: Bins) -> Iterator[tuple[int, float]]:
 
 def _unite(growths: Iterable[Growth]) -> list[tuple[int, int]]:
     """Return the times in which any of them grew, without overlaps."""
-    united: list[tuple[int, int]] = []
+    merged: list[tuple[int, int]] = []
     for since, until in sorted((growth.since, growth.until) for growth in growths):
-        if united and since <= united[-1][1]:
-            united[-1] = united[-1][0], max(united[-1][1], until)
+        if merged and since <= merged[-1][1]:
+            merged[-1] = merged[-1][0], max(merged[-1][1], until)
         else:
-            united.append((since, until))
-    return united
+            merged.append((since, until))
+    return merged

@@ -150,28 +150,28 @@ _Gathered = Mapping[str, Mapping[int, Counts]]
 
 def _gather_buckets(points: Iterable[Point], bins: Bins) -> _Gathered:
     """Return the buckets of all points of a label and bin together."""
-    gathered: dict[str, dict[int, dict[Bucket, int]]] = defaultdict(lambda: defaultdict(dict))
+    buckets: dict[str, dict[int, dict[Bucket, int]]] = defaultdict(lambda: defaultdict(dict))
     for point in points:
-        total = gathered[point.label][bins.find(point.time)]
+        total = buckets[point.label][bins.find(point.time)]
         for bucket, count in confine(point.buckets or {}, point.least, point.greatest).items():
             total[bucket] = total.get(bucket, 0) + count
-    return gathered
+    return buckets
 
 
-def _draw_percentile(gathered: _Gathered, bins: Bins, percent: int) -> list[Line]:
+def _draw_percentile(buckets: _Gathered, bins: Bins, percent: int) -> list[Line]:
     lines = [
         make_line(
             label,
             [find_percentile(by_bin.get(number, {}), percent) for number in range(bins.count)],
         )
-        for label, by_bin in gathered.items()
+        for label, by_bin in buckets.items()
     ]
     return [line for line in lines if line.latest is not None]
 
 
-def _join_percentiles(gathered: _Gathered, bins: Bins) -> list[Line]:
+def _join_percentiles(buckets: _Gathered, bins: Bins) -> list[Line]:
     lines = {
-        name: {line.name: line for line in _draw_percentile(gathered, bins, PERCENTILES[name])}
+        name: {line.name: line for line in _draw_percentile(buckets, bins, PERCENTILES[name])}
         for name in _TOGETHER
     }
     ranked = sorted(lines[_TOGETHER[0]].values(), key=by_size)
@@ -192,30 +192,30 @@ def _increases(points: Iterable[Point], within: TimeRange) -> Iterable[Point]:
     the first point of a series is only known if the series began inside the range."""
     last: dict[str, Point] = {}
     for point in points:
-        before = last.get(point.series)
+        previous = last.get(point.series)
         last[point.series] = point
-        if before is None:
+        if previous is None:
             if point.start is None or point.start // 1000 < within.begin:
                 continue
             yield replace(point, is_first=True)
             continue
-        grown = None
-        if point.buckets is not None and before.buckets is not None:
-            grown = subtract(point.buckets, before.buckets)
-        fell = _fell(before.value, point.value) or _fell(before.count, point.count)
-        lost = point.buckets is not None and before.buckets is not None and grown is None
-        if before.start != point.start or fell or lost:
+        increase = None
+        if point.buckets is not None and previous.buckets is not None:
+            increase = subtract(point.buckets, previous.buckets)
+        fell = _fell(previous.value, point.value) or _fell(previous.count, point.count)
+        lost = point.buckets is not None and previous.buckets is not None and increase is None
+        if previous.start != point.start or fell or lost:
             started = (point.start or 0) // 1000
-            is_known = before.time <= started < point.time
-            yield point if is_known else replace(point, start=before.time * 1000)
+            is_known = previous.time <= started < point.time
+            yield point if is_known else replace(point, start=previous.time * 1000)
         else:
             yield replace(
                 point,
-                start=before.time * 1000,
-                value=_minus(point.value, before.value),
-                count=_minus(point.count, before.count),
-                sum=_minus(point.sum, before.sum),
-                buckets=grown,
+                start=previous.time * 1000,
+                value=_minus(point.value, previous.value),
+                count=_minus(point.count, previous.count),
+                sum=_minus(point.sum, previous.sum),
+                buckets=increase,
             )
 
 

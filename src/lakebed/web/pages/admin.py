@@ -82,7 +82,7 @@ def read_admin(lake: Lake, query: Mapping[str, str]) -> AdminPage:
     with lake.catalog.read() as connection:
         now = clock.upcoming(connection)
         retired = files.list_files(connection, [FileState.RETIRED, FileState.DELETING])
-        held = leases.list_leases(connection)
+        lease_list = leases.list_leases(connection)
         names = tables.list_names(connection)
         entries = journal.list_entries(
             connection,
@@ -100,7 +100,7 @@ def read_admin(lake: Lake, query: Mapping[str, str]) -> AdminPage:
         list_keys(lake),
         [
             LeaseRow(lease.kind, lease.holder, lease.view_set, _when(lease.oldest_tick))
-            for lease in held
+            for lease in lease_list
         ],
         Unswept(
             len(retired),

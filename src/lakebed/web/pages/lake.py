@@ -164,9 +164,9 @@ def read_lake(lake: Lake, query: Mapping[str, str], now: int) -> LakePage:
             {entry.schema_hash},
             merges,
             {
-                one.insert_time: one.reason
-                for one in failed
-                if one.view_set == name and one.schema_hash == entry.schema_hash
+                failure.insert_time: failure.reason
+                for failure in failed
+                if failure.view_set == name and failure.schema_hash == entry.schema_hash
             },
             made_of,
         )
@@ -269,14 +269,14 @@ def _find_facts(contents: _Contents, within: TimeRange) -> list[Fact]:
             continue
         state = State.INCOMPATIBLE if piece.retired_at is None else State.RETIRED
         facts.append(Fact(piece.begin, piece.end, state, piece.num_rows, piece.partition_id))
-    failed = [at for at in contents.failed if within.begin <= at < within.end]
-    facts += [Fact(at, at + 1, State.FAILED) for at in failed]
+    failed = [time for time in contents.failed if within.begin <= time < within.end]
+    facts += [Fact(time, time + 1, State.FAILED) for time in failed]
     missed = set(failed)
     for gap in gaps if contents.landed is not None else ():
         times = contents.landed or ()
-        for at in times[bisect_left(times, gap.begin) : bisect_left(times, gap.end)]:
-            if at not in missed:
-                facts.append(Fact(at, at + 1, State.WAITING))
+        for time in times[bisect_left(times, gap.begin) : bisect_left(times, gap.end)]:
+            if time not in missed:
+                facts.append(Fact(time, time + 1, State.WAITING))
     return facts
 
 
@@ -289,8 +289,10 @@ def _name(piece: Piece, contents: _Contents) -> State:
 
 def _touches(gaps: Sequence[TimeRange], begin: int, end: int) -> bool:
     """Return True if a range shares an instant with one of the gaps, which are in order."""
-    at = bisect_right(gaps, begin, key=lambda gap: gap.begin) - 1
-    return (at >= 0 and gaps[at].end > begin) or (at + 1 < len(gaps) and gaps[at + 1].begin < end)
+    index = bisect_right(gaps, begin, key=lambda gap: gap.begin) - 1
+    return (index >= 0 and gaps[index].end > begin) or (
+        index + 1 < len(gaps) and gaps[index + 1].begin < end
+    )
 
 
 def plan_cells(facts: Iterable[Fact], within: TimeRange) -> list[Cell]:
@@ -314,13 +316,13 @@ def _join(cells: Mapping[int, list[Fact]], within: TimeRange) -> Iterable[Cell]:
     """Yield cells in order; neighbours that show the same partitions are one."""
     length = within.end - within.begin
     places = sorted(cells)
-    at = 0
-    while at < len(places):
-        first, cell_facts = places[at], cells[places[at]]
+    index = 0
+    while index < len(places):
+        first, cell_facts = places[index], cells[places[index]]
         width = 1
         while cells.get(first + width) == cell_facts:
             width += 1
-        at += width
+        index += width
         ids = [fact.partition_id for fact in cell_facts if fact.partition_id is not None]
         # An instant belongs to the cell that its own place, rounded down, is in: cells begin and
         # end at the first instant after their edges. A very short map has cells without any.

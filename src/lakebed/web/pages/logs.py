@@ -112,13 +112,15 @@ def read_logs(lake: Lake, query: Mapping[str, str], now: int, seconds: float | N
     search = plan_search(fields)
     bins = plan_bins(within, _BINS)
 
-    def ask(sql: str, parameters: Sequence[Any], at: TimeRange | None) -> Any:
-        begin, end = (None, None) if at is None else (at.begin, at.end)
+    def ask(sql: str, parameters: Sequence[Any], within_range: TimeRange | None) -> Any:
+        begin, end = (
+            (None, None) if within_range is None else (within_range.begin, within_range.end)
+        )
         return lake.query(
             sql, begin, end, parameters=parameters or None, timeout=seconds, admin=False
         )
 
-    counted = ask(
+    counts_result = ask(
         f"""SELECT (CAST(time AS BIGINT) - {bins.first}) / {bins.width} AS bin, level,
             service_name AS service, count(*) AS n,
             sum(CASE WHEN {search.where} THEN 1 ELSE 0 END) AS found
@@ -126,7 +128,7 @@ def read_logs(lake: Lake, query: Mapping[str, str], now: int, seconds: float | N
         search.parameters,
         within,
     )
-    rows = counted.to_arrow().to_pylist()
+    rows = counts_result.to_arrow().to_pylist()
     levels = dict.fromkeys(LEVELS.values(), 0)
     by_bin: list[dict[str, int]] = [{} for _ in range(bins.count)]
     for row in rows:
@@ -173,8 +175,8 @@ def read_logs(lake: Lake, query: Mapping[str, str], now: int, seconds: float | N
         lines,
         older,
         newest,
-        not rows and newest is None and not counted.warnings,
-        counted.warnings,
+        not rows and newest is None and not counts_result.warnings,
+        counts_result.warnings,
         f"{total}:{lines[0].time if lines else ''}",
     )
 
@@ -185,10 +187,10 @@ def _cut(lines: Sequence[Line], limit: int) -> tuple[list[Line], str | None]:
     if len(lines) <= limit:
         return list(lines), None
     cut_time = lines[limit].time
-    whole = [line for line in lines[:limit] if line.time != cut_time]
-    if not whole:
+    whole_instants = [line for line in lines[:limit] if line.time != cut_time]
+    if not whole_instants:
         return list(lines[:limit]), cut_time
-    return whole, format_instant(to_instant(cut_time) + 1)
+    return whole_instants, format_instant(to_instant(cut_time) + 1)
 
 
 def read_line(row: Mapping[str, Any]) -> Line:

@@ -231,10 +231,12 @@ def _read_chart(
         )
     first = rows[0]
     aggregation = query.get("way") or choose_aggregation(first["kind"], first["is_monotonic"])
-    recorded = [row for row in rows[:limit] if not (row["flags"] or 0) & _NOT_RECORDED]
-    points = [_read_point(row, by, with_buckets=needs_buckets(aggregation)) for row in recorded]
+    recorded_rows = [row for row in rows[:limit] if not (row["flags"] or 0) & _NOT_RECORDED]
+    points = [
+        _read_point(row, by, with_buckets=needs_buckets(aggregation)) for row in recorded_rows
+    ]
     if aggregation == QUANTILES:
-        pairs = zip(points, recorded, strict=True)
+        pairs = zip(points, recorded_rows, strict=True)
         points = [quantile for point, row in pairs for quantile in _read_quantiles(point, row)]
     bins = plan_bins(_choose_range(query, within, points, aggregation), _BINS)
     is_cumulative = first["temporality"] == "cumulative" or first["kind"] == "summary"

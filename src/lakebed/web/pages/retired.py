@@ -52,7 +52,7 @@ def read_retired(lake: Lake, query: Mapping[str, str]) -> RetiredPage:
     if fields.get("replaced", "yes") != "yes":
         raise BadInput(f"replaced is {fields['replaced']!r}", hint="use yes, or leave it out")
     limit = read_number(fields, "lines", _LINES, _MOST_LINES)
-    listed = list_retired(
+    retired_partitions = list_retired(
         lake.catalog, limit + 1, fields.get("view_set"), with_replaced="replaced" in fields
     )
     rows = [
@@ -70,6 +70,6 @@ def read_retired(lake: Lake, query: Mapping[str, str]) -> RetiredPage:
             else format_instant(retired.partition.expiration),
             retired.obstacle,
         )
-        for retired in listed[:limit]
+        for retired in retired_partitions[:limit]
     ]
-    return RetiredPage(fields, rows, len(listed) > limit)
+    return RetiredPage(fields, rows, len(retired_partitions) > limit)

@@ -56,9 +56,9 @@ def retire(lake: Lake, partition_id: str, fields: Mapping[str, str]) -> Done:
     plan = _plan(lake, partition_id)
     names = read_names(fields)
     require_confirmed(plan.demands, names, by_form=True)
-    gone = lake.retirement.carry_out(plan, confirmed=names)[0].partition
+    partition = lake.retirement.carry_out(plan, confirmed=names)[0].partition
     return Done(
-        f"/lake/partitions/{gone.partition_id}",
+        f"/lake/partitions/{partition.partition_id}",
         f"Retired. It can be restored for {format_duration(lake.row.grace_us)}.",
     )
 
@@ -70,8 +70,8 @@ def read_names(fields: Mapping[str, str]) -> list[str]:
 
 def restore(lake: Lake, partition_id: str) -> Done:
     """Restore a retired partition as a new one, which is shown."""
-    back = lake.retirement.restore(partition_id)
-    return Done(f"/lake/partitions/{back.partition_id}", "Restored, as this new partition.")
+    partition = lake.retirement.restore(partition_id)
+    return Done(f"/lake/partitions/{partition.partition_id}", "Restored, as this new partition.")
 
 
 def _plan(lake: Lake, partition_id: str) -> RetirementPlan:

@@ -115,16 +115,18 @@ def read_sql(lake: Lake, query: Mapping[str, str], seconds: float | None) -> Sql
     if "rows" not in fields:
         limit = min(limit, _CELLS // max(1, table.num_columns))
     page_rows = table.slice(0, limit)
-    described = explanation.as_dict()
+    plain_explanation = explanation.as_dict()
     answer = Answer(
         [Column(field.name, str(field.type)) for field in table.schema],
         _read_rows(page_rows),
         table.num_rows > limit,
         plan_chart(page_rows),
-        described["snapshot"],
-        described["tables"],
+        plain_explanation["snapshot"],
+        plain_explanation["tables"],
         explanation.lines(),
-        {} if table.num_rows else _explain_empty(lake, described["tables"], explanation.tick),
+        {}
+        if table.num_rows
+        else _explain_empty(lake, plain_explanation["tables"], explanation.tick),
         explanation.warnings,
     )
     return SqlPage(fields, answer, read_schema(lake))
@@ -164,9 +166,9 @@ def _read_asked(query: Mapping[str, str]) -> dict[str, str]:
 def read_schema(lake: Lake) -> list[TableShown]:
     """Return view sets with comments of their columns, then users' tables and those of their
     rejects."""
-    listed = lake.queries.look_up(CatalogRequest(frozenset([listings.VIEW_COLUMNS])))
+    listed_columns = lake.queries.look_up(CatalogRequest(frozenset([listings.VIEW_COLUMNS])))
     by_name: dict[str, list[Column]] = {}
-    for row in listed.tables[listings.VIEW_COLUMNS].to_pylist():
+    for row in listed_columns.tables[listings.VIEW_COLUMNS].to_pylist():
         column = Column(row["column_name"], row["data_type"], row["comment"])
         by_name.setdefault(row["view_set_name"], []).append(column)
     for name, definition in lake.queries.list_tables().items():
@@ -243,10 +245,10 @@ def plan_chart(table: pa.Table) -> Chart | None:
             f"{', '.join(drawn_columns)} over {times[0]}",
         )
     value_column = numbers[-1]
-    named = (texts or numbers[:-1])[:_MOST_NAMES]
-    if not named:
+    label_columns = (texts or numbers[:-1])[:_MOST_NAMES]
+    if not label_columns:
         return None
-    labels = [_join(columns, named, row) for row in range(min(table.num_rows, _MOST_BARS))]
+    labels = [_join(columns, label_columns, row) for row in range(min(table.num_rows, _MOST_BARS))]
     values = [
         float(number) if isinstance(number, int | float) else None
         for number in columns[value_column][:_MOST_BARS]

@@ -67,7 +67,7 @@ def read_sweep(lake: Lake) -> SweepPage:
     plan = lake.sweeper.plan()
     dead = {lease.lease_id for lease in plan.dead_leases}
     with lake.catalog.read() as connection:
-        present = leases.list_leases(connection)
+        current_leases = leases.list_leases(connection)
     return SweepPage(
         plan.is_empty,
         len(plan.files),
@@ -80,10 +80,10 @@ def read_sweep(lake: Lake) -> SweepPage:
         plan.protected,
         [
             ReaderRow(lease.holder, format_instant(lease.oldest_tick), lease.lease_id in dead)
-            for lease in present
+            for lease in current_leases
             if lease.oldest_tick is not None
         ],
-        max((lease.ttl_us for lease in present), default=0) / SECOND,
+        max((lease.ttl_us for lease in current_leases), default=0) / SECOND,
     )
 
 

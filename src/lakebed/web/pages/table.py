@@ -170,23 +170,23 @@ def _read_rows(
         end = until + 1 if end is None else min(end, until + 1)
     definition = table.definition
     skipped = (page - 1) * limit
-    more = plan_rows(definition, condition, limit + 1, skipped)
-    got = table.query(
-        more.text,
+    statement = plan_rows(definition, condition, limit + 1, skipped)
+    result = table.query(
+        statement.text,
         begin,
         end,
-        parameters=more.parameters,
+        parameters=statement.parameters,
         timeout=seconds,
         admin=False,
     ).to_arrow()
-    rows = _list_rows(got.slice(0, limit))
+    rows = _list_rows(result.slice(0, limit))
     if until is None and page == 1 and rows:
-        until = to_instant(rows[0][got.column_names.index(definition.time_column)])
+        until = to_instant(rows[0][result.column_names.index(definition.time_column)])
     return Rows(
-        got.column_names,
+        result.column_names,
         rows,
         page,
-        got.num_rows <= limit,
+        result.num_rows <= limit,
         None if until is None else format_instant(until),
         plan_rows(definition, condition, limit, skipped).spell(),
     )
@@ -210,7 +210,7 @@ def _read_plot(
 ) -> Plot:
     bins = plan_bins(within, _BINS)
     statement = plan_plot(table.definition, query, condition, bins, _MOST_LINES)
-    got = table.query(
+    result = table.query(
         statement.text,
         within.begin,
         within.end,
@@ -218,7 +218,7 @@ def _read_plot(
         timeout=seconds,
         admin=False,
     ).to_arrow()
-    rows = _list_rows(got)
+    rows = _list_rows(result)
     if not query.get("by"):
         rows = [[time, query["plot"], value, 1] for time, value in rows]
     aggregation = query.get("way") or "mean"

@@ -53,7 +53,7 @@ def read_tables(lake: Lake) -> TablesPage:
     """Return every table, from one snapshot of the catalog."""
     with lake.catalog.read() as connection:
         user_tables = tables.list_tables(connection)
-        gone = tables.list_deleted(connection)
+        deleted = tables.list_deleted(connection)
         databases = [database.name for database in tables.list_databases(connection)]
         pieces = overview.list_pieces(connection)
     live: dict[str, list[overview.Piece]] = {}
@@ -65,7 +65,7 @@ def read_tables(lake: Lake) -> TablesPage:
         [describe(table, live.get(table.stored_as, [])) for table in user_tables],
         [
             DeletedRow(table.full_name, format_instant(table.deleted_at or 0))
-            for table in gone
+            for table in deleted
             if table.rejects_of is None  # those are restored with the tables that refused them
         ],
     )

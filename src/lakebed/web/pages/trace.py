@@ -112,11 +112,11 @@ def read_trace(
     end_ns = max(row["begin_ns"] + max(0, row["duration_ns"] or 0) for row in rows)
     spans = arrange([_read_span(row, begin_ns) for row in rows])
     by_id = {span.span_id: span for span in spans}
-    rest: list[Line] = []
+    unassigned_lines: list[Line] = []
     begin, end = begin_ns // 1000 - _AROUND, end_ns // 1000 + _AROUND
     span_lines, warnings = _read_lines(lake, trace_id, begin, end, seconds)
     for span_id, line in span_lines[:_MOST_LINES]:
-        (by_id[span_id].lines if span_id in by_id else rest).append(line)
+        (by_id[span_id].lines if span_id in by_id else unassigned_lines).append(line)
     return TracePage(
         trace_id,
         format_instant(begin_ns // 1000),
@@ -127,7 +127,7 @@ def read_trace(
         sorted({span.service for span in spans if span.service}),
         sum(span.status == "error" for span in spans),
         is_cut,
-        rest,
+        unassigned_lines,
         len(span_lines) > _MOST_LINES,
         query.get("span") if query.get("span") in by_id else None,
         [*result.warnings, *warnings],
@@ -208,8 +208,8 @@ def arrange(spans: Sequence[Span]) -> list[Span]:
             placed.add(id(span))
             span.depth = depth
             arranged.append(span)
-            below = children.get(span.span_id, [])
-            waiting += [(child, depth + 1) for child in reversed(below)]
+            children_of_span = children.get(span.span_id, [])
+            waiting += [(child, depth + 1) for child in reversed(children_of_span)]
 
     place(children.get(None, []))
     for span in spans:
@@ -229,8 +229,8 @@ def export(page: TracePage) -> dict[str, Any]:
     for number, service in enumerate(services, start=1):
         name = service or "unknown service"
         events.append({"ph": "M", "name": "process_name", "pid": number, "args": {"name": name}})
-        own = [span for span in page.spans if span.service == service]
-        for lane, span in assign_lanes(own):
+        service_spans = [span for span in page.spans if span.service == service]
+        for lane, span in assign_lanes(service_spans):
             track = {"pid": number, "tid": lane}
             begin = (page.begin_ns + span.offset_ns) / 1000
             events.append(
@@ -270,7 +270,9 @@ def assign_lanes(spans: Sequence[Span]) -> list[tuple[int, Span]]:
     assigned = []
     for span in sorted(spans, key=lambda span: (span.offset_ns, -span.duration_ns)):
         begin, end = span.offset_ns, span.offset_ns + max(0, span.duration_ns)
-        number = next((at for at, ends in enumerate(lanes) if _fits(ends, begin, end)), len(lanes))
+        number = next(
+            (lane for lane, ends in enumerate(lanes) if _fits(ends, begin, end)), len(lanes)
+        )
         if number == len(lanes):
             lanes.append([])
         lanes[number].append(end)

@@ -84,7 +84,7 @@ def read_traces(
         for batch in table.to_batches()
         for row in to_objects(batch, table.column_names)
     ]
-    present = lake.query(
+    services = lake.query(
         "SELECT DISTINCT service_name AS service FROM spans",
         within.begin,
         within.end,
@@ -92,7 +92,7 @@ def read_traces(
         admin=False,
     ).to_arrow()["service"]
     newest = None
-    if not len(present):
+    if not len(services):
         latest = lake.query("SELECT max(time) AS latest FROM spans", timeout=seconds, admin=False)
         value = latest.to_arrow()["latest"][0].as_py()
         newest = None if value is None else format_instant(to_instant(value))
@@ -107,9 +107,9 @@ def read_traces(
         if len(rows) > limit
         else None,
         max((trace.duration_ns for trace in page_rows), default=0),
-        sorted(service for service in present.to_pylist() if service),
+        sorted(service for service in services.to_pylist() if service),
         newest,
-        not len(present) and newest is None and not result.warnings,
+        not len(services) and newest is None and not result.warnings,
         result.warnings,
     )
 

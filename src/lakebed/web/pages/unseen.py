@@ -71,15 +71,15 @@ class UnseenPage:
 def list_unseen(lake: Lake) -> list[UnseenRow]:
     """Return every view set with partitions that queries cannot see."""
     by_name: dict[str, list[IncompatiblePartition]] = {}
-    for listed in lake.retirement.list_incompatible_partitions():
-        by_name.setdefault(listed.partition.view_set, []).append(listed)
+    for candidate in lake.retirement.list_incompatible_partitions():
+        by_name.setdefault(candidate.partition.view_set, []).append(candidate)
     return [
         UnseenRow(
             name,
             len(parts),
-            sum(listed.partition.num_rows for listed in parts),
-            sum(listed.partition.file_size for listed in parts),
-            sum(listed.is_lost for listed in parts),
+            sum(candidate.partition.num_rows for candidate in parts),
+            sum(candidate.partition.file_size for candidate in parts),
+            sum(candidate.is_lost for candidate in parts),
         )
         for name, parts in sorted(by_name.items())
     ]
@@ -89,26 +89,26 @@ def read_unseen(lake: Lake, view_set: str) -> UnseenPage:
     """Return the plan for one view set, without changes."""
     incompatible = lake.retirement.list_incompatible_partitions(view_set)
     plan = lake.retirement.plan_found(incompatible)
-    lost = [listed.partition for listed in incompatible if listed.is_lost]
+    lost = [candidate.partition for candidate in incompatible if candidate.is_lost]
     return UnseenPage(
         view_set,
         any(active.view_set.name == view_set for active in lake.views.list_view_sets()),
         [
             UnseenPartition(
-                listed.partition.partition_id,
-                listed.partition.instance,
-                format_instant(listed.partition.insert_range.begin),
-                format_instant(listed.partition.insert_range.end),
-                listed.partition.num_rows,
-                listed.partition.file_size,
-                listed.partition.schema_hash.hex(),
-                listed.partition.is_empty,
-                not listed.is_lost,
+                candidate.partition.partition_id,
+                candidate.partition.instance,
+                format_instant(candidate.partition.insert_range.begin),
+                format_instant(candidate.partition.insert_range.end),
+                candidate.partition.num_rows,
+                candidate.partition.file_size,
+                candidate.partition.schema_hash.hex(),
+                candidate.partition.is_empty,
+                not candidate.is_lost,
             )
-            for listed in incompatible[:_MOST_SHOWN]
+            for candidate in incompatible[:_MOST_SHOWN]
         ],
         len(incompatible),
-        sum(listed.partition.num_rows for listed in incompatible),
+        sum(candidate.partition.num_rows for candidate in incompatible),
         plan.bytes,
         len(lost),
         sum(partition.num_rows for partition in lost),
@@ -129,7 +129,7 @@ def retire_unseen(lake: Lake, view_set: str, fields: Mapping[str, str]) -> Done:
             hint="look at the plan again, which is new",
         )
     loss = fields.get("allow_loss") == "yes"
-    doomed = [listed for listed in incompatible if loss or not listed.is_lost]
+    doomed = [candidate for candidate in incompatible if loss or not candidate.is_lost]
     if not doomed:
         raise Refused(
             "none of them can be built again",
@@ -153,7 +153,7 @@ def _mark(incompatible: Sequence[IncompatiblePartition]) -> str:
     """Return a digest of the partitions, and of which of them would be lost."""
     digest = hashlib.sha256()
     for name, lost in sorted(
-        (listed.partition.partition_id, listed.is_lost) for listed in incompatible
+        (candidate.partition.partition_id, candidate.is_lost) for candidate in incompatible
     ):
         digest.update(f"{name} {lost}\n".encode())
     return digest.hexdigest()

@@ -268,10 +268,10 @@ def _add_rows(values: pa.Array, rows: int) -> pa.Array:
     while rows > 1:
         half = rows // 2
         upper, lower = values.slice(0, half * width), values.slice(half * width, half * width)
-        rest = values.slice(2 * half * width)
+        remainder = values.slice(2 * half * width)
         values = pc.add(upper, lower)
-        if len(rest):
-            values = pa.concat_arrays([values, rest])
+        if len(remainder):
+            values = pa.concat_arrays([values, remainder])
         rows -= half
     return values
 
@@ -338,17 +338,21 @@ def _quantiles(histograms: pa.StructArray, q: pa.Array) -> pa.Array:
     bin_counts = columns["bins"].flatten()
     bin_row = pc.list_parent_indices(columns["bins"])
     first = columns["bins"].offsets.slice(0, len(row))
-    below = pc.subtract(pc.cumulative_sum(bin_counts), bin_counts)
-    below = pc.subtract(below, below.take(first).take(bin_row)).cast(pa.float64(), safe=False)
+    count_below = pc.subtract(pc.cumulative_sum(bin_counts), bin_counts)
+    count_below = pc.subtract(count_below, count_below.take(first).take(bin_row)).cast(
+        pa.float64(), safe=False
+    )
     bin_counts = bin_counts.cast(pa.float64(), safe=False)
     rank = pc.multiply(q.take(row), columns["count"].cast(pa.float64(), safe=False)).take(bin_row)
     # One bin of a row: the first whose values reach the rank. Rank 0 is in the first with any.
-    reached = pc.and_(pc.greater(bin_counts, 0), pc.less_equal(rank, pc.add(below, bin_counts)))
-    missed_before = pc.or_(pc.less(below, rank), pc.equal(below, 0))
-    hits = pc.indices_nonzero(pc.and_(reached, missed_before))
+    reaches_rank = pc.and_(
+        pc.greater(bin_counts, 0), pc.less_equal(rank, pc.add(count_below, bin_counts))
+    )
+    missed_before = pc.or_(pc.less(count_below, rank), pc.equal(count_below, 0))
+    hits = pc.indices_nonzero(pc.and_(reaches_rank, missed_before))
 
     owner = bin_row.take(hits)
-    share = pc.divide(pc.subtract(rank.take(hits), below.take(hits)), bin_counts.take(hits))
+    share = pc.divide(pc.subtract(rank.take(hits), count_below.take(hits)), bin_counts.take(hits))
     number = pc.subtract(hits.cast(pa.int64()), first.take(owner).cast(pa.int64()))
     start, end, smallest, largest = (columns[n].take(owner) for n in ("start", "end", "min", "max"))
     lengths = pc.list_value_length(columns["bins"]).take(owner).cast(pa.float64())
@@ -361,8 +365,8 @@ def _quantiles(histograms: pa.StructArray, q: pa.Array) -> pa.Array:
     high = pc.if_else(pc.equal(pc.add(at, 1.0), lengths), largest, high)
     value = pc.add(low, pc.multiply(pc.subtract(high, low), share))
     value = pc.min_element_wise(pc.max_element_wise(value, smallest), largest)
-    back = pc.inverse_permutation(row.take(owner).cast(pa.int64()), max_index=num_rows - 1)
-    return value.take(back)
+    row_order = pc.inverse_permutation(row.take(owner).cast(pa.int64()), max_index=num_rows - 1)
+    return value.take(row_order)
 
 
 def _refuse_no_fraction(q: pa.Array) -> None:

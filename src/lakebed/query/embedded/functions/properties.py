@@ -106,7 +106,7 @@ def _value(members: dict[str, msgspec.Raw] | None, key: str) -> str | None:
     raw = None if members is None else members.get(key)
     if raw is None:
         return None
-    written = bytes(raw).strip()
-    if written.startswith(b'"'):
-        return _STRING.decode(written)
-    return None if written == b"null" else written.decode()
+    text = bytes(raw).strip()
+    if text.startswith(b'"'):
+        return _STRING.decode(text)
+    return None if text == b"null" else text.decode()

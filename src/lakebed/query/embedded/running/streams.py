@@ -155,8 +155,8 @@ class BatchStream:
 
     def _wait(self, begin: Callable[[Future[Any]], object]) -> Any:
         """Start work on another thread, and wait for it until the time limit."""
-        rest = None if self._deadline is None else self._deadline.measure_rest()
-        if rest is not None and rest <= 0:  # also if all rows would arrive at once
+        seconds_left = None if self._deadline is None else self._deadline.measure_rest()
+        if seconds_left is not None and seconds_left <= 0:  # also if all rows would arrive at once
             raise self._timed_out()
         waiting: Future[Any] = Future()
         self._waiting = waiting
@@ -164,7 +164,7 @@ class BatchStream:
         if self._cancelled:  # meanwhile, by a thread that had nothing to cancel yet
             waiting.cancel()
         try:
-            result = waiting.result(rest)
+            result = waiting.result(seconds_left)
         except CancelledError:
             raise self._find_reason() from None
         except TimeoutError:
@@ -316,7 +316,7 @@ class _Pump:
         task = asyncio.ensure_future(self.take())
         loop = asyncio.get_running_loop()
         waiter.add_done_callback(lambda _done: loop.call_soon_threadsafe(task.cancel))
-        task.add_done_callback(lambda done: _hand_over(done, waiter))
+        task.add_done_callback(lambda finished: _hand_over(finished, waiter))
 
     async def take(self) -> list[pa.RecordBatch]:
         """Return the next batches, small ones together, because each trip to the loop and back
@@ -357,17 +357,17 @@ class _Pump:
         self._execution.release()
 
 
-def _hand_over(done: asyncio.Task[Any], waiter: Future[Any]) -> None:
+def _hand_over(finished: asyncio.Task[Any], waiter: Future[Any]) -> None:
     """Hand the result of a task to the thread that waits for it, if it still does."""
-    error = None if done.cancelled() else done.exception()
-    if done.cancelled():
+    error = None if finished.cancelled() else finished.exception()
+    if finished.cancelled():
         waiter.cancel()
     elif not waiter.set_running_or_notify_cancel():
         return
     elif error is not None:
         waiter.set_exception(error)
     else:
-        waiter.set_result(done.result())
+        waiter.set_result(finished.result())
 
 
 def _in_plain_types(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

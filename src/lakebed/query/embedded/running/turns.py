@@ -114,8 +114,10 @@ class Turns:
         """Plan when it is this caller's turn. Raise `TimedOut` at the deadline, also while the work
         is running, and `EngineReplaced` if another planner was abandoned meanwhile."""
         with self._changed:
-            rest = None if deadline is None else deadline.measure_rest()
-            is_free = self._changed.wait_for(lambda: self._is_abandoned or not self._busy, rest)
+            seconds_left = None if deadline is None else deadline.measure_rest()
+            is_free = self._changed.wait_for(
+                lambda: self._is_abandoned or not self._busy, seconds_left
+            )
             if self._is_abandoned:
                 raise EngineReplaced
             if deadline is not None and (not is_free or deadline.measure_rest() <= 0):
