@@ -136,8 +136,8 @@ def connect(uri: str, *, key: str | None = None, certificate: str | Path | None 
     """Connect to a server of a lake at ``grpc://host:port``, or ``grpc+tls://host:port``.
 
     ``key`` is LAKEBED_KEY if it is not given. ``certificate`` (LAKEBED_CERTIFICATE) is the file of
-    the authorities to trust, in PEM, instead of the system's. Fails if nobody answers there, or
-    the key is not good for queries.
+    the authorities to trust, in PEM, instead of the system's. Fails if no server answers there, or
+    the key may not query.
     """
     from lakebed.settings import read_settings
 

@@ -30,7 +30,7 @@ from lakebed.errors import (
 from lakebed.wire.error_codec import TRAILER, decode_error
 
 _PATIENCE_SECONDS = 10.0
-"""How much longer than the server the client waits, because the server has the better error."""
+"""The client waits so much longer than the server, because the server has the better error."""
 
 _OPTIONS = [
     ("grpc.keepalive_time_ms", 30_000),  # so that a server that vanished is noticed

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from lakebed.lake import Lake
 
 _UNASKED_SECONDS = 3.0
-"""How long work may take before catalog and store are probed."""
+"""The time that work may take before catalog and store are probed."""
 _PATIENCE_SECONDS = 5.0
-"""How long they have to answer. Most senders wait for ten seconds in all."""
+"""The time limit of a probe. Most senders wait for ten seconds in all."""
 T = TypeVar("T")
 
 

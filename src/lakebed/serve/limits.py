@@ -19,7 +19,7 @@ class ServerSettings:
     """The limit of bodies in memory, over all ports."""
     query_seconds: float | None = 300.0
     stall_seconds: float = STALL_SECONDS
-    """How long a request may send nothing."""
+    """The longest pause in a request."""
 
 
 def shorter(seconds: float | None, most_seconds: float | None) -> float | None:

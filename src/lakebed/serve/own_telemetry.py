@@ -89,7 +89,7 @@ class OwnTelemetry(logging.Handler):
             if records:
                 self._lake.telemetry.land(Signal.LOGS, _logs(records))
             self._lake.telemetry.land(Signal.METRICS, self._metrics())
-        except Exception as error:  # noqa: BLE001  (this thread goes on)
+        except Exception as error:  # noqa: BLE001  (this thread continues)
             _log.warning("the server cannot write its own telemetry: %s", error)
             self._records.extendleft(reversed(records[: _MOST_RECORDS - len(self._records)]))
 

@@ -55,9 +55,9 @@ class Listening:
     private_key: Path | None = None
     settings: ServerSettings = field(default_factory=ServerSettings)
     drain_seconds: int = 25
-    """How long open requests may take to end after the server receives a stop signal."""
+    """The time that open requests have to end after the server receives a stop signal."""
     own_telemetry_seconds: float | None = None
-    """How often the server writes its own telemetry into the lake; None for never."""
+    """The interval at which the server writes its own telemetry into the lake; None for never."""
 
     @property
     def bare_host(self) -> str:

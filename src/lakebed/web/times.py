@@ -35,7 +35,7 @@ class Bins:
     count: int
 
     def begin_of(self, number: int) -> int:
-        """When a bin begins."""
+        """Return the begin of a bin."""
         return self.first + number * self.width
 
     def find(self, instant: int) -> int:

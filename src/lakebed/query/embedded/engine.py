@@ -1,8 +1,8 @@
 """DataFusion over a lake's files: plans a statement over empty tables to learn what it needs, and
 keeps that analysis; then over exactly the files and rows of its snapshot, if there are any.
 
-One context serves all statements of a lake, because it keeps what it has read of files' footers.
-Planning is done one statement at a time, a few milliseconds each; running is not.
+One context serves all statements of a lake, because it caches the footers of files. It plans one
+statement at a time, a few milliseconds each, and runs many at once.
 """
 
 from __future__ import annotations

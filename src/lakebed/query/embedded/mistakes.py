@@ -1,18 +1,18 @@
 """Errors of the engine, and how answers are protected from them: the statement is refused, or the
 engine is not asked to do it.
 
-DataFusion 55 hands a condition that is left above a RIGHT JOIN, such as ``a.time IS NULL``, to the
-files of the wrong side if they have a column of that name, and loses rows. The same as a LEFT JOIN
-is right, whatever the condition.
+DataFusion 55 pushes a condition above a RIGHT JOIN, such as ``a.time IS NULL``, down to the files
+of the wrong side if they have a column of that name, and loses rows. The same query as a LEFT JOIN
+is right for every condition.
 
 ``x IN (SELECT …)`` is false in the engine where it should be unknown, because x or one of the rows
 is NULL, if it is part of a larger condition: right as long as that has only AND and OR. EXCEPT ALL
 and INTERSECT ALL keep the wrong number of repeated rows.
 
-Other mistakes come from statistics of whole files, and so it does not get any; the catalog chooses
-the files better. If their rows are in order, it merges them as far as a LIMIT,
-but lets them be read in any order, or in part, and gives rows that are not the first. If a column
-is the same in a whole file, a condition with IS NULL on it and with a list is not applied at all.
+Other errors come from statistics of whole files, so the engine gets none; the catalog chooses files
+better. With statistics, it merges files whose rows are in order up to a LIMIT, but reads them in
+any order, or in part, and returns rows that are not the first. If a column is the same in a whole
+file, it ignores a condition on it that has IS NULL and a list.
 """
 
 from __future__ import annotations

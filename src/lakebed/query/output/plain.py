@@ -2,7 +2,7 @@
 
 Times become RFC 3339 in UTC, with the digits of their column and never fewer than microseconds;
 bytes become hex; decimals become strings, so that no reader rounds them; NaN and the infinities,
-which JSON has no numbers for, become strings; a time without a zone is taken for UTC, as the engine
+which JSON has no numbers for, become strings; a time without a zone is read as UTC, as the engine
 does.
 """
 

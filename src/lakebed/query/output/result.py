@@ -40,14 +40,14 @@ class Result:
 
     Iterate over it for record batches as they are computed, once; or ask for all rows with
     `to_arrow`, `to_pandas` or `to_polars`, as often as you like. A result that is not read to its
-    end should be closed, or used as a context manager: until then, or until nobody refers to it any
-    more, it holds its snapshot.
+    end should be closed, or used as a context manager: it holds its snapshot until then, or until
+    it is garbage.
     """
 
     def __init__(self, stream: Stream, explanation: Explanation) -> None:
         self.schema = stream.schema
         self.explanation = explanation
-        """Where the rows come from: partitions considered, pruned and read, and the fresh tail."""
+        """The origin of the rows: partitions considered, pruned and read, and the fresh tail."""
         self._stream = stream
         self._held = weakref.finalize(self, _close_elsewhere, stream)
         self._held.atexit = False

@@ -28,9 +28,9 @@ class StatementStream:
     of them must be there and unchanged when the first batch is handed out, and at the end unless
     the engine had read all of them then. The end is logged.
 
-    Files never come back: one that is there at the end was there all the time. Sums and sorted rows
-    are made of everything that is read, so that the first rows are as right as the last. Closing
-    releases the snapshot.
+    A deleted file never returns: one that exists at the end existed all the time. Sums and sorted
+    rows depend on all files, so the first rows need all of them, too. Closing releases the
+    snapshot.
     """
 
     def __init__(

@@ -89,8 +89,8 @@ def choose_bounds(view_set: ViewSet, within: TimeRange | None) -> tuple[int | No
     """Return the bounds of the caller's range that apply to a view set's times: from the first up
     to, not including, the second.
 
-    Rows that tell when something happened must be inside. Rows that sum up, such as a process with
-    its last update, must only have been updated since the range began.
+    Rows of events must be inside the range. Rows that sum up, such as a process with its last
+    update, must only have been updated since the range began.
     """
     if within is None:
         return None, None

@@ -1,9 +1,9 @@
 """Reasons why there are no rows. Pure: the catalog's facts about a view set go in, ranges of insert
 time without rows come out, each with its reason.
 
-Insert time is what the catalog knows exactly: which ranges were processed, what landed in them and
-what became of it. When the rows of a range happened is known only of those that exist. Of users'
-tables it is the other way round: their ranges are of the rows' own time.
+Ranges are of insert time, because the catalog has that exactly: the processed ranges, the blocks in
+them, and their state. Event times are known only of rows that exist. The ranges of users' tables
+are of the rows' own time.
 """
 
 from __future__ import annotations

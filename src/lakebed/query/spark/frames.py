@@ -57,8 +57,8 @@ def keep_range(frame: DataFrame, view_set: ViewSet, within: TimeRange | None) ->
 
 
 def _whole(tables: Sequence[pa.Table]) -> pa.Table:
-    """Return the tables as one that is no slice of others: pyspark cannot split lists and maps in
-    slices that have NULLs."""
+    """Return the tables as one that is not a slice of others: pyspark cannot split lists and maps
+    in slices that have NULLs."""
     import pyarrow as pa
 
     sink = pa.BufferOutputStream()

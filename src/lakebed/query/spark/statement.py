@@ -2,7 +2,7 @@
 
 Temporary views have no database. Each table of a database is therefore a view with a name of its
 own, which replaces the table's name in the text. Callers own the session, so Spark itself decides
-what else a query may contain; its grammar takes nothing but a query where the text stands.
+what else a query may contain; its grammar accepts only a query in that position.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """Results from Spark as Arrow batches, at the pace of their reader.
 
 Batches are packed into single values where Spark computes them, and fetched one partition of the
-result after the other: a reader that takes its time holds nothing but that, and neither this
+result after the other: a slow reader holds only that partition, and neither this
 process nor Spark's driver ever has the whole result. Results that are certainly small are fetched
 at once, which takes one job and no Python worker. (pyspark's own ``DataFrame.__arrow_c_stream__``
 does the former, but fails on timestamps in 4.3; ``toArrow`` does the latter for every result.)
 
-A thread of its own talks to Spark, so that the reader can be told at once when the statement was
+A thread of its own calls Spark, so that the reader gets an error at once when the statement is
 stopped. Each statement has a session of its own, so all jobs of that session are the statement's;
 a tag would not do, because classic Spark finds only those of the thread that asks.
 """

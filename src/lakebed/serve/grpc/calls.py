@@ -55,7 +55,7 @@ class Call:
             stop()
 
     def stop(self) -> None:
-        """Stop the work, because nobody waits for it any more."""
+        """Stop the work, because its caller has gone."""
         self._stopped = True
         if self._stop is not None:
             self._stop()
@@ -70,7 +70,7 @@ class Calls:
             max(1, settings.most_in_flight_bytes // MOST_BYTES), settings.stall_seconds
         )
         self._unread_seconds = settings.query_seconds
-        """How long a caller may not read an answer."""
+        """The longest pause of a caller that reads an answer."""
         self._open = Admission(
             _MOST_OPEN, message="too many calls are open", hint="try again a little later"
         )

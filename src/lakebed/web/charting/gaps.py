@@ -1,7 +1,7 @@
 """Gaps in lines, where values are missing. Pure.
 
-A step without a value is a gap only if one was due: who speaks every minute leaves most steps of
-ten seconds empty. So a series is measured by its own rhythm, where it has one.
+A step without a value is a gap only if one was due: a sender with one point a minute leaves most
+steps of ten seconds empty. So gaps are measured by the interval of the series, if it is regular.
 """
 
 from __future__ import annotations

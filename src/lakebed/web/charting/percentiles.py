@@ -1,9 +1,9 @@
 """Percentiles from the buckets of histograms. Pure.
 
-A histogram only tells how many values lie between two edges. Inside a bucket they are taken to lie
-evenly, so an estimate is never further from the truth than its bucket is wide. Buckets of several
+A histogram only has the number of values between two edges. They are assumed to be spread evenly in
+a bucket, so the error of an estimate is at most the width of its bucket. Buckets of several
 histograms may overlap, because the bounds differ or an exponential histogram changed its scale:
-everything here works on buckets by their edges, wherever they come from.
+everything here works on buckets by their edges.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Increases as lines of the amount that was added per second. Pure.
 
-An increase belongs to the time in which it grew, which is rarely that of one step: exporters speak
-every minute, whatever the steps of a chart are. So it is spread over the steps that it touches.
+An increase belongs to the time in which it grew, which is rarely that of one step: exporters send
+every minute, independent of the steps of a chart. So it is spread over the steps that it touches.
 """
 
 from __future__ import annotations

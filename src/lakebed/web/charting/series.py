@@ -1,8 +1,8 @@
 """Data points of one metric as lines over time. Pure.
 
-What a line means depends on the way: the average of values, the increase per second, the mean or a
-percentile of what distributions measured. Series that count since their beginning are taken apart
-first, so that a restarted process does not look like a fall.
+A line is the average of values, the increase per second, or the mean or a percentile of
+distributions. Cumulative series are converted to increases first, so that a restarted process does
+not look like a fall.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ class Unswept:
     overdue_files: int
     """Files past their grace period."""
     overdue_seconds: float | None
-    """How long the oldest of them is past it."""
+    """The time since the first of them passed it."""
 
 
 @dataclass(frozen=True, slots=True)

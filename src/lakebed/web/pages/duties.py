@@ -26,7 +26,7 @@ class DutyRow:
     failures: int
     running_since: str | None
     overdue_seconds: int
-    """How long it has been due."""
+    """The time since it was due."""
 
 
 def list_duties(lake: Lake) -> list[DutyRow]:

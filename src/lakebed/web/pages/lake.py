@@ -81,7 +81,7 @@ class Layer:
     states: dict[str, int] = field(default_factory=dict)
     """Numbers of partitions, and of blocks that are not built or failed."""
     lag_seconds: float | None = None
-    """How long the oldest block that is not built has been waiting."""
+    """The age of the oldest block that is not built."""
     cells: list[Cell] = field(default_factory=list)
     stuck: list[StuckBlock] = field(default_factory=list)
     """The first blocks that are in no partition; without a requested range, only those that

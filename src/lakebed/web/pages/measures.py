@@ -79,7 +79,7 @@ class MetricChart:
     filters: Sequence[Filter]
     by: str | None
     bins: Sequence[str]
-    """When each bin begins."""
+    """The begin of each bin."""
     bin_seconds: float
     lines: Sequence[Line]
     lines_left_out: int

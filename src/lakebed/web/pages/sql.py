@@ -26,7 +26,7 @@ GROUP BY 1, 2
 ORDER BY 1"""
 _ROWS = 500
 _CELLS = 6_000
-"""The default number of values shown: fewer rows of wide results, which nobody reads whole."""
+"""The default number of values shown: fewer rows of wide results."""
 _MOST_ROWS = 10_000
 _MOST_SERIES = 6
 _MOST_BARS = 60

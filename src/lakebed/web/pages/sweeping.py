@@ -59,7 +59,7 @@ class SweepPage:
     """Files past it that a reader may still need."""
     readers: Sequence[ReaderRow]
     watched_seconds: float
-    """How long a lease may stand still until its holder is assumed dead."""
+    """The time after which the holder of a lease that stands still is assumed dead."""
 
 
 def read_sweep(lake: Lake) -> SweepPage:

@@ -55,7 +55,7 @@ class Plot:
     way: str
     by: str | None
     bins: Sequence[str]
-    """When each bin begins."""
+    """The begin of each bin."""
     bin_seconds: float
     lines: Sequence[Line]
     lines_left_out: int

@@ -17,7 +17,7 @@ from lakebed.web.pages.logs import Line, read_line
 _MOST_SPANS = 5_000
 _MOST_LINES = 1_000
 _AROUND = 3600 * SECOND
-"""How far from its spans the lines of a trace are searched."""
+"""The distance from its spans within which lines of a trace are searched, in microseconds."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,8 @@ many minutes, added, are the histogram of the hour.
 
 NULL, NaN and infinite values are in no histogram: they change neither ``count`` nor any other
 field. A value below ``start`` counts in the first bin, one at or above ``end`` in the last.
-``min`` and ``max`` are those of the values as they were, NULL while there are none. Over no rows
-at all nobody has said what the bins are, and both aggregates give NULL, as ``sum`` does.
+``min`` and ``max`` are those of the values themselves, NULL while there are none. Over no rows at
+all the bins are unknown, and both aggregates return NULL, as ``sum`` does.
 
 Each group takes 8 bytes for each bin, in every partition of the plan, in memory that the engine
 does not count.
@@ -49,7 +49,7 @@ def functions() -> list[ScalarUDF | AggregateUDF]:
 
     ``make_histogram(start, end, bins, value)`` and ``sum_histograms(h)`` aggregate.
     ``quantile_from_histogram(h, q)``, ``variance_from_histogram(h)`` (of a sample),
-    ``count_from_histogram(h)`` and ``sum_from_histogram(h)`` read, and give NULL for NULL.
+    ``count_from_histogram(h)`` and ``sum_from_histogram(h)`` read one, and return NULL for NULL.
     """
     number = pa.float64()
     made_of = [number, number, pa.int64(), number]
@@ -97,7 +97,7 @@ class _Shape:
 class _Histogram(Accumulator):
     """A histogram that grows; it has no shape until the first row gives it one.
 
-    Its state is the histogram itself, so merging partitions is adding histograms.
+    Its state is the histogram itself, so merging partitions adds histograms.
     """
 
     def __init__(self) -> None:

@@ -22,8 +22,8 @@ def functions() -> list[ScalarUDF]:
     """Return every function of this module, to be registered with a session.
 
     ``property_get(properties, key)`` and ``properties_length(properties)`` read a map;
-    ``json_get(text, key)`` and ``json_length(text)`` the text of a JSON object. All give NULL for
-    NULL; the last two also for text that is no JSON object.
+    ``json_get(text, key)`` and ``json_length(text)`` the text of a JSON object. All return NULL
+    for NULL; the last two also for text that is not a JSON object.
     """
     text, count = pa.string(), pa.int32()
     return [
@@ -59,7 +59,7 @@ def _length(maps: pa.MapArray) -> pa.Array:
 
 def _json_get(texts: pa.Array, keys: pa.Array) -> pa.Array:
     """Return the value of each row's key: a string as it is, anything else as it is written, but
-    null as NULL. NULL if there is none, or the text is no JSON object."""
+    null as NULL. NULL if there is none, or the text is not a JSON object."""
     coded = texts.dictionary_encode()
     objects = [_read(text) for text in coded.dictionary.to_pylist()]
     if _is_one(keys):

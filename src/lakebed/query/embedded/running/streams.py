@@ -179,7 +179,7 @@ class BatchStream:
 
     def _timed_out(self) -> TimedOut:
         self.close()
-        assert self._deadline is not None  # noqa: S101  (without one nobody comes here)
+        assert self._deadline is not None  # noqa: S101  (without one, this is not reached)
         return self._deadline.error()
 
     def count_spilled_bytes(self) -> int:
