@@ -12,7 +12,7 @@ from lakebed.access.keys import Role
 from lakebed.lake import Lake
 from lakebed.opening import init_lake
 from lakebed.upkeep.upkeep import Upkeep
-from lakebed.web.notes import SECONDS, Done, Notes
+from lakebed.web.notes import SECONDS, FormResult, Notes
 from lakebed.web.sessions import COOKIE
 from tests.parts.building import build, land, tick
 from tests.serve.parts import Served
@@ -88,12 +88,12 @@ def test_a_wrong_number_of_lines_is_told_on_the_page(
 def test_what_was_done_is_told_once_and_for_a_while() -> None:
     clock = [0.0]
     notes = Notes(now=lambda: clock[0])
-    notes.leave("word", Done("/there?of=it", "done", "secret"))
+    notes.leave("word", FormResult("/there?of=it", "done", "secret"))
     assert notes.take("word", "/elsewhere") is None
     assert notes.take("other", "/there") is None
-    assert notes.take("word", "/there") == Done("/there?of=it", "done", "secret")
+    assert notes.take("word", "/there") == FormResult("/there?of=it", "done", "secret")
     assert notes.take("word", "/there") is None
-    notes.leave("word", Done("/there", "done"))
+    notes.leave("word", FormResult("/there", "done"))
     clock[0] = SECONDS
     assert notes.take("word", "/there") is None
 

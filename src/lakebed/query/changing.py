@@ -28,7 +28,7 @@ class SqlOperations(Protocol):
         """Return the changes of a new statement."""
 
 
-class KeptRows:
+class BufferedRows:
     """The rows of a statement that has run, as a stream that is read like any other."""
 
     is_complete = True
@@ -47,7 +47,7 @@ class KeptRows:
         """Do nothing: no resource is held."""
 
 
-def act(changes: Changes, start: Callable[[], Stream], limit: int | None) -> KeptRows:
+def act(changes: Changes, start: Callable[[], Stream], limit: int | None) -> BufferedRows:
     """Run a statement to its end, commit the changes of its functions, then return its rows.
 
     If one of its calls fails, the statement is rolled back: it runs again with every call answering
@@ -67,7 +67,7 @@ def act(changes: Changes, start: Callable[[], Stream], limit: int | None) -> Kep
                 raise
         changes.begin_again()
         rows = _run(changes, start)
-    return KeptRows(rows.schema, _take(rows.batches, limit))
+    return BufferedRows(rows.schema, _take(rows.batches, limit))
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ from lakebed.query.planning.content import Content, TableContent
 from lakebed.query.request.request import EMBEDDED, SPARK, QueryRequest
 from lakebed.query.request.statement_limits import check_statement
 from lakebed.query.snapshot.explain import explain
-from lakebed.query.snapshot.listings import CatalogRequest, Listed
+from lakebed.query.snapshot.listings import CatalogAnswer, CatalogRequest
 from lakebed.query.snapshot.snapshot import SnapshotTaker, StatementSnapshot
 from lakebed.query.snapshot.tail import TailReader, TailRows
 from lakebed.query.snapshot.user_tables import UserReader
@@ -242,7 +242,7 @@ class Queries:
 
     def look_up(
         self, request: CatalogRequest, *, as_of: Instant | None = None, stale: bool = False
-    ) -> Listed:
+    ) -> CatalogAnswer:
         """Return listings and explanations of the catalog, without SQL."""
         with self._taker.begin(self._read_past(as_of)) as beginning:
             snapshot = beginning.take([], with_tail=not stale, request=request)

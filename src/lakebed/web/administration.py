@@ -12,7 +12,7 @@ from lakebed.web.pages import retired as retired_page
 from lakebed.web.pages import retiring as retiring_page
 from lakebed.web.pages import sweeping as sweeping_page
 from lakebed.web.pages import unseen as unseen_page
-from lakebed.web.routes import Deed, Page, Read
+from lakebed.web.routes import FormAction, Page, Read
 
 
 def _page(name: str, path: str, read: Read, typed: Sequence[str] = ()) -> Page:
@@ -44,7 +44,7 @@ ADMIN_PAGES = (
         "admin",
         "/admin",
         lambda lake, request: admin_page.read_admin(lake, request.parameters),
-        typed=admin_page.ASKED,
+        typed=admin_page.PARAMETERS,
     ),
     _RETIRING,
     _UNSEEN,
@@ -52,40 +52,42 @@ ADMIN_PAGES = (
         "retired",
         "/admin/retired",
         lambda lake, request: retired_page.read_retired(lake, request.parameters),
-        typed=retired_page.ASKED,
+        typed=retired_page.PARAMETERS,
     ),
     _SWEEP,
     _CHECK,
     _KEYS,
     _REVOKING,
 )
-DEEDS = (
-    Deed(
+FORM_ACTIONS = (
+    FormAction(
         "retire",
         _RETIRING.path,
         lambda lake, sent: retiring_page.retire(lake, sent.path["partition_id"], sent.fields),
         _RETIRING,
     ),
-    Deed(
+    FormAction(
         "restore",
         "/lake/partitions/{partition_id}/restore",
         lambda lake, sent: retiring_page.restore(lake, sent.path["partition_id"]),
     ),
-    Deed(
+    FormAction(
         "retire-incompatible",
         _UNSEEN.path,
         lambda lake, sent: unseen_page.retire_unseen(lake, sent.path["view_set"], sent.fields),
         _UNSEEN,
     ),
-    Deed("sweep-now", _SWEEP.path, lambda lake, _sent: sweeping_page.sweep(lake), _SWEEP),
-    Deed(
+    FormAction("sweep-now", _SWEEP.path, lambda lake, _sent: sweeping_page.sweep(lake), _SWEEP),
+    FormAction(
         "check-now",
         _CHECK.path,
         lambda lake, sent: checking_page.check_now(lake, sent.fields),
         _CHECK,
     ),
-    Deed("create-key", _KEYS.path, lambda lake, sent: keys_page.create(lake, sent.fields), _KEYS),
-    Deed(
+    FormAction(
+        "create-key", _KEYS.path, lambda lake, sent: keys_page.create(lake, sent.fields), _KEYS
+    ),
+    FormAction(
         "revoke-key",
         _REVOKING.path,
         lambda lake, sent: keys_page.revoke(lake, sent.path["key_id"]),

@@ -16,7 +16,7 @@ _MOST = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class FormResult:
     """The result of a form, and the path of the page that shows it."""
 
     path: str
@@ -31,10 +31,10 @@ class Notes:
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
-        self._left: OrderedDict[str, tuple[float, Done]] = OrderedDict()
+        self._left: OrderedDict[str, tuple[float, FormResult]] = OrderedDict()
         self._lock = threading.Lock()
 
-    def leave(self, session_id: str, done: Done) -> None:
+    def leave(self, session_id: str, done: FormResult) -> None:
         """Store a result for the page of its path; the browser's previous one is dropped."""
         with self._lock:
             self._left.pop(session_id, None)
@@ -42,7 +42,7 @@ class Notes:
                 self._left.popitem(last=False)
             self._left[session_id] = (self._now() + SECONDS, done)
 
-    def take(self, session_id: str, path: str) -> Done | None:
+    def take(self, session_id: str, path: str) -> FormResult | None:
         """Remove and return the result to show on a page, unless it has expired."""
         with self._lock:
             until, done = self._left.get(session_id, (0.0, None))

@@ -10,7 +10,7 @@ from typing import Any
 from lakebed.access.keys import Caller, Role
 from lakebed.errors import BadInput, LakebedError, NotFound
 from lakebed.lake import Lake
-from lakebed.web.notes import Done
+from lakebed.web.notes import FormResult
 from lakebed.web.pages import lake as lake_page
 from lakebed.web.pages import logs as logs_page
 from lakebed.web.pages import measures as measures_page
@@ -60,7 +60,7 @@ class Page:
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class SubmittedForm:
     """A form that a browser sends."""
 
     fields: Mapping[str, str]
@@ -68,13 +68,13 @@ class Sent:
 
 
 @dataclass(frozen=True, slots=True)
-class Deed:
+class FormAction:
     """A form by which administrators change something."""
 
     name: str
     """Its label in the meters."""
     path: str
-    do: Callable[[Lake, Sent], Done]
+    do: Callable[[Lake, SubmittedForm], FormResult]
     page: Page | None = None
     """The page that is shown again, with the error, if the form is refused."""
 
@@ -168,7 +168,7 @@ PAGES = (
             request.now,
             request.seconds,
         ),
-        typed=table_page.ASKED,
+        typed=table_page.PARAMETERS,
     ),
     Page(
         "sql",
@@ -185,7 +185,7 @@ PERFETTO = Page(
     lambda lake, request: trace_page.export(_read_trace(lake, request)),
 )
 """Only data: the trace for another program."""
-SHOWN = (
+MENU = (
     ("/lake", "Lake"),
     ("/logs", "Logs"),
     ("/traces", "Traces"),
@@ -194,4 +194,4 @@ SHOWN = (
     ("/sql", "SQL"),
 )
 """The pages in the menu of every page."""
-SHOWN_TO_ADMINISTRATORS = (*SHOWN, ("/admin", "Admin"))
+ADMINISTRATOR_MENU = (*MENU, ("/admin", "Admin"))

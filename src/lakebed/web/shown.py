@@ -18,11 +18,11 @@ from lakebed.model.time import SECOND, format_instant, to_instant
 from lakebed.web import statements, times
 from lakebed.web.charting import lines, series
 from lakebed.web.pages import sql
-from lakebed.web.routes import SHOWN_TO_ADMINISTRATORS
+from lakebed.web.routes import ADMINISTRATOR_MENU
 
 _FOLDER = Path(__file__).parent
 _PAGES = re.compile(
-    rf"(?<![\w/.:])({'|'.join(re.escape(path) for path, _ in SHOWN_TO_ADMINISTRATORS)})(?![\w/?])"
+    rf"(?<![\w/.:])({'|'.join(re.escape(path) for path, _ in ADMINISTRATOR_MENU)})(?![\w/?])"
 )
 _NULL = Markup('<span class="null">NULL</span>')
 _BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")

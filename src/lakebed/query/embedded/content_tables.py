@@ -78,7 +78,7 @@ class ContentTables:
     def make_of_batches(self, batches: Sequence[pa.RecordBatch]) -> Any:
         """Return a table of these batches."""
         self.context.register_record_batches("made", [list(batches)])
-        return self._catalog.main.take_made()
+        return self._catalog.main.take_registered()
 
     def plan_over(self, sql: str, frames: Mapping[str, DataFrame]) -> DataFrame:
         """Plan a statement of ours over frames, for operations that Python cannot express. Call it
@@ -94,7 +94,7 @@ class ContentTables:
             return self._files[paths]
         places = ", ".join(_quote(self._locator.locate(path)) for path in paths)
         self.context.sql(f"CREATE EXTERNAL TABLE made STORED AS PARQUET LOCATION ({places})")
-        frame = self.context.read_table(self._catalog.main.take_made())
+        frame = self.context.read_table(self._catalog.main.take_registered())
         self._files[paths] = as_declared(frame, view_set, only_nested=True).into_view()
         if len(self._files) > _KEPT_TABLES:
             self._files.popitem(last=False)

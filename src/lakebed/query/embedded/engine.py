@@ -44,7 +44,7 @@ from lakebed.query.embedded.types import without_views
 from lakebed.query.planning.conditions import Scan
 from lakebed.query.planning.content import Content, TableContent, choose_bounds
 from lakebed.query.snapshot import listings
-from lakebed.query.snapshot.listings import CatalogRequest, Listed
+from lakebed.query.snapshot.listings import CatalogAnswer, CatalogRequest
 from lakebed.storage.objects import Store
 
 _KEPT_ANALYSES = 64
@@ -203,7 +203,7 @@ class Engine:
         within: TimeRange | None = None,
         *,
         analysis: Analysis | None = None,
-        listed: Listed | None = None,
+        listed: CatalogAnswer | None = None,
         admin: bool = True,
         changes: Changes | None = None,
         limit: int | None = None,
@@ -232,7 +232,7 @@ class Engine:
         sql: str,
         tables: Mapping[str, Content],
         within: TimeRange | None,
-        listed: Listed | None,
+        listed: CatalogAnswer | None,
         changes: Changes | None,
         *,
         admin: bool,

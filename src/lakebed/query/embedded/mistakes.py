@@ -52,7 +52,9 @@ def require_sound(sql: str, plan: LogicalPlan) -> None:
             "the engine counts the rows of EXCEPT ALL and INTERSECT ALL wrongly",
             hint="leave ALL out, or number the rows: row_number() OVER (PARTITION BY …)",
         )
-    lost = _has_mark_join(plan) if tree is None else any(map(_is_lost, _find_subqueries(tree)))
+    lost = (
+        _has_mark_join(plan) if tree is None else any(map(_loses_unknowns, _find_subqueries(tree)))
+    )
     if lost and may_not_know:
         raise BadSql(
             "the engine takes x IN (SELECT …) for false where NULLs make it unknown, which matters "
@@ -106,7 +108,7 @@ def _find_subqueries(tree: exp.Expr) -> list[exp.In]:
     ]
 
 
-def _is_lost(subquery: exp.In) -> bool:
+def _loses_unknowns(subquery: exp.In) -> bool:
     """Return True if it matters that something is unknown: False, if all above it are AND and OR,
     or if the condition is nothing but this, or its negation, besides others that must be true as
     well."""

@@ -53,14 +53,14 @@ def _walk(plan: LogicalPlan, demands_above: Sequence[Demands]) -> Iterator[list[
     if isinstance(node, expressions.TableScan):
         name = _spell(*node.fqn()[1:])
         for predicate in node.filters():
-            demands_above = _both(demands_above, _alternatives(predicate))
+            demands_above = _combine_both(demands_above, _alternatives(predicate))
         projection = node.projection()
         names = None if projection is None else frozenset(name for _, name in projection)
         yield [Scan(name, alternative, names) for alternative in demands_above]
         return
     demands_below: Sequence[Demands] = [{}]
     if isinstance(node, expressions.Filter):
-        demands_below = _both(demands_above, _alternatives(node.predicate()))
+        demands_below = _combine_both(demands_above, _alternatives(node.predicate()))
     elif isinstance(node, expressions.Projection) and _only_picks(node):
         demands_below = demands_above
     for child in plan.inputs():
@@ -71,11 +71,11 @@ def _only_picks(node: Any) -> bool:
     """Return True if a projection returns columns as they are: then their names mean the same below
     it."""
     return all(
-        isinstance(_look(expression), expressions.Column) for expression in node.projections()
+        isinstance(_inspect(expression), expressions.Column) for expression in node.projections()
     )
 
 
-def _look(expression: Any) -> Any:
+def _inspect(expression: Any) -> Any:
     """Return the expression as one of the kinds that Python can inspect, else None."""
     try:
         return expression.to_variant()
@@ -83,7 +83,7 @@ def _look(expression: Any) -> Any:
         return None
 
 
-def _both(first: Sequence[Demands], second: Sequence[Demands]) -> list[Demands]:
+def _combine_both(first: Sequence[Demands], second: Sequence[Demands]) -> list[Demands]:
     """Return alternatives of rows that satisfy one of each; of too many, only those of the
     first."""
     if len(first) * len(second) > _MOST_ALTERNATIVES:
@@ -93,7 +93,7 @@ def _both(first: Sequence[Demands], second: Sequence[Demands]) -> list[Demands]:
     ]
 
 
-def _either(alternatives: Sequence[Demands]) -> list[Demands]:
+def _combine_either(alternatives: Sequence[Demands]) -> list[Demands]:
     """Return the same alternatives, those of one column as one; of too many, the conditions that
     all share."""
     columns = {tuple(alternative) for alternative in alternatives}
@@ -134,7 +134,7 @@ class _Reader:
         self._looks -= 1
         if self._looks < 0:
             return [{}]
-        node = _look(predicate)
+        node = _inspect(predicate)
         if isinstance(node, expressions.BinaryExpr):
             operator = node.op()
             if operator not in ("AND", "OR"):
@@ -142,9 +142,9 @@ class _Reader:
             right_side = self.read(node.right())  # long chains lean to the left
             left_side = self.read(node.left())
             return (
-                _both(left_side, right_side)
+                _combine_both(left_side, right_side)
                 if operator == "AND"
-                else _either([*left_side, *right_side])
+                else _combine_either([*left_side, *right_side])
             )
         if isinstance(node, expressions.InList) and not node.negated():
             return [_among(node.expr(), node.list())]
@@ -167,7 +167,7 @@ def _among(column: Any, values: Sequence[Any]) -> Demands:
 def _compare(left_side: Any, operator: str, right_side: Any) -> Demands:
     if operator not in _FLIPPED:
         return {}
-    first_operand, second_operand = _look(left_side), _look(right_side)
+    first_operand, second_operand = _inspect(left_side), _inspect(right_side)
     if isinstance(first_operand, expressions.Literal) and isinstance(
         second_operand, expressions.Column
     ):

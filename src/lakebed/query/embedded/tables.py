@@ -37,7 +37,7 @@ class StatementTables(SchemaProvider):
         """Store a table that the engine made for us; users' SQL never calls this."""
         self.made = table
 
-    def take_made(self) -> Any:
+    def take_registered(self) -> Any:
         """Return the table that was just made."""
         table, self.made = self.made, None
         return table

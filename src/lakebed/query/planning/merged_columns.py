@@ -21,11 +21,11 @@ def keeps_apart(
     if not isinstance(query, exp.Select):
         return False
     named_queries = {**(subqueries or {}), **{cte.alias.lower(): cte.this for cte in query.ctes}}
-    expression = _find(query, column)
+    expression = _find_expression(query, column)
     if expression is None or expression.find(exp.AggFunc, exp.Window) or query.args.get("joins"):
         return False
     if query.args.get("group") is not None and not any(
-        _same(key, expression, column) for key in _list_keys(query)
+        _is_same_key(key, expression, column) for key in _list_keys(query)
     ):
         return False
     begin = query.args.get("from_") or query.args.get("from")
@@ -58,7 +58,7 @@ def _find_origin(query: exp.Expr, column: str, subqueries: Mapping[str, exp.Expr
     if not isinstance(query, exp.Select):
         return None
     named_queries = {**subqueries, **{cte.alias.lower(): cte.this for cte in query.ctes}}
-    expression = _find(query, column)
+    expression = _find_expression(query, column)
     begin = query.args.get("from_") or query.args.get("from")
     if not isinstance(expression, exp.Column) or begin is None:
         return None
@@ -70,7 +70,7 @@ def _find_origin(query: exp.Expr, column: str, subqueries: Mapping[str, exp.Expr
     return _find_origin(source, expression.name, named_queries)
 
 
-def _find(select: exp.Select, column: str) -> exp.Expr | None:
+def _find_expression(select: exp.Select, column: str) -> exp.Expr | None:
     """Return the expression that a column of a query is made of, or None."""
     from sqlglot import exp
 
@@ -96,7 +96,7 @@ def _list_keys(select: exp.Select) -> Iterator[exp.Expr]:
         yield plain[number - 1] if 0 < number <= len(plain) else key
 
 
-def _same(key: exp.Expr, expression: exp.Expr, column: str) -> bool:
+def _is_same_key(key: exp.Expr, expression: exp.Expr, column: str) -> bool:
     from sqlglot import exp
 
     if isinstance(key, exp.Column) and key.name.lower() == column.lower():

@@ -71,29 +71,29 @@ class _Claim:
     hint: str | None = None
 
 
-def find_open(facts: RangeFacts, within: TimeRange) -> list[TimeRange]:
+def find_unexplained(facts: RangeFacts, within: TimeRange) -> list[TimeRange]:
     """Return the parts of a range that only landed blocks can explain, where to look for them."""
     past = TimeRange(min(within.begin, facts.tick), facts.tick + 1)
     if facts.active.view_set.source is None or not past.overlaps(within):
         return []
-    claims = [claim.within for claim in (*_settled(facts), *_expired(facts, within))]
+    claims = [claim.within for claim in (*_claim_processed(facts), *_claim_expired(facts, within))]
     return find_gaps(past.intersect(within), claims)
 
 
 def explain(facts: RangeFacts, within: TimeRange, landed: Sequence[int]) -> list[EmptyRange]:
     """Return the parts of a range that have no rows, in order. ``landed`` has the insert times of
-    the view set's source blocks, in the ranges that `find_open` returned."""
+    the view set's source blocks, in the ranges that `find_unexplained` returned."""
     claims = [
-        *_settled(facts),
-        *_expired(facts, within),
-        *_retired(facts),
-        *_unbuilt(facts, find_open(facts, within), landed),
-        *_nothing(facts, within),
+        *_claim_processed(facts),
+        *_claim_expired(facts, within),
+        *_claim_retired(facts),
+        *_claim_unbuilt(facts, find_unexplained(facts, within), landed),
+        *_claim_no_data(facts, within),
     ]
     return list(_join(_choose(claims, within)))
 
 
-def _settled(facts: RangeFacts) -> Iterable[_Claim]:
+def _claim_processed(facts: RangeFacts) -> Iterable[_Claim]:
     """Yield the claims of partitions and failures."""
     name = facts.active.view_set.name
     for partition in facts.live:
@@ -124,14 +124,14 @@ def _settled(facts: RangeFacts) -> Iterable[_Claim]:
         yield _Claim(instant, 4, Reason.FAILED, detail, f"lakebed build {name} --retry-failed")
 
 
-def _expired(facts: RangeFacts, within: TimeRange) -> Iterable[_Claim]:
+def _claim_expired(facts: RangeFacts, within: TimeRange) -> Iterable[_Claim]:
     floor = facts.active.retained_from
     if within.begin < floor:
         detail = f"kept from {format_instant(floor)} on"
         yield _Claim(TimeRange(within.begin, floor), 2, Reason.EXPIRED, detail)
 
 
-def _retired(facts: RangeFacts) -> Iterable[_Claim]:
+def _claim_retired(facts: RangeFacts) -> Iterable[_Claim]:
     for partition in facts.retired:
         if partition.retired_at is None or partition.held:
             continue
@@ -150,7 +150,7 @@ def _retired(facts: RangeFacts) -> Iterable[_Claim]:
         yield _Claim(partition.within, 7, Reason.RETIRED, detail, hint)
 
 
-def _unbuilt(
+def _claim_unbuilt(
     facts: RangeFacts, gaps: Sequence[TimeRange], landed: Sequence[int]
 ) -> Iterable[_Claim]:
     """Yield claims for gaps: from the first to the last block in each there are rows in the tail,
@@ -179,7 +179,7 @@ def _unbuilt(
         yield _Claim(within, 8, Reason.NOT_BUILT, detail, hint)
 
 
-def _nothing(facts: RangeFacts, within: TimeRange) -> Iterable[_Claim]:
+def _claim_no_data(facts: RangeFacts, within: TimeRange) -> Iterable[_Claim]:
     has_source = facts.active.view_set.source is not None
     detail = "no blocks that it is made of" if has_source else "nobody published anything"
     yield _Claim(within, 9, Reason.NO_DATA, detail)

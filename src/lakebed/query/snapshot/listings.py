@@ -130,7 +130,7 @@ class CatalogRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class CatalogAnswer:
     """The answers, by listing and in the order of the questions."""
 
     tables: Mapping[str, pa.Table] = field(default_factory=dict)
@@ -156,7 +156,7 @@ def look_up(
     as_of: int | None = None,
     *,
     with_tail: bool = True,
-) -> Listed:
+) -> CatalogAnswer:
     """Return the answers, in the caller's snapshot: one query for partitions, three for each range
     to explain. ``users`` has the users' tables among them."""
     tables = {}
@@ -179,7 +179,7 @@ def look_up(
             view_sets.get(connection, name)
         empty_ranges = _explain_empty(connection, active, name, within, tick, with_tail=with_tail)
         empty.append(make_empty(empty_ranges))
-    return Listed(tables, empty)
+    return CatalogAnswer(tables, empty)
 
 
 def _explain_empty(
@@ -207,7 +207,7 @@ def _explain_empty(
         ],
         with_tail,
     )
-    gaps = emptiness.find_open(facts, within)
+    gaps = emptiness.find_unexplained(facts, within)
     landed: list[int] = []
     if gaps:
         sources = find_sources(definitions[name], definitions)

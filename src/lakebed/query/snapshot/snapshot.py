@@ -25,7 +25,7 @@ from lakebed.model.view_set import ViewSet
 from lakebed.query.planning.conditions import Scan
 from lakebed.query.snapshot import listings, user_tables, view_tables
 from lakebed.query.snapshot.coverage_cache import Coverage, CoverageCache
-from lakebed.query.snapshot.listings import CatalogRequest, Listed
+from lakebed.query.snapshot.listings import CatalogAnswer, CatalogRequest
 from lakebed.query.snapshot.tail import Tail
 from lakebed.query.snapshot.user_tables import UserView
 from lakebed.query.snapshot.view_tables import TableView
@@ -44,7 +44,7 @@ class StatementSnapshot:
         tick: int,
         tables: Mapping[str, TableView],
         user_tables: Mapping[str, UserView],
-        listed: Listed,
+        listed: CatalogAnswer,
         pin: Pin,
         keeper: LeaseKeeper,
     ) -> None:

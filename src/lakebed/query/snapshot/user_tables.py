@@ -228,7 +228,7 @@ class UserReader:
         return UserContent(
             table,
             view.files,
-            _take(rows, last),
+            _take_last_rows(rows, last),
             hiding,
             view.key_files,
             bool(view.key_files) or _overlaps(view, rows, keys),
@@ -236,7 +236,7 @@ class UserReader:
         )
 
 
-def _take(rows: Sequence[pa.Table], last: pa.Table) -> pa.Table | None:
+def _take_last_rows(rows: Sequence[pa.Table], last: pa.Table) -> pa.Table | None:
     """Return the rows that are the last of their key, and not only marks; None without any."""
     import pyarrow as pa
     import pyarrow.compute as pc

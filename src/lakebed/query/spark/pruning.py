@@ -78,7 +78,7 @@ def find_scans(
     for name in statement.tables:
         in_range = _from_range(view_sets[name], within)
         for scan in [scan for scan in planned if scan.table == name] or [Scan(name)]:
-            conditions = _keep_sure(statement, view_sets[name], scan)
+            conditions = _keep_safe_conditions(statement, view_sets[name], scan)
             scans.append(Scan(name, combine(conditions, in_range)))
     return scans
 
@@ -92,13 +92,13 @@ def _from_range(view_set: ViewSet, within: TimeRange | None) -> dict[str, Sequen
     return {view_set.time_column: [(begin, None if end is None else end - 1)]}
 
 
-def _keep_sure(
+def _keep_safe_conditions(
     statement: Statement, view_set: ViewSet, scan: Scan
 ) -> dict[str, Sequence[Interval]]:
     import pyarrow as pa
 
-    shadowed = _renamed(statement)
-    numbers, texts = _written(statement)
+    shadowed = _list_aliases(statement)
+    numbers, texts = _list_constants(statement)
     by_clock = _uses_clock(statement)
     usable: dict[str, Sequence[Interval]] = {}
     for column, intervals in scan.columns.items():
@@ -126,7 +126,7 @@ def _stands_in(bound: Any, numbers: frozenset[int], texts: frozenset[str]) -> bo
     return not numbers.isdisjoint((bound - 1, bound, bound + 1))  # < 5 is up to 4
 
 
-def _written(statement: Statement) -> tuple[frozenset[int], frozenset[str]]:
+def _list_constants(statement: Statement) -> tuple[frozenset[int], frozenset[str]]:
     from sqlglot import exp
 
     numbers: set[int] = set()
@@ -159,7 +159,7 @@ def _casts(statement: Statement) -> Iterator[Any]:
     return statement.tree.find_all(exp.Cast)
 
 
-def _renamed(statement: Statement) -> frozenset[str]:
+def _list_aliases(statement: Statement) -> frozenset[str]:
     """Return the names of columns that mean something else after the SELECT, where that can
     matter."""
     from sqlglot import exp
@@ -198,7 +198,7 @@ def _is_plain(statement: Statement) -> bool:
     ):
         return False
     return statement.tree.find(*_bound_differently()) is None and all(
-        _is_sure(node) for node in statement.tree.walk()
+        _is_read_alike(node) for node in statement.tree.walk()
     )
 
 
@@ -219,7 +219,7 @@ def _bound_differently() -> tuple[Any, ...]:
     )
 
 
-def _is_sure(node: Any) -> bool:
+def _is_read_alike(node: Any) -> bool:
     """Return True unless a part of the statement is a constant that the engines read
     differently."""
     from sqlglot import exp

@@ -54,7 +54,7 @@ class SparkStream:
         """``like`` has the types that the other engine would return, if it can plan the statement.
         ``resources`` are released with the stream."""
         with translate(statement):
-            self.schema = _agree(_arrow_schema(frame), like)
+            self.schema = _widen_types(_arrow_schema(frame), like)
         self._session = session
         self._frame = frame.toDF(*(f"c{index}" for index in range(len(self.schema))))
         self._statement = statement
@@ -179,7 +179,7 @@ def _arrow_schema(frame: DataFrame) -> pa.Schema:
         raise BadSql(f"a column has no type in arrow: {kinds}", hint="cast it") from None
 
 
-def _agree(ours: pa.Schema, like: pa.Schema | None) -> pa.Schema:
+def _widen_types(ours: pa.Schema, like: pa.Schema | None) -> pa.Schema:
     """Return the same columns with the other engine's numbers where those are wider: 1 is an int
     here and a bigint there. Other differences stay: see docs/dialects.md."""
     if like is None or len(like) != len(ours):

@@ -41,20 +41,20 @@ from lakebed.serve.limits import ServerSettings
 from lakebed.serve.refusals import Refusal, refuse
 from lakebed.serve.workers import Workers
 from lakebed.web import shown
-from lakebed.web.administration import ADMIN_PAGES, DEEDS
+from lakebed.web.administration import ADMIN_PAGES, FORM_ACTIONS
 from lakebed.web.asking import keep_local, read_every
 from lakebed.web.headers import HEADERS
-from lakebed.web.notes import Done, Notes
+from lakebed.web.notes import FormResult, Notes
 from lakebed.web.pages import sql as sql_page
 from lakebed.web.routes import (
+    ADMINISTRATOR_MENU,
+    MENU,
     PAGES,
     PERFETTO,
-    SHOWN,
-    SHOWN_TO_ADMINISTRATORS,
-    Deed,
+    FormAction,
     Page,
     PageRequest,
-    Sent,
+    SubmittedForm,
     read_again,
 )
 from lakebed.web.sessions import COOKIE, Sessions
@@ -92,9 +92,9 @@ class Pages:
         ]
         routes.append(Route(f"{PERFETTO.path}.json", self._data(PERFETTO)))
         routes.append(Route("/sql/rows.{kind}", self._counted("download", self._download)))
-        for deed in DEEDS:
-            do = self._counted(deed.name, self._do(deed))
-            routes.append(Route(deed.path, do, methods=["POST"]))
+        for form_action in FORM_ACTIONS:
+            do = self._counted(form_action.name, self._do(form_action))
+            routes.append(Route(form_action.path, do, methods=["POST"]))
         for page in (*PAGES, *ADMIN_PAGES):
             routes.append(Route(f"{page.path}.json", self._data(page)))
             routes.append(Route(page.path, self._shown(page)))
@@ -172,19 +172,19 @@ class Pages:
         pieces = stream(result, writer)
         return RowsResponse(result, pieces, self._workers, media_type, headers)
 
-    def _do(self, deed: Deed) -> Handler:
+    def _do(self, form_action: FormAction) -> Handler:
         """Do the action of a form, and redirect to the page that shows its result."""
 
         async def do(request: Request) -> Response:
             caller = await self._let_in(request, Role.ADMIN)
-            sent = Sent(await self._read_form(request), dict(request.path_params))
+            sent = SubmittedForm(await self._read_form(request), dict(request.path_params))
             try:
-                do = lambda: deed.do(self._lake, sent)  # noqa: E731
-                done: Done = await self._workers.run(do, caller=caller, once=True)
+                do = lambda: form_action.do(self._lake, sent)  # noqa: E731
+                done: FormResult = await self._workers.run(do, caller=caller, once=True)
             except (BadInput, NotFound, Conflict, Refused) as error:
-                if deed.page is None:
+                if form_action.page is None:
                     raise
-                return await self._show_again(request, deed.page, caller, sent, error)
+                return await self._show_again(request, form_action.page, caller, sent, error)
             session_id = request.cookies[COOKIE]
             if done.secret and caller is ANYBODY and self._with_keys:
                 # Else the first key would never be shown.
@@ -195,7 +195,7 @@ class Pages:
         return do
 
     async def _show_again(
-        self, request: Request, page: Page, caller: Caller, sent: Sent, error: LakebedError
+        self, request: Request, page: Page, caller: Caller, sent: SubmittedForm, error: LakebedError
     ) -> Response:
         """Return the page of a form as it is now, with the reason why nothing was done."""
         page_request = self._make_request(request, caller)
@@ -249,7 +249,7 @@ class Pages:
             page=page,
             path=request.url.path,
             data_address=shown.address(f"{request.url.path}.json", read_every(request)),
-            pages=SHOWN_TO_ADMINISTRATORS if may_change else SHOWN,
+            pages=ADMINISTRATOR_MENU if may_change else MENU,
             version=__version__,
             caller=caller if self._with_keys else None,
             may_change=may_change,
@@ -265,7 +265,7 @@ class Pages:
             self._set_cookie(request, response, session_id)
         return response
 
-    async def answer_nowhere(self, request: Request, _error: Exception) -> Response:
+    async def answer_unknown_path(self, request: Request, _error: Exception) -> Response:
         """Answer requests for unknown addresses: a page for browsers, JSON for programs."""
         if "text/html" not in request.headers.get("accept", ""):
             return answer_refusal(request, refuse(no_address("pages are at /")))

@@ -96,12 +96,12 @@ class HttpSide:
             )
         if "query" in self._roles:
             routes.append(self._route("/v1/query", "query", self._query, "POST"))
-        answer_nowhere: Any = _answer_nowhere
+        answer_unknown_path: Any = _answer_nowhere
         if "web" in self._roles:
             pages = Pages(self._lake, self._settings, self._guard, self.workers)
             routes += pages.make_routes()
-            answer_nowhere = pages.answer_nowhere
-        handlers = {404: answer_nowhere, 405: answer_wrong_method}
+            answer_unknown_path = pages.answer_unknown_path
+        handlers = {404: answer_unknown_path, 405: answer_wrong_method}
         return Starlette(routes=routes, exception_handlers=handlers)
 
     def close(self) -> None:

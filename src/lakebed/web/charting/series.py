@@ -84,13 +84,13 @@ def plan_lines(
     if needs_buckets(aggregation):
         ordered = [point for point in ordered if point.buckets is not None]
     if is_cumulative and aggregation not in _AVERAGED:
-        ordered = list(_increases(ordered, within))
+        ordered = list(_list_increases(ordered, within))
     if aggregation == "percentiles":
         return _join_percentiles(_gather_buckets(ordered, bins), bins)
     if aggregation in PERCENTILES:
         lines = _draw_percentile(_gather_buckets(ordered, bins), bins, PERCENTILES[aggregation])
     elif aggregation == "rate":
-        lines = draw_rates(_grow(ordered, bins), bins, is_cumulative=is_cumulative)
+        lines = draw_rates(_list_growths(ordered, bins), bins, is_cumulative=is_cumulative)
     else:
         lines = _draw_quotients(ordered, bins, aggregation)
     return sorted(lines, key=by_size)
@@ -130,7 +130,7 @@ def find_begin(points: Iterable[Point], within: TimeRange, aggregation: str) -> 
     return max(begin, within.begin)
 
 
-def _grow(points: Iterable[Point], bins: Bins) -> Iterable[Growth]:
+def _list_growths(points: Iterable[Point], bins: Bins) -> Iterable[Growth]:
     """Yield the time in which each increase grew. A point without a start is assumed to count since
     the point before, and the first one for one step."""
     last: dict[str, int] = {}
@@ -187,7 +187,7 @@ def name_percentile(label: str, name: str) -> str:
     return name if label == EVERYTHING else f"{label} {name}"
 
 
-def _increases(points: Iterable[Point], within: TimeRange) -> Iterable[Point]:
+def _list_increases(points: Iterable[Point], within: TimeRange) -> Iterable[Point]:
     """Return the increase of each point of cumulative series since the one before. The increase of
     the first point of a series is only known if the series began inside the range."""
     last: dict[str, Point] = {}
@@ -202,7 +202,7 @@ def _increases(points: Iterable[Point], within: TimeRange) -> Iterable[Point]:
         increase = None
         if point.buckets is not None and previous.buckets is not None:
             increase = subtract(point.buckets, previous.buckets)
-        fell = _fell(previous.value, point.value) or _fell(previous.count, point.count)
+        fell = _has_fallen(previous.value, point.value) or _has_fallen(previous.count, point.count)
         lost = point.buckets is not None and previous.buckets is not None and increase is None
         if previous.start != point.start or fell or lost:
             started = (point.start or 0) // 1000
@@ -212,16 +212,16 @@ def _increases(points: Iterable[Point], within: TimeRange) -> Iterable[Point]:
             yield replace(
                 point,
                 start=previous.time * 1000,
-                value=_minus(point.value, previous.value),
-                count=_minus(point.count, previous.count),
-                sum=_minus(point.sum, previous.sum),
+                value=_subtract(point.value, previous.value),
+                count=_subtract(point.count, previous.count),
+                sum=_subtract(point.sum, previous.sum),
                 buckets=increase,
             )
 
 
-def _fell(before: float | None, after: float | None) -> bool:
+def _has_fallen(before: float | None, after: float | None) -> bool:
     return after is not None and before is not None and after < before
 
 
-def _minus(after: float | None, before: float | None) -> float | None:
+def _subtract(after: float | None, before: float | None) -> float | None:
     return None if after is None or before is None else after - before

@@ -17,7 +17,7 @@ from lakebed.web.pages.keys import KeyRow, list_keys
 from lakebed.web.pages.unseen import UnseenRow, list_unseen
 from lakebed.web.times import read_number
 
-ASKED = ("operation", "view_set", "lines")
+PARAMETERS = ("operation", "view_set", "lines")
 """The parameters of its address."""
 _ENTRIES = 100
 _MOST_ENTRIES = 1_000
@@ -77,7 +77,7 @@ class AdminPage:
 
 def read_admin(lake: Lake, query: Mapping[str, str]) -> AdminPage:
     """Return everything from the catalog; the store is not read."""
-    fields = {name: query[name] for name in ASKED if query.get(name)}
+    fields = {name: query[name] for name in PARAMETERS if query.get(name)}
     limit = read_number(fields, "lines", _ENTRIES, _MOST_ENTRIES)
     with lake.catalog.read() as connection:
         now = clock.upcoming(connection)

@@ -15,7 +15,7 @@ from lakebed.lake import Lake
 from lakebed.lifecycle.check import CheckReport, Level
 from lakebed.model.time import format_instant
 from lakebed.upkeep.upkeep import lease_of
-from lakebed.web.notes import Done
+from lakebed.web.notes import FormResult
 from lakebed.web.pages.duties import DutyRow, list_duties
 
 LEVELS = {
@@ -81,7 +81,9 @@ def read_check(lake: Lake) -> CheckPage:
     return CheckPage(duty, last, LEVELS, _count_files(lake), _MOST_FILES)
 
 
-def check_now(lake: Lake, fields: Mapping[str, str], *, most_files: int = _MOST_FILES) -> Done:
+def check_now(
+    lake: Lake, fields: Mapping[str, str], *, most_files: int = _MOST_FILES
+) -> FormResult:
     """Check without repairs, and record the findings in the journal."""
     name = fields.get("level", "")
     if name not in LEVELS:
@@ -101,7 +103,7 @@ def check_now(lake: Lake, fields: Mapping[str, str], *, most_files: int = _MOST_
         with lake.catalog.write() as transaction:
             entry = journal.Entry(_OPERATION, _describe(report), detail=_write(report))
             journal.append(transaction, [entry])
-    return Done("/admin/check", f"Checked: {_describe(report)}.")
+    return FormResult("/admin/check", f"Checked: {_describe(report)}.")
 
 
 def _count_files(lake: Lake) -> int:

@@ -10,7 +10,7 @@ from lakebed.catalog.records.keys import Key
 from lakebed.errors import BadInput, NotFound
 from lakebed.lake import Lake
 from lakebed.model.time import format_instant
-from lakebed.web.notes import Done
+from lakebed.web.notes import FormResult
 
 _PATH = "/admin/keys"
 _ROLES = {
@@ -93,7 +93,7 @@ def plan_warnings(ending: Key, in_force: Sequence[Key], asker: str) -> list[str]
     return warnings
 
 
-def create(lake: Lake, fields: Mapping[str, str]) -> Done:
+def create(lake: Lake, fields: Mapping[str, str]) -> FormResult:
     """Make a key, which is shown once."""
     roles = [role for role in _ROLES if fields.get(role) == "yes"]
     if not roles:
@@ -106,13 +106,15 @@ def create(lake: Lake, fields: Mapping[str, str]) -> Done:
     created = lake.keys.create(fields.get("name", "").strip(), roles)
     key = created.key
     message = f"Made key {key.key_id} of {key.name}, for {' and '.join(key.roles)}."
-    return Done(_PATH, message, created.secret)
+    return FormResult(_PATH, message, created.secret)
 
 
-def revoke(lake: Lake, key_id: str) -> Done:
+def revoke(lake: Lake, key_id: str) -> FormResult:
     """End a key."""
     ended = lake.keys.revoke(key_id)
-    return Done(_PATH, f"Revoked key {key_id} of {ended.name}. Servers refuse it within seconds.")
+    return FormResult(
+        _PATH, f"Revoked key {key_id} of {ended.name}. Servers refuse it within seconds."
+    )
 
 
 def _show(key: Key) -> KeyRow:

@@ -171,20 +171,20 @@ def read_lake(lake: Lake, query: Mapping[str, str], now: int) -> LakePage:
             made_of,
         )
         layer = Layer(name, "view set", describe_source(entry.view_set.source) or "")
-        facts = _fill(layer, contents, within, upcoming)
+        facts = _fill_layer(layer, contents, within, upcoming)
         stuck.append((layer, contents, _choose_stuck(facts, with_waiting=bool(fields))))
         layers.append(layer)
     for table in users:
         contents = _Contents(by_name.pop(table.stored_as, []), set(table.stored), merges)
         layer = Layer(table.full_name, "table", "records")
-        _fill(layer, contents, within, upcoming)
+        _fill_layer(layer, contents, within, upcoming)
         layers.append(layer)
     for name, orphaned_pieces in by_name.items():
         if not is_table(name):  # deleted tables are on their own page
             layer = Layer(name, "view set", "not defined any more")
-            _fill(layer, _Contents(orphaned_pieces, (), merges), within, upcoming)
+            _fill_layer(layer, _Contents(orphaned_pieces, (), merges), within, upcoming)
             layers.append(layer)
-    _name_stuck(lake, stuck)
+    _add_stuck_blocks(lake, stuck)
     return LakePage(
         lake.lake_id,
         format_instant(tick),
@@ -207,7 +207,7 @@ def _read_range(query: Mapping[str, str], extent: TimeRange | None, now: int) ->
     return TimeRange(low, max(extent.end, low + 1) if high is None else high)
 
 
-def _fill(layer: Layer, contents: _Contents, within: TimeRange, now: int) -> list[Fact]:
+def _fill_layer(layer: Layer, contents: _Contents, within: TimeRange, now: int) -> list[Fact]:
     """Count and draw what is known; the facts that were drawn."""
     facts = _find_facts(contents, within)
     for piece in contents.pieces:
@@ -230,7 +230,9 @@ def _choose_stuck(facts: Iterable[Fact], *, with_waiting: bool) -> list[Fact]:
     return sorted(stuck, key=lambda fact: (_RANK[fact.state], fact.begin))
 
 
-def _name_stuck(lake: Lake, layers: Iterable[tuple[Layer, _Contents, Sequence[Fact]]]) -> None:
+def _add_stuck_blocks(
+    lake: Lake, layers: Iterable[tuple[Layer, _Contents, Sequence[Fact]]]
+) -> None:
     """Set for each layer the blocks that are in no partition, and why."""
     times = [fact.begin for _, _, stuck in layers for fact in stuck[:_MOST_BLOCKS]]
     if not times:
@@ -297,10 +299,10 @@ def _touches(gaps: Sequence[TimeRange], begin: int, end: int) -> bool:
 
 def plan_cells(facts: Iterable[Fact], within: TimeRange) -> list[Cell]:
     """Return the cells of a map. Everything that a cell shows is in its range."""
-    return list(_join(_place(facts, within), within))
+    return list(_join(_assign_cells(facts, within), within))
 
 
-def _place(facts: Iterable[Fact], within: TimeRange) -> dict[int, list[Fact]]:
+def _assign_cells(facts: Iterable[Fact], within: TimeRange) -> dict[int, list[Fact]]:
     """Return the facts that each cell of the map shows."""
     length = within.end - within.begin
     cells: dict[int, list[Fact]] = {}

@@ -11,7 +11,7 @@ from lakebed.lifecycle.retired import list_retired
 from lakebed.model.time import format_instant
 from lakebed.web.times import read_number
 
-ASKED = ("view_set", "lines", "replaced")
+PARAMETERS = ("view_set", "lines", "replaced")
 """The parameters of its address."""
 _LINES = 50
 _MOST_LINES = 200
@@ -48,7 +48,7 @@ class RetiredPage:
 def read_retired(lake: Lake, query: Mapping[str, str]) -> RetiredPage:
     """Return the retired partitions, the last first; those that a merge or a fold replaced only on
     request, because their rows are still there."""
-    fields = {name: query[name] for name in ASKED if query.get(name)}
+    fields = {name: query[name] for name in PARAMETERS if query.get(name)}
     if fields.get("replaced", "yes") != "yes":
         raise BadInput(f"replaced is {fields['replaced']!r}", hint="use yes, or leave it out")
     limit = read_number(fields, "lines", _LINES, _MOST_LINES)

@@ -12,7 +12,7 @@ from lakebed.lifecycle.guard import require_confirmed
 from lakebed.lifecycle.planning import RetirementPlan
 from lakebed.model.tables.table import is_table
 from lakebed.model.time import format_duration, format_instant
-from lakebed.web.notes import Done
+from lakebed.web.notes import FormResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +51,13 @@ def read_retiring(lake: Lake, partition_id: str) -> RetiringPage:
     )
 
 
-def retire(lake: Lake, partition_id: str, fields: Mapping[str, str]) -> Done:
+def retire(lake: Lake, partition_id: str, fields: Mapping[str, str]) -> FormResult:
     """Retire it. The names that the plan asks for must be typed, separated by commas."""
     plan = _plan(lake, partition_id)
     names = read_names(fields)
     require_confirmed(plan.demands, names, by_form=True)
     partition = lake.retirement.carry_out(plan, confirmed=names)[0].partition
-    return Done(
+    return FormResult(
         f"/lake/partitions/{partition.partition_id}",
         f"Retired. It can be restored for {format_duration(lake.row.grace_us)}.",
     )
@@ -68,10 +68,12 @@ def read_names(fields: Mapping[str, str]) -> list[str]:
     return [name.strip() for name in fields.get("confirm", "").split(",") if name.strip()]
 
 
-def restore(lake: Lake, partition_id: str) -> Done:
+def restore(lake: Lake, partition_id: str) -> FormResult:
     """Restore a retired partition as a new one, which is shown."""
     partition = lake.retirement.restore(partition_id)
-    return Done(f"/lake/partitions/{partition.partition_id}", "Restored, as this new partition.")
+    return FormResult(
+        f"/lake/partitions/{partition.partition_id}", "Restored, as this new partition."
+    )
 
 
 def _plan(lake: Lake, partition_id: str) -> RetirementPlan:

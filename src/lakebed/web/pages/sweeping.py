@@ -11,7 +11,7 @@ from lakebed.catalog.records.files import TemporaryFile
 from lakebed.lake import Lake
 from lakebed.lifecycle.sweep import SweepPlan, SweepResult
 from lakebed.model.time import SECOND, format_duration, format_instant
-from lakebed.web.notes import Done
+from lakebed.web.notes import FormResult
 
 _MOST_SHOWN = 200
 _MOST_BATCHES = 10
@@ -87,11 +87,11 @@ def read_sweep(lake: Lake) -> SweepPage:
     )
 
 
-def sweep(lake: Lake, *, most_batches: int = _MOST_BATCHES) -> Done:
+def sweep(lake: Lake, *, most_batches: int = _MOST_BATCHES) -> FormResult:
     """Delete expired files, up to the limit of one request."""
     result = lake.sweeper.run(most_batches=most_batches)
     next_plan = lake.sweeper.plan()
-    return Done(
+    return FormResult(
         "/admin/sweep", _describe(result, has_more=bool(next_plan.files or next_plan.empty))
     )
 

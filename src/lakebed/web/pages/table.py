@@ -28,7 +28,7 @@ from lakebed.web.statements import (
 )
 from lakebed.web.times import Bins, plan_bins, read_number
 
-ASKED = ("where", "op", "value", "begin", "end", "rows", "page", "until", "plot", "way", "by")
+PARAMETERS = ("where", "op", "value", "begin", "end", "rows", "page", "until", "plot", "way", "by")
 """The parameters of its address."""
 _ROWS = 50
 _MOST_ROWS = 1_000
@@ -110,7 +110,7 @@ def read_table(
 ) -> TablePage:
     """Return one table; `UnknownTable` if it does not exist. Its figures are about all its
     times."""
-    fields = {parameter: query[parameter] for parameter in ASKED if query.get(parameter)}
+    fields = {parameter: query[parameter] for parameter in PARAMETERS if query.get(parameter)}
     table = lake.tables.get(database, name)
     definition = table.definition
     condition = plan_condition(definition.schema, fields, now)

@@ -13,7 +13,7 @@ from lakebed.lake import Lake
 from lakebed.lifecycle.guard import require_confirmed
 from lakebed.lifecycle.planning import IncompatiblePartition
 from lakebed.model.time import format_duration, format_instant
-from lakebed.web.notes import Done
+from lakebed.web.notes import FormResult
 from lakebed.web.pages.retiring import read_names
 
 _MOST_SHOWN = 500
@@ -119,7 +119,7 @@ def read_unseen(lake: Lake, view_set: str) -> UnseenPage:
     )
 
 
-def retire_unseen(lake: Lake, view_set: str, fields: Mapping[str, str]) -> Done:
+def retire_unseen(lake: Lake, view_set: str, fields: Mapping[str, str]) -> FormResult:
     """Retire the partitions that the page has shown, in one transaction. Partitions that cannot be
     built again are retired only if the box is ticked and the view set's name is typed."""
     incompatible = lake.retirement.list_incompatible_partitions(view_set)
@@ -141,7 +141,7 @@ def retire_unseen(lake: Lake, view_set: str, fields: Mapping[str, str]) -> Done:
     lake.retirement.carry_out(plan, confirmed=names)
     rows = sum(partition.num_rows for partition in plan.partitions)
     spared = len(incompatible) - len(doomed)
-    return Done(
+    return FormResult(
         "/admin/retired",
         f"Retired {len(doomed):,} of {len(incompatible):,} partitions of {view_set} with {rows:,} "
         f"rows. They can be restored for {format_duration(lake.row.grace_us)}."

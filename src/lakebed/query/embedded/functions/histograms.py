@@ -170,7 +170,7 @@ class _Histogram(Accumulator):
             raise BadInput("a histogram needs all its fields: only min and max may be NULL")
         lengths = pc.list_value_length(columns["bins"])
         for shape in _shapes(columns["start"], columns["end"], lengths):
-            self._be(shape)
+            self._set_shape(shape)
         self._widen(pc.min(columns["min"]).as_py(), pc.max(columns["max"]).as_py())
         self._sum += pc.sum(columns["sum"]).as_py()
         self._sum_sq += pc.sum(columns["sum_sq"]).as_py()
@@ -178,7 +178,7 @@ class _Histogram(Accumulator):
         total = _add_rows(counts, len(histograms))
         self._bins = array("Q", _bytes_of(pc.add(_as_arrow(self._bins, pa.uint64()), total)))
 
-    def _be(self, shape: _Shape) -> None:
+    def _set_shape(self, shape: _Shape) -> None:
         """Set the shape. `BadInput` if it is impossible, or not the one set before."""
         if self._shape is None:
             shape.check()
@@ -208,7 +208,7 @@ class _Make(_Histogram):
         *arguments, numbers = values
         if not len(numbers):
             return
-        if not self._same(arguments):
+        if not self._repeats_arguments(arguments):
             self._take_arguments(arguments)
         if numbers.null_count:
             numbers = numbers.drop_null()
@@ -220,7 +220,7 @@ class _Make(_Histogram):
         self._add_waiting()
         return super().evaluate()
 
-    def _same(self, arguments: list[pa.Array]) -> bool:
+    def _repeats_arguments(self, arguments: list[pa.Array]) -> bool:
         """Return True if all rows certainly have the arguments of the row before."""
         return all(
             not argument.null_count and _bytes_of(argument) == previous * len(argument)
@@ -230,7 +230,7 @@ class _Make(_Histogram):
     def _take_arguments(self, arguments: list[pa.Array]) -> None:
         start, end, bins = arguments
         for shape in _shapes(start, end, bins):
-            self._be(shape)
+            self._set_shape(shape)
         self._arguments = (
             _bytes_of(start.slice(0, 1)),
             _bytes_of(end.slice(0, 1)),
