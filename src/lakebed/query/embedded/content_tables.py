@@ -82,7 +82,8 @@ class ContentTables:
 
     def plan_over(self, sql: str, frames: Mapping[str, DataFrame]) -> DataFrame:
         """Plan a statement of ours over frames, for operations that Python cannot express. Call it
-        only while the tables of a statement are made: they are visible to SQL afterwards."""
+        only while the tables of a statement are made: it replaces the tables that SQL can name, and
+        those of the statement become visible afterwards."""
         self._catalog.show({name: frame.into_view() for name, frame in frames.items()})
         return self.context.sql_with_options(sql, ONLY_READ)
 

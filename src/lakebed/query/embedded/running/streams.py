@@ -154,7 +154,7 @@ class BatchStream:
         return fetched
 
     def _wait(self, begin: Callable[[Future[Any]], object]) -> Any:
-        """Start work on another thread, and wait for it until the time limit."""
+        """Let ``begin`` start work on another thread, and wait for it until the time limit."""
         seconds_left = None if self._deadline is None else self._deadline.measure_rest()
         if seconds_left is not None and seconds_left <= 0:  # also if all rows would arrive at once
             raise self._timed_out()
