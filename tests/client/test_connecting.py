@@ -117,7 +117,7 @@ def test_a_key_is_given_or_in_the_environment(
 def test_a_revoked_key_ends_at_once_and_a_lost_server_is_named(
     lake: Lake, keys: dict[Role, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(access, "_KNOWN_SECONDS", 0.0)
+    monkeypatch.setattr(access, "_CACHE_SECONDS", 0.0)
     made = lake.keys.create("guest", [Role.READ])
     with serving(lake) as served:
         client = connect(served.flight, key=made.secret)

@@ -130,7 +130,7 @@ def test_callers_are_told_in_time_and_all_goes_on_afterwards(lake: Lake, freezer
 def test_keys_that_cannot_be_looked_up_are_not_refused(
     lake: Lake, freezer: Freezer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lakebed.access.keys._KNOWN_SECONDS", 0.0)
+    monkeypatch.setattr("lakebed.access.keys._CACHE_SECONDS", 0.0)
     key = lake.keys.create("sender", [Role.INGEST]).secret
     reader, unseen = (lake.keys.create(name, [Role.READ]).secret for name in ("seen", "unseen"))
     with serving(lake) as served:
