@@ -24,7 +24,7 @@ from lakebed.catalog.records.keys import Key
 from lakebed.errors import BadInput, Denied, LakebedError, NotFound, Unauthenticated
 from lakebed.model.arguments import checked_methods
 
-_SPELLED = re.compile(r"lakebed_([0-9a-f]{12})_([A-Za-z0-9_-]{43})")
+_KEY_PATTERN = re.compile(r"lakebed_([0-9a-f]{12})_([A-Za-z0-9_-]{43})")
 _NAME = re.compile(r"[^\x00-\x1f\x7f]{1,100}")
 _CACHE_SECONDS = 5.0
 _USE_SECONDS = 60.0
@@ -149,10 +149,10 @@ class Keys:
     def check(self, secret: str) -> Caller:
         """Return the caller of this key; raise `Unauthenticated` if the key is unknown or revoked.
         Keys are looked up again after a few seconds."""
-        spelled = _SPELLED.fullmatch(secret)
-        key = self._look_up(spelled[1]) if spelled else None
+        match = _KEY_PATTERN.fullmatch(secret)
+        key = self._look_up(match[1]) if match else None
         if not _matches_secret(key, secret) or key is None:
-            _log.warning("a key was refused", extra={"key_id": spelled[1] if spelled else None})
+            _log.warning("a key was refused", extra={"key_id": match[1] if match else None})
             raise Unauthenticated("the key is not known, or was revoked")
         self._note_use(key.key_id)
         return _name_caller(key)
@@ -160,9 +160,9 @@ class Keys:
     def recall(self, secret: str) -> Caller | None:
         """Return the caller of this key from the cache, of any age, or None. For requests that must
         be answered while the catalog does not respond."""
-        spelled = _SPELLED.fullmatch(secret)
+        match = _KEY_PATTERN.fullmatch(secret)
         with self._lock:
-            _, key = self._cache.get(spelled[1] if spelled else "", (0.0, None))
+            _, key = self._cache.get(match[1] if match else "", (0.0, None))
         return _name_caller(key) if _matches_secret(key, secret) and key is not None else None
 
     def _look_up(self, key_id: str) -> Key | None:

@@ -261,7 +261,7 @@ class LeaseKeeper:
         for lease in watched.values():
             notice(lease)
         started_at = time.monotonic()
-        living: set[str] = set()
+        live_view_sets: set[str] = set()
         while watched:
             require_wanted()
             shortest = min(lease.ttl_us for lease in watched.values())
@@ -271,13 +271,13 @@ class LeaseKeeper:
             for name, first in list(watched.items()):
                 now = builders.get(name)
                 if now is not None and (now.lease_id, now.beats) != (first.lease_id, first.beats):
-                    living.add(name)
+                    live_view_sets.add(name)
                 elif now is not None and waited < first.ttl_us / 1_000_000:
                     continue
                 elif now is not None and not self._end(first):
-                    living.add(name)
+                    live_view_sets.add(name)
                 del watched[name]
-        return living
+        return live_view_sets
 
     def _find_builders(self, view_sets: Collection[str]) -> dict[str, Lease]:
         with self._catalog.read() as connection:

@@ -68,10 +68,10 @@ class Deleter:
 
     def _mark(self, table: UserTable, where: str) -> int:
         names = list(dict.fromkeys([*table.key, table.time_column]))
-        doomed, tick = self._ask(_select(table, names, where), table)
-        if not doomed.num_rows:
+        keys, tick = self._ask(_select(table, names, where), table)
+        if not keys.num_rows:
             return 0
-        marks = _as_marks(doomed, table, tick)
+        marks = _as_marks(keys, table, tick)
         insertion = Insertion(
             [TableRows(table, marks)],
             operation=journal.DELETED,
@@ -80,11 +80,11 @@ class Deleter:
             premise=Premise(tick, (journal.FORGOTTEN,)),
         )
         self._publisher.insert(insertion)
-        return int(doomed.num_rows)
+        return int(keys.num_rows)
 
     def _write_again(self, table: UserTable, where: str) -> int:
-        doomed, tick = self._ask(_select(table, [BUCKET_COLUMN], where, distinct=True), table)
-        buckets = set(doomed[BUCKET_COLUMN].to_pylist())
+        affected, tick = self._ask(_select(table, [BUCKET_COLUMN], where, distinct=True), table)
+        buckets = set(affected[BUCKET_COLUMN].to_pylist())
         if not buckets:
             return 0
         count = 0
@@ -151,19 +151,19 @@ def _select(table: UserTable, names: Sequence[str], where: str, *, distinct: boo
     )
 
 
-def _as_marks(doomed: pa.Table, table: UserTable, tick: int) -> pa.Table:
+def _as_marks(keys: pa.Table, table: UserTable, tick: int) -> pa.Table:
     """Return delete marks for the keys of rows at a tick."""
     import pyarrow as pa
 
-    count = doomed.num_rows
+    count = keys.num_rows
     columns = []
     for field in table.view_set.schema:
         if field.name == VERSION:
             columns.append(pa.array([tick] * count, pa.int64()))
         elif field.name == DELETED:
             columns.append(pa.array([True] * count))
-        elif field.name in doomed.column_names:
-            columns.append(doomed[field.name].cast(field.type))
+        elif field.name in keys.column_names:
+            columns.append(keys[field.name].cast(field.type))
         else:
             columns.append(pa.nulls(count, field.type))
     return pa.table(columns, schema=table.view_set.schema)

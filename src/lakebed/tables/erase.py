@@ -253,9 +253,9 @@ def _record_matches(record: Any, table: UserTable, identity: Mapping[str, pa.Sca
 
 def _column_matches(record: Mapping[str, Any], column: Column, value: pa.Scalar) -> bool:
     raw_value = record.get(column.name)
-    sound = convert([raw_value], column)
-    if raw_value is not None and not sound.bad:
-        return bool(sound.values[0] == value)
+    converted = convert([raw_value], column)
+    if raw_value is not None and not converted.bad:
+        return bool(converted.values[0] == value)
     return any(
         str(scalar) == str(value.as_py()) or convert([scalar], column).values[0] == value
         for scalar in _list_scalars(record)

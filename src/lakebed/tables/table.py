@@ -99,13 +99,15 @@ class Table:
             stored = sorted(
                 {partition.instance for partition in snapshot.partitions if not partition.is_empty}
             )
-        looked = min(buckets, len(stored))
-        names = stored[-looked:] if looked > 0 else []
-        while definition.key and looked > 0:  # all rows of a bucket may be replaced or deleted
-            names = self._list_filled(stored[-looked])[-buckets:]
-            if len(names) == buckets or looked == len(stored):
+        bucket_count = min(buckets, len(stored))
+        names = stored[-bucket_count:] if bucket_count > 0 else []
+        while (
+            definition.key and bucket_count > 0
+        ):  # all rows of a bucket may be replaced or deleted
+            names = self._list_filled(stored[-bucket_count])[-buckets:]
+            if len(names) == buckets or bucket_count == len(stored):
                 break
-            looked = min(2 * looked, len(stored))
+            bucket_count = min(2 * bucket_count, len(stored))
         where = f"{BUCKET_COLUMN} >= '{names[0]}'" if names else "false"
         return self.query(f"SELECT * FROM {self.name} WHERE {where}")
 

@@ -67,43 +67,43 @@ class Draft:
     files: Counter[str] = field(default_factory=Counter)
     """The number of files that have each column."""
 
-    def list_times(self, wished: str | None) -> list[str]:
+    def list_times(self, requested: str | None) -> list[str]:
         """Return the candidates for the time column: the requested one, or all frequent columns
         that hold times, or all columns if none holds times."""
-        if wished is not None:
-            if wished not in self.kinds:
+        if requested is not None:
+            if requested not in self.kinds:
                 raise BadInput(
-                    f"no file has a column {wished!r} that could be the time",
+                    f"no file has a column {requested!r} that could be the time",
                     hint=f"there are {', '.join(self.kinds)}",
                 )
-            return [wished]
+            return [requested]
         times = [name for name, kind in self.kinds.items() if kind == "datetime"]
         max_files = max((self.files[name] for name in times), default=0)
         return [name for name in times if 2 * self.files[name] > max_files] or list(self.kinds)
 
     def choose_time(
-        self, wished: str | None, samples: Sequence[Mapping[str, Any]]
+        self, requested: str | None, samples: Sequence[Mapping[str, Any]]
     ) -> tuple[str, str | None]:
         """Return the time column and, if it holds numbers, their unit, guessed as for a proposed
         schema. Raise `BadInput` if no column holds times."""
-        names = self.list_times(wished)
+        names = self.list_times(requested)
         # The name of a requested column must not influence the guess.
-        spelled = {name: name if wished is None else "time" for name in names}
+        sample_names = {name: name if requested is None else "time" for name in names}
         usual = [sample for sample in samples if self._is_usual(sample, names)] or samples
-        records = [{spelled[name]: sample.get(name) for name in names} for sample in usual]
+        records = [{sample_names[name]: sample.get(name) for name in names} for sample in usual]
         try:
             proposed = propose_schema(records)["columns"]
         except BadInput:
             if names and self.kinds[names[0]] == "datetime":
                 return names[0], None
-            which = "no column" if wished is None else f"column {wished}"
-            problem = "holds times" if wished is None else "does not hold times"
+            subject = "no column" if requested is None else f"column {requested}"
+            problem = "holds times" if requested is None else "does not hold times"
             raise BadInput(
-                f"{which} of the files {problem}, and a table needs one that does",
+                f"{subject} of the files {problem}, and a table needs one that does",
                 hint="name the time column, or make the table first and say what its numbers count",
             ) from None
-        time_column = next(name for name in names if proposed[spelled[name]].get("time"))
-        return time_column, proposed[spelled[time_column]].get("unit")
+        time_column = next(name for name in names if proposed[sample_names[name]].get("time"))
+        return time_column, proposed[sample_names[time_column]].get("unit")
 
     def _is_usual(self, sample: Mapping[str, Any], names: Sequence[str]) -> bool:
         """Return True if the sample has all these columns and the time columns hold times."""

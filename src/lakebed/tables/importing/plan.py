@@ -77,20 +77,27 @@ class ImportedFiles:
         Rows are the same if the bytes are equal and the folders gave them the same values. File
         names, and folders that give no value, do not matter."""
         for earlier in self._by_digest.get(inspected.file.digest, []):
-            then = Fit(earlier.schema, bucket, inspected.schema, read_folders(inspected.file.path))
-            if not then.drift and _make_key(inspected.file.digest, then.used) == earlier.key:
+            earlier_fit = Fit(
+                earlier.schema, bucket, inspected.schema, read_folders(inspected.file.path)
+            )
+            if (
+                not earlier_fit.drift
+                and _make_key(inspected.file.digest, earlier_fit.used) == earlier.key
+            ):
                 return earlier.key, earlier.when
         return None
 
 
-def _make_key(digest: str, used: Sequence[tuple[str, str | None]]) -> str:
+def _make_key(digest: str, folder_values: Sequence[tuple[str, str | None]]) -> str:
     """Return the insert key of a file, made of its digest and the values that folders add."""
-    return ":".join([f"{ADOPTED}{digest}", *(_mark(*folder_value) for folder_value in used)])
+    return ":".join(
+        [f"{ADOPTED}{digest}", *(_mark(*folder_value) for folder_value in folder_values)]
+    )
 
 
 def _mark(name: str, value: str | None) -> str:
-    spelled = repr((name, value)).encode(errors="surrogateescape")
-    return hashlib.sha256(spelled).hexdigest()[:12]
+    text = repr((name, value)).encode(errors="surrogateescape")
+    return hashlib.sha256(text).hexdigest()[:12]
 
 
 def inspect_path(file: ImportFile, at: Path, root: Path) -> InspectedFile:
@@ -107,9 +114,9 @@ def classify(inspected: InspectedFile, target: Target, imported_files: ImportedF
     if inspected.schema is None:
         return file
     fit = Fit(target.schema, target.bucket, inspected.schema, read_folders(file.path), target.zone)
-    same = imported_files.find(inspected, target.bucket)
-    if same is not None:
-        return replace(file, kind=FileClass.IMPORTED, key=same[0], reason=same[1])
+    imported = imported_files.find(inspected, target.bucket)
+    if imported is not None:
+        return replace(file, kind=FileClass.IMPORTED, key=imported[0], reason=imported[1])
     if file.rows == 0:
         return replace(file, kind=FileClass.EMPTY)
     verdict = _judge(inspected, fit)
@@ -180,17 +187,17 @@ def refuse_other_wishes(table: UserTable, wishes: TableWishes) -> None:
     """Raise `BadInput` if the options contradict the existing table: an import never alters it."""
     in_order = [name for name in table.key if name in wishes.unique]
     key = [*in_order, *(name for name in wishes.unique if name not in table.key)]
-    unlike = [
-        f"its {what} is {is_now}, not {wished}"
-        for what, is_now, wished in (
+    differences = [
+        f"its {label} is {current}, not {requested}"
+        for label, current, requested in (
             ("time column", table.time_column, wishes.time_column),
             ("bucket", table.bucket.value, wishes.bucket),
             ("key", ", ".join(table.key) or "empty", ", ".join(key) or None),
         )
-        if wished is not None and wished != is_now
+        if requested is not None and requested != current
     ]
-    if unlike:
+    if differences:
         raise BadInput(
-            f"there is a table {table.full_name} already: {'; '.join(unlike)}",
+            f"there is a table {table.full_name} already: {'; '.join(differences)}",
             hint="leave the options out, or choose another name",
         )

@@ -21,8 +21,8 @@ from lakebed.tables.insert.existing_keys import NewKeys, leave_out_existing
 from lakebed.tables.insert.insert_values import (
     Inserted,
     Insertion,
+    InsertKey,
     Premise,
-    Remembered,
     require_same,
 )
 from lakebed.tables.insert.record_digest import digest
@@ -103,12 +103,12 @@ class Inserter:
                     hint=f"insert into {table}",
                 )
             rows = read_records(records)
-            remembered = None
+            insert_key = None
             if options.key is not None:
-                remembered = Remembered(options.key, options.digest or digest(rows))
+                insert_key = InsertKey(options.key, options.digest or digest(rows))
             for attempt in range(_ATTEMPTS):
                 try:
-                    done = self._insert_once(database, name, rows, options, remembered, attempt)
+                    done = self._insert_once(database, name, rows, options, insert_key, attempt)
                     break
                 except (UnknownTable, BadRecords):  # the cached definition may be old
                     if not self._find_again(database, name) or attempt:
@@ -126,11 +126,11 @@ class Inserter:
         name: str,
         records: list[Any] | pa.Table,
         options: InsertOptions,
-        remembered: Remembered | None,
+        insert_key: InsertKey | None,
         attempt: int,
     ) -> Inserted:
         table = self.find(database, name)
-        repeated = self._find_repeated(table, remembered)
+        repeated = self._find_repeated(table, insert_key)
         if repeated is not None:
             return repeated
         checked = validate(records, table.schema)
@@ -146,11 +146,11 @@ class Inserter:
                 parts[0] = TableRows(table, leave_out_existing(self._reader, snapshot, rows))
             reader = self._reader if attempt >= _PATIENCE else None
             premise = Premise(snapshot.tick, keys=NewKeys(table, rows, reader))
-        if not any(part.rows.num_rows for part in parts) and remembered is None:
+        if not any(part.rows.num_rows for part in parts) and insert_key is None:
             with self._catalog.read() as connection:
                 tables.get(connection, table.database, table.name)
                 return Inserted(clock.now(connection), 0)
-        done = self._publisher.insert(Insertion(parts, premise=premise, remembered=remembered))
+        done = self._publisher.insert(Insertion(parts, premise=premise, insert_key=insert_key))
         if not done.repeated:
             self._folder.fold_small(table, done.crowded)
         return done
@@ -174,14 +174,14 @@ class Inserter:
         old = [self._tables_by_name.pop((database, table_name), None) for table_name in names]
         return [self.find(database, table_name) for table_name in names] != old
 
-    def _find_repeated(self, table: UserTable, remembered: Remembered | None) -> Inserted | None:
-        if remembered is None:
+    def _find_repeated(self, table: UserTable, insert_key: InsertKey | None) -> Inserted | None:
+        if insert_key is None:
             return None
         with self._catalog.glance() as connection:
-            earlier = inserts.find(connection, table.table_id, remembered.key)
+            earlier = inserts.find(connection, table.table_id, insert_key.key)
         if earlier is None:
             return None
-        require_same(table, remembered, earlier)
+        require_same(table, insert_key, earlier)
         return Inserted(earlier.tick, earlier.rows, earlier.rejected, repeated=True)
 
     def _reject(self, table: UserTable, bad: Sequence[BadRecord]) -> TableRows:

@@ -14,7 +14,7 @@ from lakebed.tables.rows.stored_rows import TableRows
 
 
 @dataclass(frozen=True, slots=True)
-class Remembered:
+class InsertKey:
     """The key under which an insert is idempotent, and the digest of its records."""
 
     key: str
@@ -41,7 +41,7 @@ class Insertion:
     operation: str = journal.INSERTED
     reason: str | None = None
     premise: Premise | None = None
-    remembered: Remembered | None = None
+    insert_key: InsertKey | None = None
 
     @property
     def table(self) -> UserTable:
@@ -61,10 +61,10 @@ class Inserted:
     """The buckets whose small partitions this insert should fold."""
 
 
-def require_same(table: UserTable, remembered: Remembered, earlier: KnownInsert) -> None:
+def require_same(table: UserTable, insert_key: InsertKey, earlier: KnownInsert) -> None:
     """Raise `Conflict` if an earlier insert with the same key had other records."""
-    if earlier.digest != remembered.digest:
+    if earlier.digest != insert_key.digest:
         raise Conflict(
-            f"an insert of other records into {table.full_name} had the key {remembered.key!r}",
+            f"an insert of other records into {table.full_name} had the key {insert_key.key!r}",
             hint="give each insert a key of its own, and the same one only when repeating it",
         )

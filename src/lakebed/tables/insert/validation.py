@@ -70,21 +70,21 @@ def validate(records: list[Any] | pa.Table, schema: TableSchema) -> Validated:
     import pyarrow as pa
 
     source = _Records(records) if isinstance(records, list) else _Rows(records)
-    judged = _judge(source, schema)
+    checked = _check_columns(source, schema)
     fields = list(schema.arrow)
     if schema.out_of_range == "flag":
         fields.append(pa.field(OUT_OF_RANGE_COLUMN, pa.list_(pa.field("element", pa.string()))))
-        flags = [judged.flags.get(index) for index in range(source.total)] if judged.flags else []
-        judged.arrays.append(
+        flags = [checked.flags.get(index) for index in range(source.total)] if checked.flags else []
+        checked.arrays.append(
             pa.array(flags, fields[-1].type) if flags else pa.nulls(source.total, fields[-1].type)
         )
-    rows = pa.Table.from_arrays(judged.arrays, schema=pa.schema(fields))
-    if not judged.problems:
+    rows = pa.Table.from_arrays(checked.arrays, schema=pa.schema(fields))
+    if not checked.problems:
         return Validated(rows, None, [])
-    accepted = [index for index in range(source.total) if index not in judged.problems]
+    accepted = [index for index in range(source.total) if index not in checked.problems]
     bad = [
         BadRecord(index, tuple(problems), source.record(index))
-        for index, problems in sorted(judged.problems.items())
+        for index, problems in sorted(checked.problems.items())
     ]
     return Validated(rows.take(pa.array(accepted, pa.int64())), accepted, bad)
 
@@ -93,7 +93,7 @@ def validate(records: list[Any] | pa.Table, schema: TableSchema) -> Validated:
 
 
 @dataclass(slots=True)
-class _Judged:
+class _Checked:
     arrays: list[pa.Array]
     problems: dict[int, list[Problem]]
     flags: dict[int, list[str]]
@@ -102,31 +102,31 @@ class _Judged:
         self.problems.setdefault(index, []).append(Problem(column, expected, got))
 
 
-def _judge(source: _Records | _Rows, schema: TableSchema) -> _Judged:
-    judged = _Judged([], {}, {})
+def _check_columns(source: _Records | _Rows, schema: TableSchema) -> _Checked:
+    checked = _Checked([], {}, {})
     for column in schema.columns:
         values = source.column(column.name)
         converted = convert(values, column)
-        judged.arrays.append(converted.values)
+        checked.arrays.append(converted.values)
         for index, (expected, value) in converted.bad.items():
-            judged.refuse(index, column.name, expected, show(value))
+            checked.refuse(index, column.name, expected, show(value))
         if column.required and converted.values.null_count:
             for index in _list_indexes(converted.values.is_null()):
                 if index not in converted.bad:
-                    judged.refuse(index, column.name, "a value", "nothing")
+                    checked.refuse(index, column.name, "a value", "nothing")
         for index, expected in _find_outside(converted.values, column):
             if schema.out_of_range == "flag":
-                judged.flags.setdefault(index, []).append(column.name)
+                checked.flags.setdefault(index, []).append(column.name)
             else:
-                judged.refuse(index, column.name, expected, show(source.value(values, index)))
+                checked.refuse(index, column.name, expected, show(source.value(values, index)))
     column_names = _shorten(", ".join(schema.names), 3 * _SHOWN)
     for index, name, value in source.find_unknown(frozenset(schema.names)):
         printable = str(name).encode(errors="backslashreplace").decode()
         expected = f"a column of the table ({column_names})"
-        judged.refuse(index, _shorten(printable, _SHOWN), expected, show(value))
+        checked.refuse(index, _shorten(printable, _SHOWN), expected, show(value))
     for index, value in source.strange.items():
-        judged.problems[index] = [Problem("", "an object", show(value))]
-    return judged
+        checked.problems[index] = [Problem("", "an object", show(value))]
+    return checked
 
 
 def _find_outside(values: pa.Array, column: Column) -> Iterator[tuple[int, str]]:

@@ -238,11 +238,11 @@ def _insert(
     lease: str,
 ) -> Inserted:
     connection, tick = transaction.connection, transaction.tick
-    first, remembered = insertion.table, insertion.remembered
-    if remembered is not None:
-        earlier = inserts.find(connection, first.table_id, remembered.key)
+    first, insert_key = insertion.table, insertion.insert_key
+    if insert_key is not None:
+        earlier = inserts.find(connection, first.table_id, insert_key.key)
         if earlier is not None:
-            require_same(first, remembered, earlier)
+            require_same(first, insert_key, earlier)
             raise _Repeated(earlier)
     series: dict[partitions.SeriesKey, int] = {}
     crowded: tuple[str, ...] = ()
@@ -267,9 +267,9 @@ def _insert(
     counts = [part.file.num_rows for part in written if part.table is first]
     rejected = [part.file.num_rows for part in written if part.table is not first]
     done = Inserted(tick, sum(counts), sum(rejected), buckets=buckets, crowded=crowded)
-    if remembered is not None:
-        record = KnownInsert(remembered.digest, tick, done.rows, done.rejected)
-        inserts.record(connection, first.table_id, remembered.key, record)
+    if insert_key is not None:
+        record = KnownInsert(insert_key.digest, tick, done.rows, done.rejected)
+        inserts.record(connection, first.table_id, insert_key.key, record)
     entry = journal.Entry(
         insertion.operation,
         insertion.reason,
@@ -332,8 +332,8 @@ def _fails(connection: Connection, table: UserTable, premise: Premise) -> bool:
 
 def _is_known(connection: Connection, insertion: Insertion, ids: Sequence[str]) -> bool:
     """Return whether an insert happened; one without rows leaves only its key."""
-    remembered = insertion.remembered
-    if remembered is None:
+    insert_key = insertion.insert_key
+    if insert_key is None:
         return are_there(connection, ids)
-    has_key = inserts.is_known(connection, insertion.table.table_id, remembered.key)
+    has_key = inserts.is_known(connection, insertion.table.table_id, insert_key.key)
     return has_key and are_there(connection, ids)

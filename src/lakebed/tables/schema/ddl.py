@@ -109,9 +109,9 @@ class Definitions:
         with self._catalog.read() as connection:
             swept = clock.sweep_horizon(connection)
             live = {database.name for database in tables.list_databases(connection)}
-            gone = tables.list_databases(connection, deleted=True)
+            deleted = tables.list_databases(connection, deleted=True)
         names = dict.fromkeys(
-            database.name for database in gone if (database.deleted_at or 0) > swept
+            database.name for database in deleted if (database.deleted_at or 0) > swept
         )
         return [name for name in names if name not in live]
 
@@ -189,17 +189,17 @@ class Definitions:
             journal.append(transaction, [entry])
             return members
 
-    def _delete(self, transaction: Transaction, doomed: Sequence[UserTable]) -> None:
+    def _delete(self, transaction: Transaction, deleted_tables: Sequence[UserTable]) -> None:
         connection, tick = transaction.connection, transaction.tick
-        for table in doomed:
-            both = [table, *_rejects_of(tables.list_tables(connection), table)]
+        for table in deleted_tables:
+            members = [table, *_rejects_of(tables.list_tables(connection), table)]
             live = [
                 partition
-                for member in both
+                for member in members
                 for partition in tables.list_partitions(connection, member.stored_as)
             ]
             retire_rows(transaction, live, operation="delete table", reason=None, hint="try again")
-            tables.mark(connection, [member.table_id for member in both], tick)
+            tables.mark(connection, [member.table_id for member in members], tick)
             _note(transaction, "delete table", table)
 
     def restore_table(
@@ -211,10 +211,10 @@ class Definitions:
             home = tables.get_database(connection, database)
             if tables.find(connection, database, name) is not None:
                 raise Conflict(f"there is a table {database}.{name}", hint="delete it first")
-            gone = tables.list_deleted(connection, home.database_id)
+            deleted = tables.list_deleted(connection, home.database_id)
             matches = [
                 candidate
-                for candidate in gone
+                for candidate in deleted
                 if candidate.name == name and candidate.rejects_of is None
             ]
             if not matches:
@@ -234,8 +234,8 @@ class Definitions:
             connection = transaction.connection
             if tables.find_database(connection, name) is not None:
                 raise Conflict(f"there is a database {name}", hint="delete it first")
-            gone = tables.list_databases(connection, deleted=True)
-            matches = [candidate for candidate in gone if candidate.name == name]
+            deleted = tables.list_databases(connection, deleted=True)
+            matches = [candidate for candidate in deleted if candidate.name == name]
             if not matches:
                 raise UnknownDatabase(f"no database {name!r} was deleted")
             database = _choose(
@@ -258,11 +258,13 @@ class Definitions:
 
     def _bring_back(self, transaction: Transaction, table: UserTable) -> None:
         connection = transaction.connection
-        both = [table, *_rejects_of(tables.list_deleted(connection), table)]
-        for one in both:
-            gone = tables.list_restorable(connection, one.stored_as)
-            retired = [partition for partition in gone if partition.retired_at == table.deleted_at]
-            tables.mark(connection, [one.table_id], None)
+        members = [table, *_rejects_of(tables.list_deleted(connection), table)]
+        for member in members:
+            restorable = tables.list_restorable(connection, member.stored_as)
+            retired = [
+                partition for partition in restorable if partition.retired_at == table.deleted_at
+            ]
+            tables.mark(connection, [member.table_id], None)
             for partition in retired:
                 restore_row(transaction, partition.partition_id, new_id())
         _note(transaction, "restore table", table)
