@@ -1,4 +1,4 @@
-"""A lake opened for use: its catalog, its store and all stages. Its parts do the work."""
+"""The facade of an open lake: its catalog, its store and all stages."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Lake:
         self.settings = settings
         self.lake_id = row.lake_id
         self.before_close: Callable[[Lake], None] | None = None
-        """What is done when the lake is closed, while it can still be used."""
+        """Callbacks of a close, called while the lake is still usable."""
         self.row = row
         self.leases = LeaseKeeper(
             catalog,
@@ -248,7 +248,7 @@ class Lake:
         return f"<Lake {self.lake_id} with its files in {self.row.store_url}>"
 
     def close(self) -> None:
-        """Give back reservations and leases, and close the connections."""
+        """Release reservations and leases, and close the connections."""
         tend, self.before_close = self.before_close, None
         if tend is not None:
             try:

@@ -27,7 +27,7 @@ from lakebed.storage.local import LocalStore
 from lakebed.storage.objects import Store, open_store, probe_create_only
 
 RELATIVE_STORE = f"./{layout.STORE_FOLDER}"
-"""How the catalog of an embedded lake names its store, so that the folder can be moved."""
+"""The store's name in the catalog of an embedded lake, so that the folder can be moved."""
 
 SHORTEST_READ_US = 60 * SECOND
 
@@ -48,7 +48,7 @@ def _start_logging(settings: Settings) -> None:
 
 
 def catalog_url(path_or_url: str | Path) -> str:
-    """The catalog behind what a user names a lake by: its folder, or the catalog's own URL."""
+    """Return the catalog of a lake, named by its folder or by the catalog's URL."""
     text = str(path_or_url)
     if "://" in text:
         return text
@@ -59,8 +59,8 @@ def catalog_url(path_or_url: str | Path) -> str:
 def open_lake(
     path_or_url: str | Path, *, read_only: bool = False, settings: Settings | None = None
 ) -> Lake:
-    """Open the lake in a folder, or the one whose catalog is at a URL. Fails without changing
-    anything if there is none or its catalog is of another shape than this program's."""
+    """Open the lake in a folder, or the one whose catalog is at a URL. Raise without any
+    change if there is none, or if the schema version of its catalog is not this program's."""
     settings = settings or read_settings()
     catalog = connect(path_or_url, settings, read_only=read_only)
     try:
@@ -90,7 +90,7 @@ def connect(
 
 
 def _embedded_folder(url: str) -> Path | None:
-    """The folder of an embedded catalog."""
+    """Return the folder of an embedded catalog."""
     if not url.startswith("sqlite:///"):
         return None
     path = Path(url.removeprefix("sqlite:///"))
@@ -120,10 +120,10 @@ def init_lake(
     longest_read: str = DEFAULT_LONGEST_READ,
     settings: Settings | None = None,
 ) -> Lake:
-    """Make a new lake and open it. Without URLs both catalog and store are in the folder.
+    """Create a lake and open it. Without URLs both catalog and store are in the folder.
 
-    Killed at any moment it leaves either a lake or something that a second `init` finishes. A
-    catalog of the older shape is adopted: migrated and given a store.
+    A killed `init` leaves either a lake or a state that a second `init` finishes. A catalog with an
+    older schema is adopted: migrated and given a store.
     """
     settings = settings or read_settings()
     grace_us, longest_read_us = parse_duration(grace), parse_duration(longest_read)
@@ -207,7 +207,7 @@ def _prepare(
 
 
 def _make_folder(folder: Path, file: str | None = None) -> None:
-    """Create a folder, and an empty file in it, so that their names outlast a crash."""
+    """Create a folder and an empty file in it, so that both names survive a crash."""
     disk = Disk()
     try:
         disk.make_directories(folder)
@@ -259,7 +259,7 @@ def _begin(database: Catalog, row: LakeRow) -> LakeRow:
 
 
 def _complete(database: Catalog, target: Store, row: LakeRow) -> LakeRow:
-    """Catalog and store name each other, and from now on are a lake."""
+    """Make catalog and store name each other, which completes the lake."""
     marks.write_mark(target, row.lake_id)
     with database.write() as transaction:
         lakes.complete(transaction.connection)

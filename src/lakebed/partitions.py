@@ -90,7 +90,7 @@ class Partitions:
         return self._publisher.publish(new, replaces=replaces, read_at=read_at, reason=reason)
 
     def definition(self, view_set: ViewSet | str) -> ViewSet:
-        """The active definition of a view set given by name."""
+        """Return the active definition of a view set given by name."""
         if isinstance(view_set, ViewSet):
             return view_set
         with self._catalog.read() as connection:
@@ -122,7 +122,7 @@ class Partitions:
         as_of: Instant | None = None,
         include_retired: bool = False,
     ) -> list[Partition]:
-        """Live partitions, or those live at a past tick, or retired ones as well."""
+        """Return live partitions, or those live at a past tick, or also retired ones."""
         inserted = resolve_range(self._catalog, inserted)
         as_of = resolve_past(self._catalog, as_of)
         with self._catalog.read() as connection:
@@ -143,5 +143,5 @@ class Partitions:
             )
 
     def get_footer(self, file_path: str) -> bytes:
-        """The footer bytes of a file, from the catalog; the file is not touched."""
+        """Return the footer bytes of a file from the catalog, without reading the file."""
         return footers.get_footer(self._catalog, file_path)

@@ -1,5 +1,5 @@
 """Keys in Authorization headers: ``Bearer KEY``, or ``Basic`` with the key as the password. The
-user name of Basic credentials is ignored. Pure.
+user name of Basic credentials is ignored. Pure functions.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Bearer keys with roles. A key is shown once, when it is made; the lake keeps its digest. It reads
-``lakebed_<id>_<secret>``: the id finds the row, the secret of 256 bits is compared by its digest in
-constant time.
+"""Bearer keys with roles. A key is shown once, when it is created; the lake stores its digest. Its
+form is ``lakebed_<id>_<secret>``: the id finds the row, and the digest of the 256-bit secret is
+compared in constant time.
 """
 
 from __future__ import annotations
@@ -195,7 +195,7 @@ class Keys:
         noting.start()
 
     def _write_use(self, key_id: str) -> None:
-        """Note a use, unless another is being noted, which may have to wait; then the next."""
+        """Record a use, unless another thread is recording one; the next use is recorded then."""
         noted = False
         if self._noting.acquire(blocking=False):
             try:

@@ -174,7 +174,8 @@ class Lander:
 
 
 def _fail(group: Iterable[_Waiting], error: BaseException) -> None:
-    """Fail each request with its own error: one raised in several threads grows tracebacks."""
+    """Fail each request with its own error: one raised in several threads grows a traceback in
+    each."""
     for waiting in group:
         if waiting.done.done():
             continue

@@ -34,7 +34,7 @@ class Receipt:
     duplicates: int = 0
     """Blocks that had landed before."""
     rejected: int = 0
-    """Records that were left out because they do not fit, and why the first of them."""
+    """The number of records that were left out because they do not fit, and the first reason."""
     reason: str | None = None
 
 
@@ -50,7 +50,7 @@ class LandingPlan:
 def plan_landing(
     requests: Sequence[Sequence[NewBlock]], digests: Mapping[str, bytes]
 ) -> LandingPlan:
-    """Plan each block once. The same id with other bytes refuses only its own request."""
+    """Plan each block once. A known id with other bytes refuses only its own request."""
     digests_by_id = dict(digests)
     fresh: list[NewBlock] = []
     conflicts: dict[int, str] = {}

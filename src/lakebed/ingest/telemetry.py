@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 _MOST_OUTSTANDING = 64
 _PARSED_AT_ONCE_BYTES = 16 << 20
-"""A request takes many times its size while it is parsed, a hostile one of tiny messages up to 75
-times, so threads wait until there is room for theirs."""
+"""The limit for requests that are parsed at once. Parsing takes many times the size of a request,
+up to 75 times for a hostile one of tiny messages, so threads wait for room."""
 _log = logging.getLogger(__name__)
 
 

@@ -1,6 +1,6 @@
 """The leases of one process: taken at the first use, renewed by one background thread, released at
-close. A reader pins a tick before it takes a snapshot; while the process lives, sweeps leave all
-that was retired after the oldest pinned tick.
+close. A reader pins a tick before it takes a snapshot; while the process lives, sweeps keep all
+files that were retired after the oldest pinned tick.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Pin:
 
 @dataclass(slots=True)
 class _Reader:
-    """The reader's lease as it stands in the catalog."""
+    """The reader's lease as stored in the catalog."""
 
     lease_id: str
     oldest_tick: int
@@ -132,7 +132,7 @@ class LeaseKeeper:
             return self._add(Pin(reader.oldest_tick, reader.pinned_at, reader.lease_id))
 
     def pin_all(self) -> Pin:
-        """Protect everything that is not swept yet; the pin has the oldest such tick."""
+        """Protect all files that are not swept yet; the pin has the oldest such tick."""
         if self._catalog.read_only:
             with self._catalog.read() as connection:
                 return Pin(clock.sweep_horizon(connection), clock.now(connection))
@@ -204,7 +204,7 @@ class LeaseKeeper:
                     self._lose_reader()
 
     def lose(self, pin: Pin) -> None:
-        """Drop the lease of a pin, which is not in the catalog any more."""
+        """Drop the lease of a pin that is missing from the catalog."""
         with self._lock:
             if self._reader is not None and self._reader.lease_id == pin.lease_id:
                 self._lose_reader()

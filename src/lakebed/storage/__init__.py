@@ -1,1 +1,1 @@
-"""Bytes at a location: objects, the layout that spells every path, durable Parquet files."""
+"""Stores of objects, the layout of their paths, and durable Parquet files."""

@@ -21,11 +21,11 @@ from lakebed.storage import thrift
 from lakebed.storage.thrift import BINARY, I32, I64, LIST, STRUCT, Kind, Shape, Span, ThriftError
 
 Read = Callable[[int, int], bytes]
-"""Reads so many bytes from an offset of a file, fewer where it ends."""
+"""Reads a number of bytes from an offset of a file, fewer at its end."""
 
 _WINDOW_BYTES = 8 << 20
 _HEADER_BYTES = 64 << 10
-"""More than any page header of ours, which has no statistics."""
+"""Larger than any page header that Lakebed writes, which has no statistics."""
 _DATA, _DICTIONARY = 0, 2
 _DESCRIPTIONS = {_DATA: 5, _DICTIONARY: 7}
 """The field of a page header that describes a page of each type. We write no other types."""
@@ -70,7 +70,7 @@ class Chunk:
     num_values: int
     uncompressed_bytes: int
     pages: Counter[tuple[int, int]]
-    """How many pages there are of each type and encoding."""
+    """The number of pages of each type and encoding."""
 
 
 def list_chunks(footer: bytes, *, path: str) -> list[Chunk]:

@@ -17,7 +17,7 @@ _NOT_SUPPORTED = (errno.EINVAL, errno.ENOTSUP, errno.ENOTTY)
 
 
 def sync_file(descriptor: int, system: ModuleType = fcntl) -> None:
-    """Make the bytes of a file, or the names in a folder, outlast a crash of the machine.
+    """Make the bytes of a file, or the names in a folder, survive a crash of the machine.
 
     On macOS that takes ``F_FULLFSYNC``: ``fsync`` leaves the bytes in the cache of the disk. File
     systems that do not support it get ``fsync``.
@@ -42,7 +42,7 @@ class Disk:
         _log.debug("folder created", extra={"path": str(path)})
 
     def make_directories(self, path: Path) -> None:
-        """Create a folder and its missing parents; their names outlast a crash."""
+        """Create a folder and its missing parents; their names survive a crash."""
         existing, missing = path.absolute(), list[Path]()
         while not existing.is_dir():
             missing.append(existing)

@@ -1,4 +1,5 @@
-"""Every path in a store is spelled here. Paths are relative to the store, so a lake can be moved.
+"""Build and recognise every path in a store. Paths are relative to the store, so a lake can be
+moved.
 
     lake.json                                                 the store's mark: whose it is
     partitions/<view set>/<instance>/<yyyy-mm>/<id>.parquet   one partition's rows

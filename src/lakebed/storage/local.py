@@ -1,6 +1,5 @@
-"""A store in a folder. Written by hand, not through obstore: its local backend stages every put as
-``name#1``, links and unlinks it, and never syncs, which would leave files that no reservation knows
-after a crash.
+"""A store in a folder. It does not use obstore, whose local backend stages every put as ``name#1``,
+links and unlinks it, and never syncs: a crash would leave files without a reservation.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from lakebed.storage.objects import Listed
 
 _BUFFER_BYTES = 1 << 20
 _CLOCK_TICK_NS = 50_000_000
-"""More than the resolution of any file system's times."""
+"""Longer than the time resolution of any file system."""
 _log = logging.getLogger(__name__)
 
 
@@ -40,7 +39,7 @@ class LocalStore:
     """Objects are files below one folder; every create and delete is synced."""
 
     def __init__(self, root: Path, disk: Disk | None = None, *, of_lake: bool = False) -> None:
-        """The store ``of_lake`` has a mark; where it has none, another disk is mounted, or none."""
+        """With ``of_lake`` the store must have a mark: else its disk is missing or another one."""
         self.root = root
         self.disk = disk or Disk()
         self.of_lake = of_lake

@@ -1,7 +1,7 @@
 """A store: bytes under relative paths, on local disk or behind an S3-compatible API.
 
 Objects are created exclusively, are durable when `create` returns, and are never changed or
-renamed. Nothing is learnt by listing: only `check` and `backup` look at what is there.
+renamed. Only `check` and `backup` list objects; everything else finds them by the catalog.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from lakebed.storage import layout
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """One thing found in a store: an object, or (local disk only) a folder without any."""
+    """An item of a listing: an object, or (local disk only) an empty folder."""
 
     path: str
     size: int
@@ -35,13 +35,13 @@ class Store(Protocol):
         ...
 
     def create(self, path: str) -> AbstractContextManager[BinaryIO]:
-        """Write a new object; durable once the block is left without an error. `AlreadyThere`
-        if the name is taken; after any error the object may exist half-written."""
+        """Write a new object; durable once the block is left without an error. Raise `AlreadyThere`
+        if the path exists; after any error the object may exist half-written."""
         ...
 
     def together(self) -> AbstractContextManager[Store]:
-        """The store for several objects that are created at once: they last when the block is
-        left."""
+        """Return the store for creating several objects at once: they are durable when the block
+        is left."""
         ...
 
     def size(self, path: str) -> int:

@@ -1,5 +1,5 @@
 """Durable Parquet files: written once under a unique name, synced, reopened and validated before
-anything refers to them.
+the catalog refers to them.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ _MAX_VERIFIED_SCHEMAS = 256
 _log = logging.getLogger(__name__)
 _SMALL_BYTES = 8 << 20
 _TINY_BYTES = 64 << 10
-"""What is smaller is not compressed, which takes longer than writing it; folding and merging, which
-make larger files of such ones, compress."""
+"""Smaller files are not compressed, because that takes longer than writing them; folds and merges
+compress the larger files that replace them."""
 _TAIL_BYTES = 16 << 10
-"""A small file's footer is in its last bytes, and read with them."""
+"""The number of bytes read from a file's end at first; small footers are within them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,8 +363,8 @@ def _events(times: pa.ChunkedArray) -> EventRange:
 
 
 def _trustworthy(rows: pa.Table) -> bool | list[str]:
-    """The columns whose bounds a reader may prune by. Parquet's leave NaN out, and an engine that
-    takes them for all values then skips rows: a column with NaN gets none."""
+    """Return the columns that get bounds for pruning. Parquet's bounds leave NaN out, so that an
+    engine would skip rows with NaN: a column with NaN gets no bounds."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

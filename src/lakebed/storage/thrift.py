@@ -25,7 +25,7 @@ _BITS = {I16: 16, I32: 32, I64: 64}
 
 
 class ThriftError(ValueError):
-    """The bytes are not the struct they should be; ``footer.py`` turns it into a domain error."""
+    """The bytes are not the expected struct; ``footer.py`` converts this to a domain error."""
 
 
 class Span(NamedTuple):

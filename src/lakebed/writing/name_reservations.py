@@ -109,13 +109,13 @@ class NamePool:
             raise
 
     def discard(self, paths: Sequence[str]) -> None:
-        """Let the next sweep delete what was written under these names: it is not published."""
+        """Let the next sweep delete the files under these names, which are not published."""
         with self._catalog.write() as transaction:
             files.discard(transaction.connection, paths, self._lease, transaction.tick)
 
     def give_up(self, paths: Sequence[str]) -> None:
         """Keep these names claimed for the lake's longest read, because writes under them may still
-        arrive; afterwards sweeps delete what was written."""
+        arrive; afterwards sweeps delete their files."""
         with self._catalog.write() as transaction:
             until = transaction.tick + lakes.get(transaction.connection).longest_read_us
             files.discard(transaction.connection, paths, self._lease, until)
@@ -146,7 +146,7 @@ class NamePool:
 
 def take_reserved(connection: Connection, paths: Sequence[str], lease: str) -> None:
     """Take files over from their reservations, or raise `LeaseLost`. Call it at the end of a
-    transaction: only its answer is needed, so the statements before it travel together."""
+    transaction: the statements before it can then share one round trip."""
     if paths and files.take_staged(connection, paths, lease) != len(paths):
         raise LeaseLost(
             "a reservation was lost, because this process seemed dead", hint="do it again"

@@ -1,5 +1,5 @@
-"""Publishing: files are written first, under reserved names; then one transaction makes all of them
-live, retires exactly what they replace, and writes the journal. Or nothing happens.
+"""Publish partitions, all or none: files are written first, under reserved names; then one
+transaction makes all of them live, retires exactly those that they replace, and writes the journal.
 """
 
 from __future__ import annotations
@@ -265,7 +265,7 @@ def start_publishing(
 
 
 def note_published(operation: Operation, published: Sequence[Partition]) -> None:
-    """Add what was published to the log of a publication."""
+    """Add the published partitions to the log of a publication."""
     operation.add(
         rows=sum(partition.num_rows for partition in published),
         bytes=sum(partition.file_size for partition in published),
@@ -352,7 +352,7 @@ def retire_rows(
     unconfirmed: Collection[str] = (),
 ) -> None:
     """Retire exactly these partitions, which must all still be live, and give their files a grace
-    period (or, held, none that ends). ``replaced`` says that their rows live on in others. The
+    period (without end if ``hold``). ``replaced`` means that other partitions have their rows. The
     journal marks the ids in ``unconfirmed`` for the guard of retirement."""
     if not old:
         return
