@@ -17,7 +17,7 @@ import pytest
 
 from lakebed import logs
 from lakebed.access.keys import Role
-from lakebed.errors import BadPayload, LakebedError, Overlap, Refused
+from lakebed.errors import BadPayload, BadRecords, LakebedError, Overlap, Refused
 from lakebed.lake import Lake
 from lakebed.logs import Operation, mask_secrets
 from lakebed.opening import init_lake
@@ -227,6 +227,10 @@ def test_insert_and_fold_log_counts(lake: Lake, find: Find) -> None:
     }
     table.insert([wrong, {"time": times[0], "bpm": 61}], on_error="keep")
     assert find("insert ended")[1]["rejected"] == 1
+    with pytest.raises(BadRecords):
+        table.insert([wrong])
+    (failed,) = find("insert failed")
+    assert (failed["level"], failed["table"]) == ("warning", "home.pulse")
     table.fold()
     folded = find("publish ended")[-1]
     [new] = table.partitions()

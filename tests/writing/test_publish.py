@@ -7,7 +7,7 @@ import re
 import pyarrow as pa
 import pytest
 
-from lakebed.catalog import clock, leases
+from lakebed.catalog import clock, journal, leases
 from lakebed.catalog.records import files, view_sets
 from lakebed.errors import (
     BadInput,
@@ -139,6 +139,10 @@ def test_only_ranges_that_have_ended_are_published(lake: Lake) -> None:
         publish_hour(lake, 0, read_at=T0 + HOUR - 1)
     assert lake.partitions.list_partitions() == []
     publish_hour(lake, 0, read_at=T0 + HOUR)
+    publish_hour(lake, 1, read_at=T0 + 2 * HOUR, reason="a correction")
+    with lake.catalog.read() as connection:
+        entries = journal.list_entries(connection, operations=["publish"])
+    assert [entry.reason for entry in entries] == ["a correction", None]
 
 
 def test_rows_of_an_inactive_version_are_refused(lake: Lake) -> None:

@@ -396,6 +396,25 @@ def test_rows_that_break_the_schema_are_counted_and_shown(home: Lake, root: Path
     assert adopt(home, root).rows == 0
 
 
+@pytest.mark.parametrize(
+    ("columns", "shown"),
+    [
+        (2, "column a0: {0}; column a1: {0}"),
+        (3, "column a0: {0}; column a1: {0}; column a2: {0}"),
+        (4, "column a0: {0}; column a1: {0}; column a2: {0}; and 1 more"),
+        (5, "column a0: {0}; column a1: {0}; column a2: {0}; and 2 more"),
+    ],
+)
+def test_three_columns_that_do_not_fit_are_shown_and_others_counted(
+    table: Table, home: Lake, root: Path, columns: int, shown: str
+) -> None:
+    more = {f"a{place}": ["x"] * 10 for place in range(columns)}
+    put(root, "a.parquet", rows(1, **more))
+    file = only(home, root)
+    why = file.reason.split(": ", 1)[1].split("; ")[0]
+    assert file.reason == shown.format(why)
+
+
 def test_a_file_is_taken_once_its_table_has_its_columns(
     table: Table, home: Lake, root: Path
 ) -> None:
