@@ -8,6 +8,7 @@ from contextlib import ExitStack
 
 import pytest
 
+from lakebed.catalog import leases
 from lakebed.errors import Cancelled, Conflict
 from lakebed.lake import Lake
 from lakebed.reading.leases import LeaseKeeper
@@ -52,6 +53,20 @@ def test_a_living_builder_is_left_alone(lake: Lake, other: LeaseKeeper) -> None:
             thread.join()
         with pytest.raises(Conflict), _building(lake):
             pass
+
+
+@pytest.mark.parametrize("beats", [0, 1, 2])
+def test_right_to_build_ends_with_the_block_however_often_it_was_renewed(
+    lake: Lake, other: LeaseKeeper, beats: int
+) -> None:
+    with other.building("log_entries") as lease_id:
+        for _ in range(beats):
+            other.beat()
+        other.require_builder(lease_id)
+    with lake.catalog.read() as connection:
+        assert leases.find(connection, lease_id) is None
+    with _building(lake):
+        pass
 
 
 def test_nobody_needs_to_be_replaced(lake: Lake) -> None:

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from lakebed.catalog import clock, journal, leases
-from lakebed.catalog.records import files, view_sets
+from lakebed.catalog.records import files, lakes, partitions, view_sets
 from lakebed.errors import (
     BadInput,
     Conflict,
@@ -20,14 +20,14 @@ from lakebed.errors import (
     UnknownViewSet,
 )
 from lakebed.lake import Lake
-from lakebed.model.partition import NO_SOURCE, add_source_hashes, hash_sources
+from lakebed.model.partition import NO_SOURCE, FileState, add_source_hashes, hash_sources
 from lakebed.model.time import TimeRange
 from lakebed.model.view_set import ViewSet
 from lakebed.opening import open_lake
 from lakebed.storage import footer as footers
 from lakebed.storage import parquet
 from lakebed.views.registry import Change
-from lakebed.writing.publish import NewPartition, WrittenPartition
+from lakebed.writing.publish import NewPartition, WrittenPartition, retire_rows
 from tests.parts.data import HOUR, T0, numbers_in, publish_hour, readings, rows, stored_files
 
 
@@ -143,6 +143,49 @@ def test_only_ranges_that_have_ended_are_published(lake: Lake) -> None:
     with lake.catalog.read() as connection:
         entries = journal.list_entries(connection, operations=["publish"])
     assert [entry.reason for entry in entries] == ["a correction", None]
+
+
+@pytest.mark.parametrize("hold", [False, True])
+@pytest.mark.parametrize("replaced", [False, True])
+def test_retired_rows_give_their_files_a_grace_period_and_are_in_the_journal(
+    lake: Lake, hold: bool, replaced: bool
+) -> None:
+    filled, unconfirmed = publish_hour(lake, 0), publish_hour(lake, 1)
+    empty = publish_hour(lake, 2, 0)
+    every = [filled, unconfirmed, empty]
+    with lake.catalog.write() as transaction:
+        retire_rows(
+            transaction,
+            every,
+            operation="retire",
+            reason="a test",
+            hint="",
+            hold=hold,
+            replaced=replaced,
+            unconfirmed=[unconfirmed.partition_id],
+        )
+        tick = transaction.tick
+    with lake.catalog.read() as connection:
+        expiration = None if hold else tick + lakes.get(connection).grace_us
+        rows_by_id = {
+            row.partition_id: row
+            for row in partitions.list_by_id(connection, [p.partition_id for p in every])
+        }
+        retired = files.list_files(connection, [FileState.RETIRED])
+        entries = journal.list_entries(connection, operations=["retire"])
+        marked = journal.list_unconfirmed(connection, 0)
+    for partition in every:
+        row = rows_by_id[partition.partition_id]
+        assert (row.retired_at, row.expiration) == (tick, expiration)
+        assert (row.held, row.replaced) == (hold, replaced)
+    assert {file.file_path: (file.state, file.file_size, file.expiration) for file in retired} == {
+        partition.file_path: (FileState.RETIRED, partition.file_size, expiration)
+        for partition in (filled, unconfirmed)
+    }
+    assert {(entry.partition_id, entry.reason) for entry in entries} == {
+        (partition.partition_id, "a test") for partition in every
+    }
+    assert [entry.partition_id for entry in marked] == [unconfirmed.partition_id]
 
 
 def test_rows_of_an_inactive_version_are_refused(lake: Lake) -> None:

@@ -547,3 +547,19 @@ def test_delete_rows_without_a_condition_is_refused(lake: Lake, where: Any) -> N
     for schema in (LOOSE, BY_ID):
         with pytest.raises(BadInput, match="delete_rows needs a condition"):
             make(lake, schema).delete_rows(where)
+
+
+@pytest.mark.parametrize("schema", [BY_ID, BY_TIME, LOOSE], ids=["id", "time", "no key"])
+def test_stats_count_late_and_future_rows_but_no_delete_marks(
+    lake: Lake, schema: dict[str, Any]
+) -> None:
+    table = make(lake, schema)
+    row = {"id": 1, "device": "a", "value": 1}
+    rows = [row | {"time": NOON}, row | {"id": 2, "time": "2100-03-02T12:00:00Z"}]
+    table.insert([{name: each[name] for name in each if name in schema} for each in rows])
+    stats = table.stats()
+    assert (stats.rows, stats.late, stats.future, stats.buckets) == (2, 1, 1, 2)
+    if schema is not LOOSE:
+        table.delete_rows(f"time = '{NOON}'")
+        stats = table.stats()
+        assert (stats.rows, stats.late, stats.future) == (1, 1, 1)
