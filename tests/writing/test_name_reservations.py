@@ -6,12 +6,14 @@ import itertools
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from lakebed.catalog.records import files
 from lakebed.lake import Lake
 from lakebed.lifecycle.sweep import LeaseObserver, Sweeper
 from lakebed.model.partition import FileState
 from lakebed.pipeline.task_names import TaskNames
+from tests.parts.data import publish_hour, readings
 
 
 def take_for_dead(lake: Lake) -> None:
@@ -72,3 +74,19 @@ def test_all_names_of_a_wave_are_of_one_lease(lake: Lake, monkeypatch: pytest.Mo
     names = TaskNames.reserve(pool, ["readings", "others"])
     assert names.lease != lost
     assert {*names.take("readings"), *names.take("others")} <= staged(lake)
+
+
+def test_interrupt_at_the_commit_reaches_the_caller(lake: Lake) -> None:
+    """Names are not given up in an interrupted transaction: they end with the lease."""
+    lake.views.register(readings())
+    publish_hour(lake, 0)
+    interrupts = iter([KeyboardInterrupt()])
+
+    def interrupt(_connection: object) -> None:
+        for error in interrupts:
+            raise error
+
+    sa.event.listen(lake.catalog.engine, "commit", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        publish_hour(lake, 1)
+    assert len(lake.partitions.list_partitions("readings")) == 1

@@ -87,7 +87,8 @@ class NamePool:
         left to sweeps. With ``written_elsewhere``, other processes may still write under them.
 
         A write that seems to have failed may still arrive, so its name stays claimed for the lake's
-        longest read. After an unknown outcome of the commit the end of the lease decides.
+        longest read. After an unknown outcome of the commit, or an interrupt, the end of the lease
+        decides: an interrupt may have left a connection inside its transaction.
         """
         try:
             yield
@@ -96,7 +97,7 @@ class NamePool:
             raise
         except OutcomeUnknown:
             raise
-        except BaseException as error:
+        except Exception as error:
             may_arrive = not isinstance(error, LakebedError) or isinstance(
                 error, AlreadyThere | Unavailable
             )
