@@ -155,7 +155,7 @@ def judge(
         if not scenario.is_one_step and visible(lake) != expected_rows:
             problems.append(f"not the same any more: {visible(lake)}")
     ending = run_and_die(
-        lambda: _repeat(lake_copy, scenario, done=state == after, seen=expected_rows)
+        lambda: _repeat(lake_copy, scenario, done=state == after, expected_rows=expected_rows)
     )
     if ending != "finished":
         return [*problems, f"the process that repeated it {ending}"]
