@@ -154,8 +154,8 @@ def fill(lake: Lake, served: Served, seed: int = 7, visits: int = 150) -> Truth:
     _add_long_names(lake, now)
     make_every_state(lake)
     _fail_a_block(lake)
-    lines = shop.told["log lines"] + _MARKED
-    return Truth(shop.told["spans"], lines, len(fleet.keys), shop.told["visits"])
+    lines = shop.sent["log lines"] + _MARKED
+    return Truth(shop.sent["spans"], lines, len(fleet.keys), shop.sent["visits"])
 
 
 def _add_markup(lake: Lake, now: int) -> None:

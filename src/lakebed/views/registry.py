@@ -163,9 +163,11 @@ class Registry:
         lake without a build. A registered one keeps its version."""
         from lakebed.views.builtin import COLUMNS, built_in
 
+        if name not in COLUMNS:
+            return
         with self._catalog.read() as connection:
-            missing = view_sets.find(connection, name) is None
-        if missing and name in COLUMNS:
+            is_missing = view_sets.find(connection, name) is None
+        if is_missing:
             self.ensure(built_in())
 
     def remove(self, name: str) -> None:
