@@ -104,6 +104,7 @@ def test_what_is_no_object_is_a_bad_record(text: str) -> None:
         ('{"a": Nan}', "invalid character at line 1, byte 7"),
         ('{"a": -Inf}', "invalid character at line 1, byte 8"),
         ('{"a": NaN}\n{"b": }', "expecting value at line 2, byte 7"),
+        ('\n\n{"b": }', "invalid character at line 3, byte 7"),
         ('[\n{"a": 1},\n{"b": 2', "the text ends too early at line 3, byte 8"),
         ('[\n{"a": 1},\n{"b": "ü', "the text ends too early at line 3, byte 10"),
         ('[\n{"a": 1},\n{"b": tru', "expecting value at line 3, byte 7"),
